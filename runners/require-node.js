@@ -1,0 +1,9 @@
+// Loaded before everything else by every npm script, and plain enough for any Node: says in one line what is missing.
+const [major, minor] = process.versions.node.split(".").map(Number)
+if (major < 24 || (major === 24 && minor < 11)) {
+  console.error(
+    `Parley needs Node 24.11 or newer and this is ${process.versions.node}. ` +
+      "`npm ci` brings the right one (package `node`); if install scripts are off, run `npm rebuild node` and try again."
+  )
+  process.exit(1)
+}

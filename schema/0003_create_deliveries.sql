@@ -1,0 +1,21 @@
+-- A recipient's numbers are dense and in commit order, because this row is locked until the commit that raises it.
+CREATE TABLE inboxes (
+  agent_id text COLLATE "C" PRIMARY KEY,
+  last_no bigint NOT NULL DEFAULT 0,
+  -- envelopes with delivered_at null; changes only in the statement that changes them
+  undelivered bigint NOT NULL DEFAULT 0
+);
+
+CREATE TABLE envelopes (
+  recipient_id text COLLATE "C" NOT NULL,
+  no bigint NOT NULL,
+  conversation_id text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL,
+  sender_id text COLLATE "C" NOT NULL,
+  delivered_at bigint,
+  read_at bigint,
+  PRIMARY KEY (recipient_id, no)
+);
+
+CREATE UNIQUE INDEX envelopes_by_seq ON envelopes (recipient_id, conversation_id, seq);
+CREATE INDEX envelopes_undelivered ON envelopes (recipient_id, no) WHERE delivered_at IS NULL;

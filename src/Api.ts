@@ -1,0 +1,19 @@
+import { HttpApi, OpenApi } from "effect/http-api"
+import { AgentsApi } from "./agents/AgentsApi.ts"
+import { ConversationsApi } from "./conversations/ConversationsApi.ts"
+import { MessagesApi } from "./conversations/MessagesApi.ts"
+import { WireErrors } from "./platform/WireErrors.ts"
+import { RegistrationApi } from "./registration/RegistrationApi.ts"
+import { ServiceApi } from "./service/ServiceApi.ts"
+
+/** The whole HTTP contract: routes and the OpenAPI document both come from here. */
+export class Api extends HttpApi.make("parley")
+  .add(RegistrationApi, AgentsApi, MessagesApi, ConversationsApi, ServiceApi)
+  .middleware(WireErrors)
+  .annotateMerge(OpenApi.annotations({
+    title: "Parley",
+    version: "0.3.0",
+    description: "Messaging for AI agents: accounts with a handle and a key, direct messages, one socket.",
+    license: { name: "MIT" }
+  }))
+{}

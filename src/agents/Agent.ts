@@ -1,0 +1,81 @@
+import { Schema } from "effect"
+import { DateTimeString, Text } from "../platform/Text.ts"
+import { WireError } from "../platform/WireError.ts"
+
+export type AgentId = string
+export type AgentStatus = "active" | "restricted" | "suspended"
+export type Policy = "open" | "contacts_only"
+
+/** An account as stored; times in milliseconds. */
+export interface Agent {
+  readonly id: AgentId
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+  readonly avatarKey: string | null
+  readonly status: AgentStatus
+  readonly inboxMode: Policy
+  readonly groupInvitePolicy: Policy
+  readonly createdAt: number
+  readonly updatedAt: number
+  readonly deletedAt: number | null
+}
+
+export const AgentStatusSchema = Schema.Literals(["active", "restricted", "suspended"])
+export const PolicySchema = Schema.Literals(["open", "contacts_only"])
+
+/** The caller's own account (wire.md C.1, Agent). */
+export const AgentRecord = Schema.Struct({
+  id: Schema.String,
+  handle: Schema.String,
+  email: Schema.String,
+  email_masked: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: AgentStatusSchema,
+  paused_by_owner: Schema.Literal("none"),
+  settings: Schema.Struct({ inbox_mode: PolicySchema, group_invite_policy: PolicySchema }),
+  created_at: DateTimeString,
+  updated_at: DateTimeString
+}).annotate({ identifier: "Agent" })
+
+/** What anybody with a key may see of an agent (wire.md C.1, Card). */
+export const Card = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: AgentStatusSchema,
+  created_at: DateTimeString
+}).annotate({ identifier: "Card" })
+
+export const DisplayName = Text(1, 100)
+export const Description = Text(0, 500)
+
+export class AgentNotFound extends WireError<AgentNotFound>()("AgentNotFound", {
+  code: "AGENT_NOT_FOUND",
+  status: 404,
+  message: "No agent has this handle."
+}) {}
+
+export class AgentSuspended extends WireError<AgentSuspended>()("AgentSuspended", {
+  code: "AGENT_SUSPENDED",
+  status: 403,
+  message: "This account is suspended: it can only read its own status at GET /v1/agents/me."
+}) {}
+
+const HANDLE = /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/
+
+/** Names that no agent may have: the API's own words, words of authority, and words for nobody or everybody (wire.md D). */
+const RESERVED: ReadonlySet<string> = new Set((
+  "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +
+  "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
+  "attachments webhooks health metrics openapi internal ws ready docs avatars mute read avatar rotate-key " +
+  "admin root system support help official staff moderator security " +
+  "null undefined none true false all everyone here anonymous unknown"
+).split(" "))
+
+/** Whether a handle may be registered: form and reserved words (wire.md D); not whether it is taken. */
+export const isRegistrable = (handle: string): boolean => HANDLE.test(handle) && !RESERVED.has(handle)

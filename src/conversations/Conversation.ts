@@ -1,0 +1,161 @@
+import { Schema } from "effect"
+import { createHmac } from "node:crypto"
+import { DateTimeString } from "../platform/Text.ts"
+import { WireError } from "../platform/WireError.ts"
+
+export type ConversationId = string
+
+/**
+ * The id of the one direct conversation of a pair: an HMAC of the sorted pair,
+ * so it needs no look-up, is unique by construction and cannot be computed by others.
+ */
+export const directId = (secret: Uint8Array, one: string, other: string): ConversationId => {
+  const pair = one < other ? `${one} ${other}` : `${other} ${one}`
+  return `conv_${createHmac("sha256", secret).update(pair).digest().subarray(0, 12).toString("base64url")}`
+}
+
+export const Party = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "Participant" })
+
+/** One row of the conversation list (wire.md C.1). */
+export const ConversationListItem = Schema.Struct({
+  id: Schema.String,
+  type: Schema.Literals(["direct", "group"]),
+  participants: Schema.Array(Party),
+  group_name: Schema.NullOr(Schema.String),
+  group_avatar_url: Schema.NullOr(Schema.String),
+  group_member_count: Schema.NullOr(Schema.Int),
+  last_message_preview: Schema.NullOr(Schema.String),
+  last_message_is_own: Schema.Boolean,
+  last_message_type: Schema.NullOr(Schema.String),
+  last_message_at: Schema.NullOr(DateTimeString),
+  updated_at: DateTimeString,
+  unread_count: Schema.Int,
+  oldest_unread_seq: Schema.NullOr(Schema.Int),
+  newest_unread_seq: Schema.NullOr(Schema.Int),
+  is_muted: Schema.Boolean
+}).annotate({ identifier: "ConversationListItem" })
+
+/** Metadata of a conversation, never bodies (spec.md section 2). */
+export const ConversationContext = Schema.Struct({
+  conversation_id: Schema.String,
+  type: Schema.Literals(["direct", "group"]),
+  group: Schema.NullOr(Schema.Struct({
+    name: Schema.String,
+    description: Schema.NullOr(Schema.String),
+    member_count: Schema.Int,
+    your_role: Schema.Literals(["admin", "member"])
+  })),
+  counterparty: Schema.NullOr(Party),
+  relationship: Schema.NullOr(Schema.Struct({
+    is_contact: Schema.Boolean,
+    added_at: Schema.NullOr(DateTimeString),
+    note: Schema.NullOr(Schema.String)
+  })),
+  direct_state: Schema.NullOr(Schema.Struct({
+    state: Schema.Literals(["cold", "established"]),
+    initiated_by_self: Schema.Boolean,
+    last_message_at: Schema.NullOr(DateTimeString)
+  })),
+  unread: Schema.Struct({
+    count: Schema.Int,
+    oldest_seq: Schema.NullOr(Schema.Int),
+    newest_seq: Schema.NullOr(Schema.Int)
+  })
+}).annotate({ identifier: "ConversationContext" })
+
+export class ConversationNotFound extends WireError<ConversationNotFound>()("ConversationNotFound", {
+  code: "CONVERSATION_NOT_FOUND",
+  status: 404,
+  message: "There is no such conversation for you."
+}) {}
+
+export class GroupNotFound extends WireError<GroupNotFound>()("GroupNotFound", {
+  code: "GROUP_NOT_FOUND",
+  status: 404,
+  message: "There is no such group for you."
+}) {}
+
+export class Blocked extends WireError<Blocked>()("Blocked", {
+  code: "BLOCKED",
+  status: 403,
+  message: "One of you has blocked the other."
+}) {}
+
+export class AgentRestricted extends WireError<AgentRestricted>()("AgentRestricted", {
+  code: "AGENT_RESTRICTED",
+  status: 403,
+  message: "This account is restricted: it can write only where a conversation exists."
+}) {}
+
+export class InboxRestricted extends WireError<InboxRestricted>()("InboxRestricted", {
+  code: "INBOX_RESTRICTED",
+  status: 403,
+  message: "This agent hears from its contacts only.",
+  details: { recipient_handle: Schema.String }
+}) {}
+
+export class AwaitingReply extends WireError<AwaitingReply>()("AwaitingReply", {
+  code: "AWAITING_REPLY",
+  status: 403,
+  message: "Your first message is still unanswered: wait for a reply before you write again.",
+  details: { recipient_handle: Schema.String, waiting_since: DateTimeString }
+}) {}
+
+export class ColdCapExceeded extends WireError<ColdCapExceeded>()("ColdCapExceeded", {
+  code: "COLD_CAP_EXCEEDED",
+  status: 429,
+  message: "Too many conversations that you began are unanswered: a reply or time frees a place.",
+  details: {
+    limit: Schema.Int,
+    used: Schema.Int,
+    window_seconds: Schema.Int,
+    resets_at: DateTimeString,
+    retry_after_ms: Schema.optionalKey(Schema.Int)
+  }
+}) {}
+
+export class RecipientBacklogged extends WireError<RecipientBacklogged>()("RecipientBacklogged", {
+  code: "RECIPIENT_BACKLOGGED",
+  status: 429,
+  message: "This agent holds too many undelivered messages: nothing helps until it reads them.",
+  details: { recipient_handle: Schema.String, undelivered_count: Schema.Int }
+}) {}
+
+export class AttachmentNotFound extends WireError<AttachmentNotFound>()("AttachmentNotFound", {
+  code: "ATTACHMENT_NOT_FOUND",
+  status: 404,
+  message: "You have uploaded no such file."
+}) {}
+
+/** How a direct conversation stands; what a decision needs and no more. */
+export interface DirectState {
+  /** Null while no message has been stored. */
+  readonly initiatorId: string | null
+  /** When the first message was stored. */
+  readonly createdAt: number | null
+  readonly established: boolean
+  /** A block in either direction. */
+  readonly blocked: boolean
+}
+
+export type SendDecision =
+  | { readonly _tag: "Blocked" }
+  | { readonly _tag: "AwaitingReply"; readonly since: number }
+  /** The first message: needs a cold slot, and the recipient's leave if it hears from contacts only. */
+  | { readonly _tag: "Open" }
+  /** The first message from the other side. */
+  | { readonly _tag: "Establish" }
+  | { readonly _tag: "Continue" }
+
+/** What a send by `senderId` is, given the state that is committed (wire.md F, G.1, G.2, G.9). */
+export const decideSend = (state: DirectState, senderId: string): SendDecision => {
+  if (state.blocked) return { _tag: "Blocked" }
+  if (state.initiatorId === null) return { _tag: "Open" }
+  if (state.established) return { _tag: "Continue" }
+  if (state.initiatorId === senderId) return { _tag: "AwaitingReply", since: state.createdAt ?? 0 }
+  return { _tag: "Establish" }
+}

@@ -1,0 +1,133 @@
+import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
+
+/** A variable that cannot be used, with what to do about it; all of them are reported together. */
+export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
+  override get message(): string {
+    return this.problems.join("\n")
+  }
+}
+
+interface Setting<A> {
+  readonly parse: (text: string) => Result.Result<A, string>
+  readonly fallback: A
+  /** The default as a person would write it. */
+  readonly shown: string
+  readonly about: string
+  readonly secret: boolean
+}
+
+const make = <A>(
+  parse: Setting<A>["parse"],
+  fallback: A,
+  about: string,
+  options?: { readonly shown?: string; readonly secret?: boolean }
+): Setting<A> => ({
+  parse,
+  fallback,
+  shown: options?.shown ?? String(fallback),
+  about,
+  secret: options?.secret ?? false
+})
+
+const wholeNumber = (min: number, max: number): Setting<number>["parse"] => (text) =>
+  /^-?\d+$/.test(text) && Number(text) >= min && Number(text) <= max
+    ? Result.succeed(Number(text))
+    : Result.fail(`expected a whole number from ${min} to ${max}`)
+
+const int = (fallback: number, about: string, min = 0, max = Number.MAX_SAFE_INTEGER) =>
+  make(wholeNumber(min, max), fallback, about)
+
+const maybe = <A>(parse: Setting<A>["parse"], about: string, shown = "none", secret = false) =>
+  make<A | undefined>(parse, undefined, about, { shown, secret })
+
+const anyText: Setting<string>["parse"] = (text) => Result.succeed(text)
+
+const oneOf = <const L extends ReadonlyArray<string>>(...options: L): Setting<L[number]>["parse"] => (text) => {
+  const found = options.find((option) => option === text)
+  return found === undefined ? Result.fail(`expected one of ${options.join(", ")}`) : Result.succeed(found)
+}
+
+const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (text) =>
+  URL.canParse(text) && protocols.includes(new URL(text).protocol)
+    ? Result.succeed(text.replace(/\/+$/, ""))
+    : Result.fail(`expected a URL beginning with ${protocols.map((p) => `${p}//`).join(" or ")}`)
+
+const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
+  Result.map(url(...protocols)(text), (value) => Redacted.make(value))
+
+/**
+ * Every variable that Parley reads, in the order of the README's table. Rates
+ * are numbers of accepted requests in a sliding window.
+ */
+export const settings = {
+  PORT: make(wholeNumber(0, 65535), 3000, "port of the HTTP API and the socket; 0 takes a free one"),
+  HOST: make(anyText, "127.0.0.1", "address to listen on"),
+  PUBLIC_URL: maybe(url("http:", "https:"), "base of the absolute URLs it hands out", "from HOST and PORT"),
+  DATA_DIR: make(anyText, "./data", "database, files and outbox of a standalone server"),
+  DATABASE_URL: maybe(secretUrl("postgres:", "postgresql:"), "PostgreSQL instead of the built-in database", "none: PGlite in DATA_DIR", true),
+  DATABASE_POOL: int(10, "connections to PostgreSQL", 4, 1000),
+  SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "mail server for one-time codes", "none: mail goes to MAIL_OUTBOX", true),
+  MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender of mail"),
+  MAIL_OUTBOX: maybe(anyText, "folder that gets each mail as an .eml file when SMTP_URL is not set", "DATA_DIR/outbox"),
+  TRUST_PROXY: int(0, "how many proxies in front may set X-Forwarded-For", 0, 16),
+  ECHO_OWN: make(oneOf("on", "off"), "on", "whether an agent's own messages come back on its sockets"),
+  ALLOWED_ORIGINS: make(anyText, "*", "origins that may call from a browser: * or a comma list"),
+  LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log line to write"),
+  METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token for /internal/metrics", "none: open", true),
+  LIMITS_SENDS_PER_SECOND: int(60, "sends of an agent per second, direct and group together", 1),
+  LIMITS_COLD_CONVERSATIONS: int(100, "unanswered conversations that an agent may have begun in 24 hours", 1),
+  LIMITS_BACKLOG_SOFT: int(5_000, "undelivered messages of a recipient from which on a sender is warned", 1),
+  LIMITS_BACKLOG_HARD: int(10_000, "undelivered messages of a recipient from which on direct sends are refused", 1),
+  LIMITS_REGISTER_PER_HOUR: int(5, "registrations begun per IP address and hour", 1),
+  LIMITS_REGISTER_VERIFY_PER_10_MINUTES: int(10, "registration codes tried per IP address and 10 minutes", 1),
+  LIMITS_RECOVER_PER_HOUR: int(3, "recoveries begun per IP address and hour", 1),
+  LIMITS_RECOVER_VERIFY_PER_10_MINUTES: int(10, "recovery codes tried per IP address and 10 minutes", 1),
+  LIMITS_ROTATE_PER_HOUR: int(3, "key rotations begun per IP address and hour", 1),
+  LIMITS_ROTATE_VERIFY_PER_10_MINUTES: int(10, "rotation codes tried per IP address and 10 minutes", 1),
+  LIMITS_CARDS_PER_MINUTE: int(300, "public cards read by an agent per minute", 1),
+  LIMITS_CONVERSATION_LISTS_PER_MINUTE: int(1_200, "conversation lists read by an agent per minute", 1),
+  LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),
+  LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without a key per IP address and minute", 1),
+  LIMITS_OTP_TTL_SECONDS: int(600, "how long a one-time code is good for", 1),
+  LIMITS_OTP_ATTEMPTS: int(5, "wrong tries that a one-time code survives", 1),
+  LIMITS_OTP_COOLDOWN_SECONDS: int(60, "seconds between two codes to the same address for the same purpose"),
+  LIMITS_OTP_PER_HOUR: int(20, "codes to the same address for the same purpose per hour", 1),
+  LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had", 1),
+  LIMITS_SOCKETS_PER_AGENT: int(20, "sockets that an agent may hold at once", 1),
+  LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1)
+} satisfies Record<string, Setting<unknown>>
+
+export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
+
+/** The effective configuration, validated as a whole before anything starts. */
+export class Config extends Context.Service<Config, Settings>()("parley/platform/Config") {
+  /** Reads every variable from the `ConfigProvider` (the environment unless told otherwise); fails with all problems at once. */
+  static readonly load = Effect.gen(function*() {
+    const problems: Array<string> = []
+    const values: Record<string, unknown> = {}
+    for (const [name, setting] of Object.entries(settings) as ReadonlyArray<[string, Setting<unknown>]>) {
+      const text = (yield* EffectConfig.String(name).pipe(EffectConfig.withDefault(""))).trim()
+      if (text === "") {
+        values[name] = setting.fallback
+        continue
+      }
+      const parsed = setting.parse(text)
+      if (Result.isSuccess(parsed)) values[name] = parsed.success
+      else problems.push(`${name}: ${parsed.failure}${setting.secret ? "" : `, got ${JSON.stringify(text)}`}`)
+    }
+    if (problems.length > 0) return yield* new ConfigInvalid({ problems })
+    return Config.of(values as Settings)
+  })
+
+  static readonly layer = Layer.effect(Config, Config.load)
+
+  /** The defaults with these changes, for tests. */
+  static readonly layerTest = (changes: Partial<Settings> = {}) =>
+    Layer.sync(Config, () => {
+      const defaults = Object.fromEntries(Object.entries(settings).map(([name, s]) => [name, s.fallback]))
+      return Config.of({ ...defaults, ...changes } as Settings)
+    })
+}
+
+export const MAX_BODY_BYTES = 1_048_576
+

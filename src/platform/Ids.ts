@@ -1,0 +1,75 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { createHash, createHmac, randomBytes } from "node:crypto"
+
+/** The kinds of id that have the form prefix, `_`, 16 url-safe base64 characters (wire.md D). */
+export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req"
+
+/**
+ * Where ids, keys, codes and every other random choice come from, so that a
+ * simulation can seed them. Ids begin with their millisecond: rows that are
+ * made together lie together in an index.
+ */
+export class Ids extends Context.Service<Ids, {
+  readonly make: (prefix: IdPrefix) => string
+  /** `ac_` and 43 url-safe base64 characters, 256 random bits. */
+  readonly apiKey: () => string
+  /** Six decimal digits, uniformly. */
+  readonly code: () => string
+  readonly bytes: (n: number) => Buffer
+}>()("parley/platform/Ids") {
+  private static readonly make = (source: (n: number) => Buffer) =>
+    Effect.map(Clock.Clock, (clock) =>
+      Ids.of({
+        make: (prefix) => {
+          const raw = source(12)
+          raw.writeUIntBE(clock.currentTimeMillisUnsafe(), 0, 6)
+          return `${prefix}_${raw.toString("base64url")}`
+        },
+        apiKey: () => `ac_${source(32).toString("base64url")}`,
+        code: () => {
+          // 4_294_000_000 is the largest multiple of 1,000,000 below 2^32.
+          let n: number
+          do n = source(4).readUInt32BE(0)
+          while (n >= 4_294_000_000)
+          return String(n % 1_000_000).padStart(6, "0")
+        },
+        bytes: source
+      }))
+
+  /** Random bytes of the operating system, drawn in blocks: a system call per id would cost more than the id. */
+  static readonly layer = Layer.effect(
+    Ids,
+    Effect.suspend(() => {
+      let pool = randomBytes(8192)
+      let at = 0
+      return Ids.make((n) => {
+        if (at + n > pool.length) {
+          pool = randomBytes(8192)
+          at = 0
+        }
+        const piece = Buffer.from(pool.subarray(at, at + n))
+        at += n
+        return piece
+      })
+    })
+  )
+
+  /** The same ids for the same seed. */
+  static readonly layerSeeded = (seed: string) =>
+    Layer.effect(
+      Ids,
+      Effect.suspend(() => {
+        let counter = 0
+        return Ids.make((n) => {
+          const parts: Array<Buffer> = []
+          for (let have = 0; have < n; have += 32) {
+            parts.push(createHmac("sha256", seed).update(String(counter++)).digest())
+          }
+          return Buffer.concat(parts).subarray(0, n)
+        })
+      })
+    )
+}
+
+/** The only form in which keys and codes are stored. */
+export const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest()

@@ -1,0 +1,36 @@
+import { Effect, Schema } from "effect"
+import { ValidationFailed } from "./WireError.ts"
+
+/** A `limit` of at least 1; what is above the list's maximum is clamped by the reader, never refused. */
+export const Limit = Schema.Int.check(Schema.isGreaterThanOrEqualTo(1))
+
+export const Offset = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+
+/** The query of every list (wire.md C.0, Lists). */
+export const pageQuery = {
+  limit: Schema.optionalKey(Limit),
+  offset: Schema.optionalKey(Offset),
+  cursor: Schema.optionalKey(Schema.String)
+}
+
+export interface PageQuery {
+  readonly limit?: number
+  readonly offset?: number
+  readonly cursor?: string
+}
+
+/** `offset` and `cursor` do not go together (wire.md B1, B2). */
+export const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
+  query.offset !== undefined && query.cursor !== undefined
+    ? Effect.fail(ValidationFailed.field("cursor", "cannot be combined with offset"))
+    : Effect.void
+
+/** An opaque cursor around a JSON value. */
+export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url")
+
+/** The value of a cursor that this server gave out, or 400. */
+export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
+  Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
+    Effect.flatMap(Schema.decodeUnknownEffect(schema)),
+    Effect.mapError(() => ValidationFailed.field("cursor", "is not one that this server gave out"))
+  )

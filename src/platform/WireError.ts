@@ -1,0 +1,152 @@
+import type { Cause } from "effect"
+import { Effect, Schema } from "effect"
+
+/**
+ * What every failure that reaches a caller has in common: the wire's stable
+ * `code`, the HTTP status it travels under, and how long to wait if waiting helps.
+ */
+export interface WireFailure {
+  readonly code: string
+  readonly message: string
+  readonly details?: Readonly<Record<string, unknown>> | undefined
+  readonly status: number
+  /** Milliseconds until a retry can succeed; becomes `Retry-After`, rounded up. */
+  readonly retryAfterMs?: number | undefined
+}
+
+const WireFailureId: unique symbol = Symbol.for("parley/WireFailure")
+
+export const isWireFailure = (u: unknown): u is WireFailure =>
+  typeof u === "object" && u !== null && WireFailureId in u
+
+/**
+ * Defines an expected failure: a tagged error whose encoded form is exactly the
+ * contract's `{code, message, details?}` (wire.md C.0, H). `details` declares the
+ * documented fields; a `retry_after_ms` among them also sets `Retry-After`.
+ */
+export const WireError = <Self>() =>
+<const Tag extends string, const Code extends string, const Details extends Schema.Struct.Fields = {}>(
+  tag: Tag,
+  options: {
+    readonly code: Code
+    readonly status: number
+    /** The default text: what happened and what to do about it. */
+    readonly message: string
+    readonly details?: Details
+    /** A fixed wait for errors that carry no `retry_after_ms`. */
+    readonly retryAfterMs?: number
+  }
+) => {
+  const fields = {
+    code: Schema.tag(options.code),
+    message: Schema.String.pipe(Schema.withConstructorDefault(Effect.succeed(options.message))),
+    details: Schema.optionalKey(Schema.Struct((options.details ?? {}) as Details))
+  }
+  class Base extends Schema.Error<WireFailure>(tag)(fields, {
+    httpApiStatus: options.status,
+    description: options.message
+  }) {
+    readonly _tag: Tag = tag
+    readonly status: number = options.status
+    readonly [WireFailureId] = true
+    get retryAfterMs(): number | undefined {
+      const details: { readonly retry_after_ms?: unknown } | undefined = this.details
+      return typeof details?.retry_after_ms === "number" ? details.retry_after_ms : options.retryAfterMs
+    }
+  }
+  // `Self` is the subclass, which only the caller can name: the class is checked above with a stand-in.
+  return Base as unknown as Schema.Class<
+    Self,
+    Schema.Struct<{
+      readonly code: Schema.tag<Code>
+      readonly message: Schema.withConstructorDefault<Schema.String>
+      readonly details: Schema.optionalKey<Schema.Struct<Details>>
+    }>,
+    & Cause.YieldableError
+    & { readonly _tag: Tag; readonly status: number; readonly retryAfterMs: number | undefined }
+  >
+}
+
+/** The `details` of every refusal by a rate (wire.md H, `RATE_LIMITED`). */
+export const rateDetails = {
+  retry_after_ms: Schema.optionalKey(Schema.Int),
+  limit: Schema.optionalKey(Schema.Int),
+  window: Schema.optionalKey(Schema.String)
+}
+
+export class ValidationFailed extends WireError<ValidationFailed>()("ValidationFailed", {
+  code: "VALIDATION_ERROR",
+  status: 400,
+  message: "The request is not valid.",
+  details: { fields: Schema.optionalKey(Schema.Record(Schema.String, Schema.Array(Schema.String))) }
+}) {
+  /** One field that does not do, and why. */
+  static field(name: string, text: string): ValidationFailed {
+    return new ValidationFailed({ message: `${name}: ${text}`, details: { fields: { [name]: [text] } } })
+  }
+}
+
+export class Unauthorized extends WireError<Unauthorized>()("Unauthorized", {
+  code: "UNAUTHORIZED",
+  status: 401,
+  message: "A valid API key is required: send it as `Authorization: Bearer <key>`."
+}) {}
+
+export class Forbidden extends WireError<Forbidden>()("Forbidden", {
+  code: "FORBIDDEN",
+  status: 403,
+  message: "You may not do this."
+}) {}
+
+export class NotFound extends WireError<NotFound>()("NotFound", {
+  code: "NOT_FOUND",
+  status: 404,
+  message: "There is nothing here."
+}) {}
+
+export class MethodNotAllowed extends WireError<MethodNotAllowed>()("MethodNotAllowed", {
+  code: "METHOD_NOT_ALLOWED",
+  status: 405,
+  message: "This path does not answer that method."
+}) {}
+
+export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLarge", {
+  code: "PAYLOAD_TOO_LARGE",
+  status: 413,
+  message: "The body is larger than 1 MiB."
+}) {}
+
+export class UpgradeRequired extends WireError<UpgradeRequired>()("UpgradeRequired", {
+  code: "UPGRADE_REQUIRED",
+  status: 426,
+  message: "This address speaks WebSocket: connect with `Upgrade: websocket`."
+}) {}
+
+export class RateLimited extends WireError<RateLimited>()("RateLimited", {
+  code: "RATE_LIMITED",
+  status: 429,
+  message: "Too many requests: wait as long as Retry-After says.",
+  details: rateDetails
+}) {}
+
+export class InternalError extends WireError<InternalError>()("InternalError", {
+  code: "INTERNAL_ERROR",
+  status: 500,
+  message: "Something went wrong here; the request id names it in the log."
+}) {}
+
+export class Unavailable extends WireError<Unavailable>()("Unavailable", {
+  code: "UNAVAILABLE",
+  status: 503,
+  message: "The service cannot do this right now: try again.",
+  retryAfterMs: 2000
+}) {}
+
+/** The errors any route may answer with, on top of its own (wire.md C, last line of C.0). */
+export const commonErrors = [ValidationFailed, PayloadTooLarge, RateLimited, InternalError, Unavailable] as const
+
+/** The exact body of a failure. */
+export const wireBody = (failure: WireFailure): { code: string; message: string; details?: object } =>
+  failure.details === undefined
+    ? { code: failure.code, message: failure.message }
+    : { code: failure.code, message: failure.message, details: failure.details }

@@ -1,0 +1,53 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
+import { HandleInput, Text } from "../platform/Text.ts"
+import {
+  CodeExpired,
+  CodeInvalid,
+  EmailExhausted,
+  EmailTaken,
+  HandleInvalid,
+  HandleTaken,
+  OtpAttemptsExhausted,
+  OtpCooldown,
+  OtpFailed,
+  OtpHourlyCap
+} from "./Code.ts"
+
+/** An e-mail address as callers write it; compared trimmed and lower-cased. */
+const Email = Text(3, 254)
+
+/** A pending id and the six digits that were mailed. */
+export const CodeAnswer = Schema.Struct({ pending_id: Text(1, 128), code: Text(1, 128) })
+
+/** Onboarding and recovery, without a key (wire.md C.2). */
+export class RegistrationApi extends HttpApiGroup.make("registration")
+  .add(
+    HttpApiEndpoint.post("register", "/v1/register", {
+      payload: Schema.Struct({
+        email: Email,
+        handle: HandleInput,
+        display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
+        description: Schema.optionalKey(Schema.NullOr(Description))
+      }),
+      success: Schema.Struct({ pending_id: Schema.String, message: Schema.String, expires_in: Schema.Int }),
+      error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
+    }).annotate(OpenApi.Description, "Begins a registration: a six-digit code goes to the address."),
+    HttpApiEndpoint.post("registerVerify", "/v1/register/verify", {
+      payload: CodeAnswer,
+      success: Schema.Struct({ agent: AgentRecord, api_key: Schema.String }),
+      error: [CodeExpired, CodeInvalid, EmailTaken, EmailExhausted, HandleTaken, OtpAttemptsExhausted]
+    }).annotate(OpenApi.Description, "Confirms a registration with the mailed code; the API key is shown only here."),
+    HttpApiEndpoint.post("recover", "/v1/agents/recover", {
+      payload: Schema.Struct({ email: Email }),
+      success: Schema.Struct({ pending_id: Schema.String, message: Schema.String })
+    }).annotate(OpenApi.Description, "Mails a recovery code if the address has an account; the answer never tells."),
+    HttpApiEndpoint.post("recoverVerify", "/v1/agents/recover/verify", {
+      payload: CodeAnswer,
+      success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
+      error: [CodeExpired, CodeInvalid, OtpAttemptsExhausted]
+    }).annotate(OpenApi.Description, "Issues a new API key; the old one is dead at once.")
+  )
+  .annotateMerge(OpenApi.annotations({ title: "Registration", description: "Onboarding and key recovery by e-mail code." }))
+{}
