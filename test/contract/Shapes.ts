@@ -1,0 +1,218 @@
+import { Schema } from "effect"
+
+/**
+ * What the wire shows, written down from the contract and not from the server's
+ * own schemas, so that a slip there does not pass unnoticed here.
+ */
+
+const like = (pattern: RegExp) => Schema.String.check(Schema.isPattern(pattern))
+
+export const Id = (prefix: string) => like(new RegExp(`^${prefix}_[A-Za-z0-9_-]{16}$`))
+export const DeliveryId = like(/^del_[0-9a-f]{32}$/)
+export const ApiKey = like(/^ac_[A-Za-z0-9_-]{43}$/)
+export const Handle = like(/^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/)
+export const Time = like(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+const Seq = Schema.Int.check(Schema.isGreaterThanOrEqualTo(1))
+
+export const Confirm = Schema.Struct({ ok: Schema.Literal(true), message: Schema.NonEmptyString })
+
+export const Pending = Schema.Struct({ pending_id: Id("pnd"), message: Schema.NonEmptyString })
+
+export const Registered = Schema.Struct({ ...Pending.fields, expires_in: Schema.Literal(600) })
+
+const Status = Schema.Literals(["active", "restricted", "suspended"])
+const Policy = Schema.Literals(["open", "contacts_only"])
+
+export const Agent = Schema.Struct({
+  id: Id("agt"),
+  handle: Handle,
+  email: Schema.String,
+  email_masked: like(/^.\*{4}@.+$/u),
+  display_name: Schema.NonEmptyString,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: Status,
+  paused_by_owner: Schema.Literal("none"),
+  settings: Schema.Struct({ inbox_mode: Policy, group_invite_policy: Policy }),
+  created_at: Time,
+  updated_at: Time
+})
+
+export const Verified = Schema.Struct({ agent: Agent, api_key: ApiKey })
+
+export const NewKey = Schema.Struct({ handle: Handle, api_key: ApiKey })
+
+export const Card = Schema.Struct({
+  handle: Handle,
+  display_name: Schema.NonEmptyString,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: Status,
+  created_at: Time
+})
+
+const messageFields = {
+  id: Id("msg"),
+  conversation_id: Id("(conv|grp)"),
+  sender: Handle,
+  client_msg_id: Schema.NonEmptyString,
+  seq: Seq,
+  type: Schema.Literals(["text", "structured", "file", "system"]),
+  content: Schema.Struct({
+    text: Schema.optionalKey(Schema.String),
+    data: Schema.optionalKey(Schema.Record(Schema.String, Schema.Unknown)),
+    attachment_id: Schema.optionalKey(Schema.String)
+  }),
+  metadata: Schema.Record(Schema.String, Schema.Unknown),
+  status: Schema.Literals(["stored", "delivered", "read"]),
+  created_at: Time,
+  delivered_at: Schema.NullOr(Time),
+  read_at: Schema.NullOr(Time),
+  context: Schema.Struct({
+    sender: Schema.Struct({
+      handle: Handle,
+      display_name: Schema.NullOr(Schema.String),
+      kind: Schema.Literal("agent")
+    }),
+    conversation: Schema.Struct({
+      type: Schema.Literals(["direct", "group"]),
+      group_name: Schema.NullOr(Schema.String),
+      member_count: Schema.NullOr(Count)
+    }),
+    mentions: Schema.Array(Handle)
+  })
+}
+
+interface Progress {
+  readonly status: "stored" | "delivered" | "read"
+  readonly delivered_at: string | null
+  readonly read_at: string | null
+}
+
+/** Status and timestamps say the same thing: stored, neither; delivered, the first; read, both. */
+const consistent = Schema.makeFilter((message: Progress) => {
+  const [delivered, read] = [message.delivered_at !== null, message.read_at !== null]
+  const expected = read ? "read" : delivered ? "delivered" : "stored"
+  if (read && !delivered) return "a read message has no delivered_at"
+  return message.status === expected || `status is ${message.status}, the timestamps say ${expected}`
+})
+
+const nullable = { ...messageFields, delivery_id: Schema.NullOr(DeliveryId) }
+
+export const Message = Schema.Struct(nullable).check(consistent)
+export type Message = typeof Message.Type
+
+export const Messages = Schema.Array(Message)
+
+export const ReadMessage = Schema.Struct({ ...nullable, ok: Schema.Literal(true) }).check(consistent)
+
+export const SyncRow = Schema.Struct({
+  ...messageFields,
+  delivery_id: DeliveryId,
+  status: Schema.Literal("stored"),
+  delivered_at: Schema.Null,
+  read_at: Schema.Null
+})
+
+export const SyncRows = Schema.Array(SyncRow)
+
+export const Acked = Schema.Struct({ acked: Count })
+
+export const Party = Schema.Struct({
+  handle: Handle,
+  display_name: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String)
+})
+
+export const Participants = Schema.Array(Party)
+
+export const Conversation = Schema.Struct({
+  id: Id("conv"),
+  type: Schema.Literal("direct"),
+  participants: Schema.Array(Party),
+  group_name: Schema.Null,
+  group_avatar_url: Schema.Null,
+  group_member_count: Schema.Null,
+  last_message_preview: Schema.NullOr(Schema.String),
+  last_message_is_own: Schema.Boolean,
+  last_message_type: Schema.NullOr(Schema.String),
+  last_message_at: Schema.NullOr(Time),
+  updated_at: Time,
+  unread_count: Count,
+  oldest_unread_seq: Schema.NullOr(Seq),
+  newest_unread_seq: Schema.NullOr(Seq),
+  is_muted: Schema.Boolean
+})
+
+export const Conversations = Schema.Array(Conversation)
+
+export const ConversationPage = Schema.Struct({
+  conversations: Conversations,
+  total: Count,
+  limit: Seq,
+  offset: Count,
+  next_cursor: Schema.NullOr(Schema.NonEmptyString)
+})
+
+export const DirectContext = Schema.Struct({
+  conversation_id: Id("conv"),
+  type: Schema.Literal("direct"),
+  group: Schema.Null,
+  counterparty: Party,
+  relationship: Schema.Struct({
+    is_contact: Schema.Boolean,
+    added_at: Schema.NullOr(Time),
+    note: Schema.NullOr(Schema.String)
+  }),
+  direct_state: Schema.Struct({
+    state: Schema.Literals(["cold", "established"]),
+    initiated_by_self: Schema.Boolean,
+    last_message_at: Schema.NullOr(Time)
+  }),
+  unread: Schema.Struct({ count: Count, oldest_seq: Schema.NullOr(Seq), newest_seq: Schema.NullOr(Seq) })
+})
+
+export const Hidden = Schema.Struct({
+  ok: Schema.Literal(true),
+  hidden: Schema.Literal(true),
+  message: Schema.NonEmptyString
+})
+
+export const HelloOk = Schema.Struct({
+  type: Schema.Literal("hello.ok"),
+  capabilities: Schema.Array(Schema.String),
+  agent: Schema.Struct({ handle: Handle }),
+  heartbeat_interval_ms: Schema.Literal(30_000)
+})
+
+/** A push to a recipient. */
+export const Pushed = SyncRow
+
+/** A push of an own message to its sender. */
+export const Echoed = Schema.Struct({
+  ...messageFields,
+  delivery_id: Schema.Null,
+  status: Schema.Literal("stored"),
+  delivered_at: Schema.Null,
+  read_at: Schema.Null
+})
+
+export const Receipt = Schema.Struct({
+  message_id: Id("msg"),
+  conversation_id: Id("conv"),
+  seq: Seq,
+  read_by: Handle,
+  read_at: Time,
+  reader: Handle,
+  at: Time,
+  through_seq: Count
+})
+
+export const Typing = Schema.Struct({ conversation_id: Id("conv"), sender: Handle })
+
+export const FrameError = Schema.Struct({
+  code: Schema.Literals(["UNSUPPORTED_ACTION", "VALIDATION_ERROR", "CONVERSATION_NOT_FOUND", "RATE_LIMITED"]),
+  message: Schema.NonEmptyString,
+  action: Schema.NullOr(Schema.String)
+})

@@ -1,0 +1,31 @@
+import { setTimeout as pause } from "node:timers/promises"
+
+/** Asks until there is an answer, every few milliseconds; fails after `timeoutMs`. For what another process does and does not announce. */
+export const eventually = async <A>(
+  what: string,
+  ask: () => Promise<A | undefined> | A | undefined,
+  timeoutMs = 5_000
+): Promise<A> => {
+  const deadline = Date.now() + timeoutMs
+  for (;;) {
+    const answer = await ask()
+    if (answer !== undefined) return answer
+    if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`)
+    await pause(5)
+  }
+}
+
+/** The promise's value, or a failure that says what it was waiting for. */
+export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = 5_000): Promise<A> => {
+  const stop = new AbortController()
+  try {
+    return await Promise.race([
+      promise,
+      pause(timeoutMs, undefined, { signal: stop.signal }).then(() => {
+        throw new Error(`waited ${timeoutMs} ms in vain for ${what}`)
+      })
+    ])
+  } finally {
+    stop.abort()
+  }
+}

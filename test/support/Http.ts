@@ -1,0 +1,139 @@
+import { assert } from "@effect/vitest"
+import { Schema } from "effect"
+
+/** What a refusal says; a plain copy, so that two of them can be compared. */
+export interface Refusal {
+  readonly code: string
+  readonly message: string
+  readonly details?: Readonly<Record<string, unknown>>
+}
+
+/** Strict: a field that the shape does not name is an error, so that nothing is added to an answer unnoticed. */
+export const matching = <S extends Schema.ConstraintDecoder<unknown>>(schema: S, value: unknown): S["Type"] =>
+  Schema.decodeUnknownSync(schema, { onExcessProperty: "error", errors: "all" })(value)
+
+/**
+ * A complete HTTP answer. Making one already asserts what holds for all of them
+ * (wire.md C.0): `x-request-id`, and on 4xx and 5xx a body of exactly `{code, message, details?}`.
+ */
+export class Answer {
+  readonly request: string
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+
+  constructor(request: string, status: number, headers: Headers, text: string) {
+    this.request = request
+    this.status = status
+    this.headers = headers
+    this.text = text
+    assert.match(headers.get("x-request-id") ?? "", /^[!-~]{1,128}$/, `${this}: x-request-id`)
+    if (status < 400) return
+    assert.match(headers.get("content-type") ?? "", /^application\/json/, `${this}: content-type`)
+    const body = this.body
+    if (typeof body !== "object" || body === null) assert.fail(`${this}: the body is no object`)
+    const { code, message, details, ...rest } = body as Record<string, unknown>
+    assert.match(String(code), /^[A-Z][A-Z_]+$/, `${this}: code`)
+    assert.isString(message, `${this}: message`)
+    assert.isNotEmpty(message, `${this}: message`)
+    if ("details" in body) {
+      assert.isObject(details, `${this}: details`)
+    }
+    assert.deepStrictEqual(rest, {}, `${this}: more than {code, message, details?}`)
+  }
+
+  get body(): unknown {
+    try {
+      return JSON.parse(this.text)
+    } catch {
+      return assert.fail(`${this}: the body is no JSON`)
+    }
+  }
+
+  header(name: string): string | null {
+    return this.headers.get(name)
+  }
+
+  /** Asserts the status and the exact shape of the body, and returns it. */
+  ok<S extends Schema.ConstraintDecoder<unknown>>(status: number, schema: S): S["Type"] {
+    assert.strictEqual(this.status, status, `${this}`)
+    try {
+      return matching(schema, this.body)
+    } catch (error) {
+      return assert.fail(`${this}\n${error instanceof Error ? error.message : String(error)}`)
+    }
+  }
+
+  /** Asserts that this is a refusal with this status and code, and returns its body. */
+  refused(status: number, code: string): Refusal {
+    assert.deepStrictEqual([this.status, this.status < 400 ? undefined : this.refusal.code], [status, code], `${this}`)
+    return this.refusal
+  }
+
+  private get refusal(): Refusal {
+    // Checked by the constructor.
+    return this.body as Refusal
+  }
+
+  toString(): string {
+    return `${this.request} -> ${this.status} ${this.text.length > 600 ? `${this.text.slice(0, 600)}...` : this.text}`
+  }
+}
+
+export interface RequestInput {
+  /** Sent as JSON. */
+  readonly json?: unknown
+  /** Sent as it is, without a content-type of its own. */
+  readonly raw?: string | Uint8Array<ArrayBuffer>
+  readonly headers?: Readonly<Record<string, string>>
+}
+
+/** Told of every exchange: the harness remembers what must never be logged. */
+export type Observer = (sent: unknown, answer: Answer) => void
+
+/** Plain HTTP calls, as somebody without the published client would make them. */
+export class Http {
+  readonly base: string
+  readonly key: string | undefined
+  private readonly observe: Observer
+
+  constructor(base: string, key: string | undefined, observe: Observer) {
+    this.base = base
+    this.key = key
+    this.observe = observe
+  }
+
+  async request(method: string, path: string, input: RequestInput = {}): Promise<Answer> {
+    const headers: Record<string, string> = {}
+    if (this.key !== undefined) headers["authorization"] = `Bearer ${this.key}`
+    const init: RequestInit = { method, redirect: "manual" }
+    if ("json" in input) {
+      headers["content-type"] = "application/json"
+      init.body = JSON.stringify(input.json)
+    } else if (input.raw !== undefined) {
+      // A text body would be given a content-type by fetch; bytes are not.
+      init.body = typeof input.raw === "string" ? new TextEncoder().encode(input.raw) : input.raw
+    }
+    const response = await fetch(this.base + path, { ...init, headers: { ...headers, ...input.headers } })
+    const answer = new Answer(`${method} ${path}`, response.status, response.headers, await response.text())
+    this.observe(input.json, answer)
+    return answer
+  }
+
+  get(path: string, headers: Readonly<Record<string, string>> = {}): Promise<Answer> {
+    return this.request("GET", path, { headers })
+  }
+
+  /** Without `json` the request has neither body nor content-type. */
+  post(path: string, json?: unknown, headers: Readonly<Record<string, string>> = {}): Promise<Answer> {
+    return this.request("POST", path, json === undefined ? { headers } : { json, headers })
+  }
+
+  patch(path: string, json: unknown): Promise<Answer> {
+    return this.request("PATCH", path, { json })
+  }
+
+  delete(path: string): Promise<Answer> {
+    return this.request("DELETE", path)
+  }
+}

@@ -1,0 +1,295 @@
+import { assert } from "@effect/vitest"
+import { AgentChatClient, RealtimeClient, type RealtimeOptions } from "agentchatme"
+import { type ChildProcess, spawn } from "node:child_process"
+import { createHash, randomBytes } from "node:crypto"
+import { constants } from "node:fs"
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { eventually, within } from "./Eventually.ts"
+import { type Answer, Http } from "./Http.ts"
+import { Outbox } from "./Outbox.ts"
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url))
+
+/** Limits out of the way of tests that are about something else. */
+export const RELAXED = {
+  LIMITS_SENDS_PER_SECOND: "1000000",
+  LIMITS_COLD_CONVERSATIONS: "1000000",
+  LIMITS_REGISTER_PER_HOUR: "1000000",
+  LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "1000000",
+  LIMITS_RECOVER_PER_HOUR: "1000000",
+  LIMITS_RECOVER_VERIFY_PER_10_MINUTES: "1000000",
+  LIMITS_ROTATE_PER_HOUR: "1000000",
+  LIMITS_ROTATE_VERIFY_PER_10_MINUTES: "1000000",
+  LIMITS_CARDS_PER_MINUTE: "1000000",
+  LIMITS_CONVERSATION_LISTS_PER_MINUTE: "1000000",
+  LIMITS_REQUESTS_PER_MINUTE: "1000000",
+  LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: "1000000"
+}
+
+export interface ServerOptions {
+  /** On top of `RELAXED` and a free port. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Kept when the server stops; without it, a fresh one that is removed. */
+  readonly dataDir?: string
+}
+
+/** An agent that registered through the API. */
+export interface TestAgent {
+  readonly id: string
+  readonly handle: string
+  readonly email: string
+  readonly key: string
+  readonly http: Http
+  /** The published client, as it comes. */
+  readonly client: AgentChatClient
+  readonly realtime: (options?: Partial<RealtimeOptions>) => RealtimeClient
+}
+
+/** A standalone server in a process of its own, on a free port of 127.0.0.1. */
+export class Server {
+  readonly process: ChildProcess
+  readonly dataDir: string
+  readonly outbox: Outbox
+  stdout = ""
+  stderr = ""
+  /** Known once it listens. */
+  url = ""
+  private readonly exited: Promise<number | NodeJS.Signals>
+  private readonly ownsData: boolean
+  private readonly keys = new Set<string>()
+  private readonly codes = new Set<string>()
+  private readonly bodies = new Set<string>()
+
+  constructor(dataDir: string, ownsData: boolean, env: Readonly<Record<string, string>>) {
+    this.dataDir = dataDir
+    this.ownsData = ownsData
+    this.outbox = new Outbox(env["MAIL_OUTBOX"] ?? join(dataDir, "outbox"))
+    this.process = spawn(
+      join(ROOT, "node_modules/.bin/node"),
+      ["--import", "./runners/require-node.js", "runners/standalone.ts"],
+      {
+        cwd: ROOT,
+        env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env, DATA_DIR: dataDir },
+        stdio: ["ignore", "pipe", "pipe"]
+      }
+    )
+    this.process.stdout?.setEncoding("utf8").on("data", (text: string) => this.stdout += text)
+    this.process.stderr?.setEncoding("utf8").on("data", (text: string) => this.stderr += text)
+    this.exited = new Promise((resolve, reject) => {
+      this.process.on("error", reject)
+      // `close`, not `exit`: the streams have been read to their end.
+      this.process.on("close", (code, signal) => resolve(code ?? signal ?? -1))
+    })
+    // A worker that dies must not leave servers behind.
+    process.once("exit", () => this.process.kill("SIGKILL"))
+  }
+
+  get wsUrl(): string {
+    return this.url.replace(/^http/, "ws")
+  }
+
+  get output(): string {
+    return `--- stdout\n${this.stdout}\n--- stderr\n${this.stderr}`
+  }
+
+  /** Plain HTTP, with a key or without. */
+  http(key?: string): Http {
+    return new Http(this.url, key, this.observe)
+  }
+
+  /** Waits for the printed address and for readiness. */
+  async ready(timeoutMs = 30_000): Promise<void> {
+    const gone = this.exited.then((how) => assert.fail(`the server ended (${how}) before it was ready\n${this.output}`))
+    this.url = await Promise.race([
+      gone,
+      eventually("the printed address", () => this.stdout.match(/http:\/\/[\w.:[\]-]+:\d+/)?.[0], timeoutMs)
+        .catch((error: unknown) => assert.fail(`${String(error)}\n${this.output}`))
+    ])
+    await Promise.race([
+      gone,
+      eventually("readiness", () => fetch(`${this.url}/v1/ready`).then((r) => r.ok || undefined, () => undefined), timeoutMs)
+    ])
+  }
+
+  /** Sends SIGTERM and returns at once. */
+  terminate(): void {
+    this.process.kill("SIGTERM")
+  }
+
+  /** Waits until the process has ended and all it wrote is read. */
+  exit(timeoutMs = 15_000): Promise<number | NodeJS.Signals> {
+    return within(`the end of the server\n${this.output}`, this.exited, timeoutMs)
+  }
+
+  /** Stops it as Ctrl-C would, and asserts that it ended well and logged no secret. */
+  async stop(): Promise<void> {
+    this.terminate()
+    const how = await this.exit()
+    await this.cleanUp()
+    assert.strictEqual(how, 0, `exit code\n${this.output}`)
+    this.assertNoSecrets()
+  }
+
+  /** Ends it without a chance to tidy up; a given `dataDir` stays. */
+  async kill(): Promise<void> {
+    this.process.kill("SIGKILL")
+    await this.exit()
+    await this.cleanUp()
+    this.assertNoSecrets()
+  }
+
+  /** No key and no message body anywhere; no one-time code in the log, which is standard error. */
+  assertNoSecrets(): void {
+    for (const key of this.keys) {
+      assert.notInclude(this.stdout, key, "an API key on standard output")
+      assert.notInclude(this.stderr, key, "an API key in the log")
+    }
+    for (const text of this.bodies) {
+      assert.notInclude(this.stdout, text, "a message on standard output")
+      assert.notInclude(this.stderr, text, "a message in the log")
+    }
+    const logged = new Set(this.stderr.match(/(?<![\w.-])\d{6}(?![\w.-])/g))
+    assert.deepStrictEqual([...this.codes].filter((code) => logged.has(code)), [], "one-time codes in the log")
+  }
+
+  /** The next code mailed to this address; remembered as a secret. */
+  async code(address: string): Promise<string> {
+    const code = await this.outbox.code(address)
+    this.codes.add(code)
+    return code
+  }
+
+  private readonly observe = (sent: unknown, answer: Answer): void => {
+    const issued = answer.status < 300 ? answer.text.match(/"api_key":"([^"]+)"/)?.[1] : undefined
+    if (issued !== undefined) this.keys.add(issued)
+    const text = (sent as { readonly content?: { readonly text?: unknown } } | null | undefined)?.content?.text
+    if (typeof text === "string" && text.trim().length >= 8) this.bodies.add(text)
+  }
+
+  private async cleanUp(): Promise<void> {
+    if (this.ownsData) await rm(this.dataDir, { recursive: true, force: true })
+  }
+}
+
+/** Starts a standalone server and waits until it is ready. */
+export const startServer = async (options: ServerOptions = {}): Promise<Server> => {
+  const dataDir = options.dataDir ?? await copyOfTemplate()
+  const env = { PORT: "0", HOST: "127.0.0.1", LOG_LEVEL: "debug", ...RELAXED, ...options.env }
+  const server = new Server(dataDir, options.dataDir === undefined, env)
+  try {
+    await server.ready()
+  } catch (error) {
+    await server.kill().catch(() => undefined)
+    throw error
+  }
+  return server
+}
+
+/** A folder for a server's data that outlives the server; the caller removes it. */
+export const makeDataDir = (): Promise<string> => copyOfTemplate()
+
+let serial = 0
+
+/** A handle that nobody has. */
+export const freshHandle = (prefix: string): string => `${prefix}-${(serial++).toString(36)}${randomBytes(3).toString("hex")}`
+
+/** An agent as the account's owner holds it. */
+export const agentOf = (
+  server: Server,
+  account: { readonly id: string; readonly handle: string; readonly email: string },
+  key: string
+): TestAgent => {
+  const client = new AgentChatClient({ apiKey: key, baseUrl: server.url })
+  return {
+    ...account,
+    key,
+    http: server.http(key),
+    client,
+    realtime: (options) => new RealtimeClient({ apiKey: key, baseUrl: server.wsUrl, client, ...options })
+  }
+}
+
+/** Registers an agent through the real API, with the code from the outbox. */
+export const newAgent = async (
+  server: Server,
+  prefix: string,
+  profile: Readonly<Record<string, string>> = {}
+): Promise<TestAgent> => {
+  const handle = freshHandle(prefix)
+  const email = `${handle}@example.com`
+  const http = server.http()
+  const begun = await http.post("/v1/register", { email, handle, ...profile })
+  assert.strictEqual(begun.status, 200, `${begun}`)
+  // The shapes of both answers are asserted by the registration tests.
+  const { pending_id } = begun.body as { pending_id: string }
+  const done = await http.post("/v1/register/verify", { pending_id, code: await server.code(email) })
+  assert.strictEqual(done.status, 200, `${done}`)
+  const { agent, api_key } = done.body as { agent: { id: string }; api_key: string }
+  return agentOf(server, { id: agent.id, handle, email }, api_key)
+}
+
+/** Making a database takes seconds, copying one does not: an empty one is made once per version of what makes it. */
+const copyOfTemplate = async (): Promise<string> => {
+  const template = await theTemplate()
+  const copy = await mkdtemp(join(tmpdir(), "parley-data-"))
+  await cp(template, copy, { recursive: true, mode: constants.COPYFILE_FICLONE })
+  return copy
+}
+
+let known: Promise<string> | undefined
+const theTemplate = (): Promise<string> => known ??= makeTemplate()
+
+const makeTemplate = async (): Promise<string> => {
+  const path = join(tmpdir(), `parley-template-${process.getuid?.() ?? 0}-${await fingerprint()}`)
+  const lock = `${path}.lock`
+  for (;;) {
+    if (await exists(path)) return path
+    const mine = await mkdir(lock).then(() => true, () => false)
+    if (!mine) {
+      await eventually("the database template of another worker", async () => {
+        if (await exists(path)) return true
+        const owner = Number(await readFile(join(lock, "pid"), "utf8").catch(() => "0"))
+        if (owner > 0 && !alive(owner)) await rm(lock, { recursive: true, force: true })
+        return await exists(lock) ? undefined : true
+      }, 60_000)
+      continue
+    }
+    try {
+      await writeFile(join(lock, "pid"), String(process.pid))
+      if (await exists(path)) return path
+      const making = join(lock, "data")
+      const server = await startServer({ dataDir: making })
+      await server.stop()
+      await rename(making, path)
+      return path
+    } finally {
+      await rm(lock, { recursive: true, force: true })
+    }
+  }
+}
+
+/** Of everything that decides what an empty database looks like. */
+const fingerprint = async (): Promise<string> => {
+  const hash = createHash("sha256")
+  for (const folder of ["schema", "src/platform"]) {
+    for (const name of (await readdir(join(ROOT, folder))).sort()) {
+      hash.update(name).update(await readFile(join(ROOT, folder, name)))
+    }
+  }
+  hash.update(await readFile(join(ROOT, "node_modules/@electric-sql/pglite/package.json")))
+  return hash.digest("hex").slice(0, 16)
+}
+
+const exists = (path: string): Promise<boolean> => stat(path).then(() => true, () => false)
+
+const alive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}
