@@ -1,10 +1,16 @@
-import { Context, type Effect } from "effect"
-import type { SqlError } from "effect/sql"
+import { Context, Effect, Layer, Redacted, Scope, Semaphore, Stream } from "effect"
+import { Reactivity } from "effect/reactivity"
+import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
+import { setTimeout as wait } from "node:timers/promises"
+import pg from "pg"
+import { databaseIsNew, outcomeOf, PgliteSession, type PgliteSettings } from "./Pglite.ts"
+import { DatabaseFault, encode, type Outcome, parserOf, sqlError } from "./SqlValues.ts"
 
 /**
  * The database below `SqlClient`, for the statements that are worth preparing:
  * they keep one name and one plan per connection, and take and give plain rows.
- * Integers of 64 bits come back as numbers, `bytea` as `Buffer`.
+ * Integers of 64 bits come back as numbers, `bytea` as `Buffer`. Inside a
+ * transaction they run on its connection.
  */
 export class Database extends Context.Service<Database, {
   readonly driver: "pg" | "pglite"
@@ -13,3 +19,295 @@ export class Database extends Context.Service<Database, {
     text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
 }>()("parley/platform/Sql/Database") {}
+
+/** The SQLSTATE that the database answered with; undefined when it could not be asked. */
+export const sqlState = (error: SqlError.SqlError): string | undefined =>
+  error.reason.cause instanceof DatabaseFault ? error.reason.cause.code : undefined
+
+type Transform = (<A extends object>(rows: ReadonlyArray<A>) => ReadonlyArray<A>) | undefined
+
+/** A connection that this adapter made. Statements given to it at once run one after the other. */
+abstract class Session implements SqlConnection.Connection {
+  /** False once the connection is lost too: there is nothing to roll back then. */
+  abstract readonly inTransaction: boolean
+  abstract run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError>
+  abstract executeValues(
+    text: string,
+    params: ReadonlyArray<unknown>
+  ): Effect.Effect<ReadonlyArray<ReadonlyArray<unknown>>, SqlError.SqlError>
+
+  // `any` is the row type of the interface that this implements.
+  execute(text: string, params: ReadonlyArray<unknown>, transform: Transform): ReturnType<SqlConnection.Connection["execute"]> {
+    return Effect.map(this.run(text, params), ({ rows }) => transform === undefined ? rows : transform(rows))
+  }
+
+  executeRaw(text: string, params: ReadonlyArray<unknown>): Effect.Effect<Outcome, SqlError.SqlError> {
+    return this.run(text, params)
+  }
+
+  executeUnprepared(text: string, params: ReadonlyArray<unknown>, transform: Transform) {
+    return this.execute(text, params, transform)
+  }
+
+  executeValuesUnprepared(text: string, params: ReadonlyArray<unknown>) {
+    return this.executeValues(text, params)
+  }
+
+  /** Not from a cursor: the whole result is in memory first. */
+  executeStream(text: string, params: ReadonlyArray<unknown>, transform: Transform) {
+    return Stream.unwrap(Effect.map(this.execute(text, params, transform), Stream.fromIterable))
+  }
+}
+
+const quote = Statement.defaultEscape("\"")
+
+const compiler = Statement.makeCompiler({
+  dialect: "pg",
+  placeholder: (index) => `$${index}`,
+  onIdentifier: quote,
+  onRecordUpdate: (placeholders, alias, columns, values, returning) => [
+    `(values ${placeholders}) AS ${alias}${columns}${returning ? ` RETURNING ${returning[0]}` : ""}`,
+    returning ? [...values.flat(), ...returning[1]] : values.flat()
+  ],
+  onCustom: () => ["", []]
+})
+
+/** PostgreSQL answers the COMMIT of a failed transaction with ROLLBACK, not with an error. */
+const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlError.SqlError> =>
+  Effect.flatMap(connection.executeRaw("COMMIT", []), (outcome) =>
+    (outcome as Outcome).command === "ROLLBACK"
+      ? Effect.fail(sqlError(new DatabaseFault({ code: "25P02", message: "the transaction had failed" }), "commit"))
+      : Effect.void)
+
+const services = Effect.fnUntraced(function*(options: {
+  readonly driver: "pg" | "pglite"
+  /** Lends a session to the scope. */
+  readonly acquirer: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
+  readonly borrower: SqlConnection.Borrower
+}) {
+  const client = yield* SqlClient.make({
+    driver: options.driver,
+    acquirer: options.acquirer,
+    borrower: options.borrower,
+    compiler,
+    commit,
+    isTransaction: (connection) => connection instanceof Session && connection.inTransaction,
+    releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
+    spanAttributes: [["db.system.name", "postgresql"]]
+  })
+  const database = Database.of({
+    driver: options.driver,
+    prepared: <Row extends object>(name: string, text: string) => (params: ReadonlyArray<unknown>) => {
+      // The caller knows what its statement returns.
+      const run = (connection: SqlConnection.Connection) =>
+        Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
+      return Effect.withFiber((fiber) => {
+        const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
+        return transaction === undefined ? options.borrower(run) : run(transaction[0])
+      })
+    }
+  })
+  return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))
+})
+
+/** How long the server lets a statement run, wait for a lock, and a transaction idle. */
+const STATEMENT_TIMEOUT_MILLIS = 30_000
+const LOCK_TIMEOUT_MILLIS = 5_000
+const IDLE_IN_TRANSACTION_MILLIS = 10_000
+const CONNECT_TIMEOUT_MILLIS = 10_000
+
+/** After how many milliseconds without an answer PostgreSQL is held for unreachable, and the connection given up. */
+export const AnswerTimeout = Context.Reference<number>("parley/platform/Sql/AnswerTimeout", {
+  defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
+})
+
+/** A connection of the pool, from its checking out to its return. */
+class PgSession extends Session {
+  #client: pg.PoolClient | undefined
+  #returned = false
+  #lost = false
+  #busy = false
+  readonly #waiting: Array<() => void> = []
+
+  /** The pool's answer may come when nobody waits for it any more. */
+  accept(client: pg.PoolClient): void {
+    this.#client = client
+    if (this.#returned) this.#release()
+  }
+
+  /** Gives the connection back, as soon as the statement that an interrupted fiber left behind has ended. */
+  giveBack(): void {
+    this.#returned = true
+    if (!this.#busy) this.#release()
+  }
+
+  #release(): void {
+    const client = this.#client
+    this.#client = undefined
+    // One that is still in a transaction is ended rather than handed to the next.
+    client?.release(this.#lost || client.getTransactionStatus() !== "I")
+  }
+
+  get inTransaction(): boolean {
+    const status = this.#client?.getTransactionStatus()
+    return !this.#lost && (status === "T" || status === "E")
+  }
+
+  run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError> {
+    return this.#submit(text, params, name, false)
+  }
+
+  executeValues(text: string, params: ReadonlyArray<unknown>) {
+    // In this mode pg gives its rows as arrays.
+    return Effect.map(this.#submit(text, params, undefined, true), ({ rows }) => rows as unknown as ReadonlyArray<Array<unknown>>)
+  }
+
+  #submit(text: string, params: ReadonlyArray<unknown>, name: string | undefined, arrays: boolean) {
+    return Effect.flatMap(AnswerTimeout, (timeout) => Effect.callback<Outcome, SqlError.SqlError>((resume) => {
+      const start = () => {
+        const client = this.#client
+        if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
+        this.#busy = true
+        const query = {
+          text,
+          query_timeout: timeout,
+          ...(params.length > 0 ? { values: params.map(encode) } : {}),
+          ...(name === undefined ? {} : { name }),
+          ...(arrays ? { rowMode: "array" } : {})
+        }
+        client.query(query, (error: Error | null, result: Outcome | ReadonlyArray<Outcome>) => {
+          this.#busy = false
+          if (error !== null && error !== undefined) {
+            const failure = sqlError(error, "execute")
+            if (failure.reason._tag === "ConnectionError") this.#lost = true
+            resume(Effect.fail(failure))
+          } else {
+            const last = Array.isArray(result) ? result.at(-1) : result
+            resume(Effect.succeed(last as Outcome))
+          }
+          const next = this.#waiting.shift()
+          if (next !== undefined) next()
+          else if (this.#returned && !this.#busy) this.#release()
+        })
+      }
+      if (this.#busy) this.#waiting.push(start)
+      else start()
+    }))
+  }
+}
+
+const pool = (options: { readonly url: Redacted.Redacted<string>; readonly poolSize: number }) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const made = new pg.Pool({
+        connectionString: Redacted.value(options.url),
+        max: options.poolSize,
+        application_name: "parley",
+        statement_timeout: STATEMENT_TIMEOUT_MILLIS,
+        lock_timeout: LOCK_TIMEOUT_MILLIS,
+        idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MILLIS,
+        connectionTimeoutMillis: CONNECT_TIMEOUT_MILLIS,
+        idleTimeoutMillis: 60_000,
+        keepAlive: true,
+        keepAliveInitialDelayMillis: 10_000,
+        types: { getTypeParser: (oid: number) => parserOf(oid) } as pg.CustomTypesConfig
+      })
+      // Without a listener a lost connection would end the process; the pool listens to idle ones only.
+      made.on("error", () => {})
+      made.on("connect", (client) => client.on("error", () => {}))
+      return made
+    }),
+    // A connection whose statement never ends must not hold up the end of the process.
+    (made) => Effect.promise(() => Promise.race([made.end(), wait(5_000, undefined, { ref: false })]))
+  )
+
+/** PostgreSQL 15 or later, through a pool. */
+export const layerPg = (options: { readonly url: Redacted.Redacted<string>; readonly poolSize: number }) =>
+  Layer.effectContext(Effect.gen(function*() {
+    const connections = yield* pool(options)
+    const checkOut = (session: PgSession) =>
+      Effect.callback<Session, SqlError.SqlError>((resume) =>
+        connections.connect((error, client) => {
+          if (client === undefined) return resume(Effect.fail(sqlError(error ?? new Error("no connection"), "connect")))
+          session.accept(client)
+          resume(Effect.succeed(session))
+        })
+      )
+    return yield* services({
+      driver: "pg",
+      acquirer: Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function*() {
+          const session = new PgSession()
+          yield* Scope.addFinalizer(yield* Effect.scope, Effect.sync(() => session.giveBack()))
+          return yield* restore(checkOut(session))
+        })
+      ),
+      borrower: (use) =>
+        Effect.suspend(() => {
+          const session = new PgSession()
+          return Effect.ensuring(Effect.flatMap(checkOut(session), use), Effect.sync(() => session.giveBack()))
+        })
+    })
+  })).pipe(Layer.provide(Reactivity.layer))
+
+/** The one session of PGlite. A statement runs at once and stops the event loop meanwhile. */
+class EmbeddedSession extends Session {
+  readonly #session: PgliteSession
+
+  constructor(session: PgliteSession) {
+    super()
+    this.#session = session
+  }
+
+  get inTransaction(): boolean {
+    return this.#session.inTransaction
+  }
+
+  run(text: string, params: ReadonlyArray<unknown>, name?: string) {
+    return this.#attempt(() =>
+      outcomeOf(name === undefined ? this.#session.query(text, params) : this.#session.prepared(name, text, params))
+    )
+  }
+
+  executeValues(text: string, params: ReadonlyArray<unknown>) {
+    return this.#attempt(() => this.#session.query(text, params).rows)
+  }
+
+  #attempt<A>(statement: () => A): Effect.Effect<A, SqlError.SqlError> {
+    return Effect.suspend(() => {
+      try {
+        return Effect.succeed(statement())
+      } catch (error) {
+        return error instanceof DatabaseFault ? Effect.fail(sqlError(error, "execute")) : Effect.die(error)
+      }
+    })
+  }
+}
+
+/**
+ * PGlite, in a folder or in memory. It has one session: a transaction holds it
+ * to itself, and every other statement waits.
+ */
+export const layerPglite = (settings: PgliteSettings) =>
+  Layer.effectContext(Effect.gen(function*() {
+    if (databaseIsNew(settings)) yield* Effect.logInfo("Creating the database…")
+    const pglite = yield* Effect.acquireRelease(
+      Effect.promise(() => PgliteSession.open(settings)),
+      (session) => Effect.promise(() => session.close())
+    )
+    const session = new EmbeddedSession(pglite)
+    const turn = yield* Semaphore.make(1)
+    // What a holder left open must not become part of the next one's work.
+    const clean = Effect.suspend(() => session.inTransaction ? Effect.orDie(session.run("ROLLBACK", [])) : Effect.void)
+    return yield* services({
+      driver: "pglite",
+      acquirer: Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function*() {
+          yield* restore(turn.takeScoped(1))
+          yield* Effect.addFinalizer(() => clean)
+          return session
+        })
+      ),
+      borrower: (use) => turn.withPermit(Effect.ensuring(use(session), clean))
+    })
+  })).pipe(Layer.provide(Reactivity.layer))

@@ -1,0 +1,138 @@
+import { SqlError } from "effect/sql"
+import pg from "pg"
+
+/** What a statement answered; `command` is its tag's first word, as in `ROLLBACK` for the COMMIT of a failed transaction. */
+export interface Outcome<Row = Record<string, unknown>> {
+  readonly command: string
+  readonly rowCount: number | null
+  readonly rows: ReadonlyArray<Row>
+}
+
+const TEXT_ESCAPES = /[\\"]/g
+
+const element = (value: unknown): string => {
+  if (value === null || value === undefined) return "NULL"
+  if (Array.isArray(value)) return arrayLiteral(value)
+  const encoded = encode(value)
+  if (Buffer.isBuffer(encoded)) return `"\\\\x${encoded.toString("hex")}"`
+  return typeof value === "number" || typeof value === "bigint"
+    ? String(encoded)
+    : `"${String(encoded).replace(TEXT_ESCAPES, "\\$&")}"`
+}
+
+const arrayLiteral = (values: ReadonlyArray<unknown>): string => {
+  let text = "{"
+  for (let i = 0; i < values.length; i++) text += i === 0 ? element(values[i]) : `,${element(values[i])}`
+  return text + "}"
+}
+
+/**
+ * A parameter as it goes over the wire, in both drivers alike: bytes in binary,
+ * everything else as text. An array becomes PostgreSQL's array literal, any
+ * other object JSON.
+ */
+export const encode = (value: unknown): string | Buffer | null => {
+  switch (typeof value) {
+    case "string":
+      return value
+    case "undefined":
+      return null
+    case "object":
+      if (value === null) return null
+      if (Buffer.isBuffer(value)) return value
+      if (value instanceof Uint8Array) return Buffer.from(value.buffer, value.byteOffset, value.byteLength)
+      if (value instanceof Date) return value.toISOString()
+      return Array.isArray(value) ? arrayLiteral(value) : JSON.stringify(value)
+    default:
+      return String(value)
+  }
+}
+
+const INT8 = 20
+const INT8_ARRAY = 1016
+
+const numbers = (text: string): Array<number | null> =>
+  text === "{}" ? [] : text.slice(1, -1).split(",").map((n) => n === "NULL" ? null : Number(n))
+
+/** How a column's text becomes a value: 64-bit integers are numbers, `numeric` stays text, the rest is as `pg` has it. */
+export const parserOf = (oid: number): (text: string) => unknown =>
+  oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : pg.types.getTypeParser(oid, "text")
+
+const field = (cause: object, name: string): string | undefined => {
+  const value: unknown = Reflect.get(cause, name)
+  return typeof value === "string" && value !== "" ? value : undefined
+}
+
+const SQLSTATE = /^[0-9A-Z]{5}$/
+
+/**
+ * What the database, or the way to it, said. It keeps none of the texts that
+ * may quote rows or parameters (detail, hint, where), so it may be logged.
+ */
+export class DatabaseFault extends Error {
+  override readonly name = "DatabaseFault"
+  /** The SQLSTATE; undefined when the failure was the connection's own. */
+  readonly code: string | undefined
+  readonly constraint: string | undefined
+  readonly table: string | undefined
+  readonly column: string | undefined
+  readonly position: string | undefined
+
+  constructor(cause: object) {
+    const code = field(cause, "code")
+    const message = field(cause, "message") ?? "unknown failure"
+    // Data exceptions (class 22) quote the value after a colon.
+    super(code?.startsWith("22") ? message.replace(/: ".*$/s, "") : message)
+    this.code = code !== undefined && SQLSTATE.test(code) ? code : undefined
+    this.constraint = field(cause, "constraint")
+    this.table = field(cause, "table")
+    this.column = field(cause, "column")
+    this.position = field(cause, "position")
+  }
+}
+
+const reason = (cause: DatabaseFault, operation: string): SqlError.SqlErrorReason => {
+  const props = { cause, message: cause.message, operation }
+  const code = cause.code
+  if (code === undefined) return new SqlError.ConnectionError(props)
+  switch (code) {
+    case "23505":
+      return new SqlError.UniqueViolation({ ...props, constraint: cause.constraint ?? "unknown" })
+    case "40P01":
+      return new SqlError.DeadlockError(props)
+    case "40001":
+      return new SqlError.SerializationError(props)
+    case "55P03":
+      return new SqlError.LockTimeoutError(props)
+    case "57014":
+      return new SqlError.StatementTimeoutError(props)
+    case "42501":
+      return new SqlError.AuthorizationError(props)
+    case "25P03":
+    case "53300":
+    case "57P01":
+    case "57P02":
+    case "57P03":
+    case "57P05":
+      return new SqlError.ConnectionError(props)
+  }
+  switch (code.slice(0, 2)) {
+    case "08":
+      return new SqlError.ConnectionError(props)
+    case "23":
+      return new SqlError.ConstraintError(props)
+    case "28":
+      return new SqlError.AuthenticationError(props)
+    case "42":
+      return new SqlError.SqlSyntaxError(props)
+  }
+  return new SqlError.UnknownError(props)
+}
+
+/** The same classification whichever driver failed. */
+export const sqlError = (cause: unknown, operation: string): SqlError.SqlError => {
+  const fault = cause instanceof DatabaseFault
+    ? cause
+    : new DatabaseFault(typeof cause === "object" && cause !== null ? cause : new Error(String(cause)))
+  return new SqlError.SqlError({ reason: reason(fault, operation) })
+}
