@@ -2,6 +2,8 @@ import { Cause, Effect, Layer, SchemaIssue } from "effect"
 import { HttpServerError, HttpServerResponse } from "effect/http"
 import { HttpApiError, HttpApiMiddleware } from "effect/http-api"
 import { SqlError } from "effect/sql"
+import { STATUS_CODES } from "node:http"
+import type { Duplex } from "node:stream"
 import {
   commonErrors,
   InternalError,
@@ -14,15 +16,56 @@ import {
   type WireFailure
 } from "./WireError.ts"
 
-/** The answer that a failure becomes: its status, its exact body, and the headers that go with it. */
-export const toResponse = (failure: WireFailure): HttpServerResponse.HttpServerResponse => {
+/** The headers that go with a failure. */
+export const failureHeaders = (failure: WireFailure): Record<string, string> => {
   const headers: Record<string, string> = {}
   if (failure.status === 401) headers["www-authenticate"] = "Bearer"
-  if (failure.status === 405) headers["allow"] = "GET, POST, PUT, PATCH, DELETE, OPTIONS"
+  if (failure.status === 426) {
+    headers["upgrade"] = "websocket"
+    headers["connection"] = "upgrade"
+  }
   if (failure.retryAfterMs !== undefined) {
     headers["retry-after"] = String(Math.max(1, Math.ceil(failure.retryAfterMs / 1000)))
   }
-  return HttpServerResponse.jsonUnsafe(wireBody(failure), { status: failure.status, headers })
+  return headers
+}
+
+/** The answer that a failure becomes: its status, its exact body, and the headers that go with it. */
+export const toResponse = (
+  failure: WireFailure,
+  extra?: Record<string, string>
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.jsonUnsafe(wireBody(failure), {
+    status: failure.status,
+    headers: { ...failureHeaders(failure), ...extra }
+  })
+
+/**
+ * The same answer on a bare connection, which it ends: for upgrades that are
+ * refused and for bytes that are no HTTP request.
+ */
+export const refuse = (socket: Duplex, failure: WireFailure, requestId: string, extra?: Record<string, string>): void => {
+  if (!socket.writable) {
+    socket.destroy()
+    return
+  }
+  const body = JSON.stringify(wireBody(failure))
+  const headers = {
+    ...failureHeaders(failure),
+    ...extra,
+    "content-type": "application/json",
+    "content-length": String(Buffer.byteLength(body)),
+    "x-request-id": requestId,
+    "connection": failure.status === 426 ? "upgrade, close" : "close"
+  }
+  let head = `HTTP/1.1 ${failure.status} ${STATUS_CODES[failure.status] ?? "Refused"}\r\n`
+  for (const [name, value] of Object.entries(headers)) head += `${name}: ${value}\r\n`
+  socket.on("error", () => {})
+  socket.end(`${head}\r\n${body}`)
+  // A peer that keeps its side open must not hold the connection.
+  const timer = setTimeout(() => socket.destroy(), 1000)
+  timer.unref()
+  socket.once("close", () => clearTimeout(timer))
 }
 
 /** The one place where any failure or defect becomes what the wire knows (wire.md C.0, Error body). */

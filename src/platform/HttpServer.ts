@@ -1,0 +1,352 @@
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { ByteSize, Cause, Context, Data, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
+import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
+import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
+import type { Duplex } from "node:stream"
+import { Gateway } from "../realtime/Gateway.ts"
+import { Readiness } from "../service/Readiness.ts"
+import { Config, MAX_BODY_BYTES } from "./Config.ts"
+import { Ids } from "./Ids.ts"
+import { requestIdFrom } from "./RequestId.ts"
+import { countRequest } from "./Telemetry.ts"
+import {
+  Forbidden,
+  MethodNotAllowed,
+  NotFound,
+  PayloadTooLarge,
+  ValidationFailed,
+  wireBody,
+  type WireFailure
+} from "./WireError.ts"
+import { answer, failureHeaders, refuse, toResponse } from "./WireErrors.ts"
+
+/** The address cannot be listened on; the message says what to do. */
+export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
+
+/** How long the server waits for slow peers, in milliseconds. */
+export interface Patience {
+  readonly headers: number
+  readonly request: number
+  readonly keepAlive: number
+  readonly check: number
+  readonly drain: number
+}
+
+const patience: Patience = { headers: 10_000, request: 30_000, keepAlive: 75_000, check: 5_000, drain: 10_000 }
+
+const every20Millis = Schedule.spaced("20 millis")
+
+const CORS_REQUEST_HEADERS =
+  "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
+const CORS_RESPONSE_HEADERS =
+  "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
+const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+/** Routes whose body is raw bytes of any content-type and of their own size limit. */
+const isRaw = (method: string | undefined, path: string): boolean => method === "PUT" && path.endsWith("/avatar")
+
+/** The path of a request target as the router sees it: no query, repeated slashes as one, no slash at the end. */
+const pathOf = (target: string): string => {
+  const end = target.search(/[?#;]/)
+  const path = (end === -1 ? target : target.slice(0, end)).replace(/\/{2,}/g, "/")
+  return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
+}
+
+/**
+ * The answer to a request, which adds what every answer has: the request id, and
+ * on `/v1/*` what browsers want to see. `writeHead` is the one way out for all of
+ * them, and headers given to it at once are cheaper than headers set one by one.
+ */
+class Answer extends ServerResponse {
+  requestId = ""
+  /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
+  allowOrigin: string | undefined
+  server: { readonly draining: boolean } | undefined
+
+  override writeHead(status: number, reason?: unknown, headers?: unknown): this {
+    const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
+    const all: OutgoingHttpHeaders = { ...given, "x-request-id": this.requestId }
+    if (this.allowOrigin !== undefined) {
+      all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
+      if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
+      if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
+    }
+    if (this.server?.draining === true) all["connection"] = "close"
+    countRequest(this.req.method, status)
+    return super.writeHead(status, all)
+  }
+
+  refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
+    const body = JSON.stringify(wireBody(failure))
+    this.writeHead(failure.status, {
+      "content-type": "application/json",
+      "content-length": Buffer.byteLength(body),
+      ...failureHeaders(failure),
+      ...headers
+    })
+    this.end(body)
+  }
+}
+
+/** Remembers which methods each path answers, whatever adds them to the router. */
+const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>): HttpRouter.HttpRouter => {
+  const seen = new Set<string>()
+  const record = (method: string, path: HttpRouter.PathInput) => {
+    if (method === "*" || seen.has(`${method} ${path}`)) return
+    seen.add(`${method} ${path}`)
+    routes.on(method, path, true)
+  }
+  return HttpRouter.HttpRouter.of({
+    ...router,
+    addAll: (added) => {
+      for (const route of added) record(route.method, route.path)
+      return router.addAll(added)
+    },
+    add: (method, path, handler, options) => {
+      record(method, path)
+      return router.add(method, path, handler, options)
+    }
+  })
+}
+
+/**
+ * The HTTP server of this process: `node:http`, owned here because a socket must
+ * not cost a fiber. Requests go to the routes, upgrades of `/v1/ws` to the
+ * Gateway. Whatever is refused before either sees it is answered in the wire's
+ * shape and with a request id, like everything else.
+ *
+ * Closing it drains: readiness turns away, the port closes, requests in flight
+ * finish within `drain`, then the sockets are told to go.
+ */
+export class HttpServer extends Context.Service<HttpServer, {
+  readonly port: number
+  /** Base of absolute URLs that work from where the server listens. */
+  readonly url: string
+}>()("parley/platform/HttpServer") {
+  /** Listens once `routes` are built. */
+  static readonly layer = <A, E, R>(routes: Layer.Layer<A, E, R>, changes?: Partial<Patience>) =>
+    Layer.effect(HttpServer, serve(routes, { ...patience, ...changes }))
+}
+
+const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
+  Effect.gen(function*() {
+    const config = yield* Config
+    const ids = yield* Ids
+    const gateway = yield* Gateway
+    const readiness = yield* Readiness
+    const scope = yield* Effect.scope
+
+    const known = FindMyWay.make<true>({ maxParamLength: 16_384 })
+    const recordingRouter = Layer.effect(
+      HttpRouter.HttpRouter,
+      Effect.map(HttpRouter.HttpRouter, (router) => recording(router, known))
+    )
+    const routed = yield* HttpRouter.toHttpEffect(Layer.provide(routes, recordingRouter)).pipe(
+      // A name in a path may be as long as the request line; the route decides what it thinks of it.
+      Effect.provideService(HttpRouter.RouterConfig, { maxParamLength: 16_384 })
+    )
+    const methodsOf = (target: string): Array<string> => {
+      const methods = CORS_METHODS.split(", ").filter((method) => known.find(method, target) !== undefined)
+      if (methods.length === 0) return methods
+      if (methods.includes("GET")) methods.push("HEAD")
+      return [...methods, "OPTIONS"]
+    }
+
+    const noRoute = (request: HttpServerRequest.HttpServerRequest) => {
+      const methods = methodsOf(request.url)
+      return methods.length === 0
+        ? toResponse(new NotFound({ message: "This API has no such path." }))
+        : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") })
+    }
+    const app = Effect.catchCause(routed, (cause) => {
+      for (const reason of cause.reasons) {
+        if (
+          Cause.isFailReason(reason) && HttpServerError.isHttpServerError(reason.error) &&
+          reason.error.reason._tag === "RouteNotFound"
+        ) return Effect.map(HttpServerRequest.HttpServerRequest, noRoute)
+      }
+      return answer(cause)
+    })
+
+    const requestScope = yield* Scope.fork(scope, "parallel")
+    const handle = yield* NodeHttpServer.makeHandler(app, { scope: requestScope }).pipe(
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(MAX_BODY_BYTES))
+    )
+
+    const origins = config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim())
+    const anyOrigin = origins.includes("*")
+    const allowOrigin = (origin: string | undefined): string =>
+      anyOrigin ? "*" : origin !== undefined && origins.includes(origin) ? origin : ""
+
+    const logged = (yield* References.MinimumLogLevel) === "Debug" || config.LOG_LEVEL === "debug"
+    const context = yield* Effect.context<never>()
+    const log = Effect.runForkWith(context)
+    const state = { draining: false }
+    let inFlight = 0
+    function finished(this: ServerResponse) {
+      inFlight--
+      if (logged && this instanceof Answer) {
+        log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
+          request_id: this.requestId,
+          method: this.req.method ?? "",
+          path: pathOf(this.req.url ?? ""),
+          status: this.statusCode
+        })))
+      }
+    }
+
+    /** What can be refused before a route is looked for; undefined lets the request pass. */
+    const refusal = (request: IncomingMessage, path: string, raw: boolean): WireFailure | undefined => {
+      if (request.headers.host === undefined && request.httpVersion === "1.1") {
+        return new ValidationFailed({ message: "The Host header is missing." })
+      }
+      if (path.includes("%")) {
+        try {
+          if (decodeURIComponent(path).includes("\0")) {
+            return new ValidationFailed({ message: "The path holds a NUL character." })
+          }
+        } catch {
+          return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
+        }
+      }
+      return !raw && Number(request.headers["content-length"]) > MAX_BODY_BYTES ? new PayloadTooLarge() : undefined
+    }
+
+    const onRequest = (request: IncomingMessage, response: Answer, expectsContinue = false) => {
+      inFlight++
+      response.on("close", finished)
+      const id = requestIdFrom(request.headers["x-request-id"], ids)
+      request.headers["x-request-id"] = id
+      response.requestId = id
+      response.server = state
+      const path = pathOf(request.url ?? "/")
+      if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
+      if (request.method === "OPTIONS") {
+        request.resume()
+        const methods = methodsOf(path)
+        response.writeHead(204, {
+          "allow": methods.length === 0 ? CORS_METHODS : methods.join(", "),
+          ...(response.allowOrigin === undefined ? undefined : {
+            "access-control-allow-methods": CORS_METHODS,
+            "access-control-allow-headers": CORS_REQUEST_HEADERS,
+            "access-control-max-age": "86400"
+          })
+        })
+        response.end()
+        return
+      }
+      const raw = isRaw(request.method, path)
+      const refused = refusal(request, path, raw)
+      if (refused !== undefined) {
+        // What is left of a body that is not read would be taken for the next request.
+        response.refuse(refused, { connection: "close" })
+        return
+      }
+      if (!raw && request.method !== "GET" && request.method !== "HEAD") {
+        request.headers["content-type"] = "application/json"
+      }
+      if (expectsContinue) response.writeContinue()
+      handle(request, response)
+    }
+
+    const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      const id = requestIdFrom(request.headers["x-request-id"], ids)
+      if (pathOf(request.url ?? "/").toLowerCase() !== "/v1/ws") {
+        refuse(socket, new NotFound({ message: "This path has no socket: it is at /v1/ws." }), id)
+      } else if (request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "") {
+        refuse(socket, new Forbidden({ message: "This origin may not connect from a browser." }), id)
+      } else {
+        gateway.upgrade(request, socket, head, id)
+      }
+    }
+
+    const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
+      // The response that this connection is in the middle of; Node keeps it on the socket.
+      const current = (socket as Duplex & { readonly _httpMessage?: ServerResponse | null })._httpMessage
+      if (error.code === "ECONNRESET" || !socket.writable || current?.headersSent === true) {
+        socket.destroy()
+        return
+      }
+      const id = current instanceof Answer ? current.requestId : requestIdFrom(undefined, ids)
+      const [status, message] = error.code === "HPE_HEADER_OVERFLOW"
+        ? [431, "The request line and headers are larger than 16 KiB."] as const
+        : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+        ? [408, "The request took too long to arrive."] as const
+        : error.code === "HPE_CHUNK_EXTENSIONS_OVERFLOW"
+        ? [413, "The chunk extensions are too large."] as const
+        : [400, "This is not a valid HTTP request."] as const
+      countRequest(undefined, status)
+      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id)
+    }
+
+    const server = createServer({
+      ServerResponse: Answer,
+      headersTimeout: patience.headers,
+      requestTimeout: patience.request,
+      keepAliveTimeout: patience.keepAlive,
+      connectionsCheckingInterval: patience.check,
+      maxHeaderSize: 16_384,
+      requireHostHeader: false,
+      // Any other protocol that a caller offers to switch to is answered in this one.
+      shouldUpgradeCallback: (request: IncomingMessage) => request.headers.upgrade?.toLowerCase() === "websocket"
+    }, (request, response) => onRequest(request, response))
+    server.on("checkContinue", (request, response) => onRequest(request, response, true))
+    server.on("checkExpectation", (request, response) => {
+      response.requestId = requestIdFrom(request.headers["x-request-id"], ids)
+      response.refuse({ code: "VALIDATION_ERROR", message: "The only expectation is 100-continue.", status: 417 }, {
+        connection: "close"
+      })
+    })
+    server.on("upgrade", onUpgrade)
+    server.on("connect", (request, socket) =>
+      refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids)))
+    server.on("clientError", onClientError)
+
+    yield* Effect.callback<void, ListenFailed>((resume) => {
+      const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
+      server.once("error", failed)
+      server.listen(config.PORT, config.HOST, () => {
+        server.off("error", failed)
+        resume(Effect.void)
+      })
+    })
+    const { port } = server.address() as AddressInfo
+    server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
+
+    yield* Scope.addFinalizer(scope, Effect.gen(function*() {
+      state.draining = true
+      readiness.set("draining", "The server is shutting down.")
+      server.close()
+      yield* Effect.suspend(() => {
+        server.closeIdleConnections()
+        return inFlight === 0 ? Effect.void : Effect.fail("busy")
+      }).pipe(
+        Effect.retry(every20Millis),
+        Effect.timeoutOrElse({
+          duration: patience.drain,
+          orElse: () => Effect.logWarning(`Gave up waiting for ${inFlight} requests`)
+        })
+      )
+      yield* gateway.drain
+      yield* Scope.close(requestScope, Exit.void)
+      server.closeAllConnections()
+    }).pipe(Effect.ignore))
+
+    const host = config.HOST.includes(":") ? `[${config.HOST}]` : config.HOST
+    return HttpServer.of({ port, url: config.PUBLIC_URL ?? `http://${host}:${port}` })
+  })
+
+const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
+  switch (error.code) {
+    case "EADDRINUSE":
+      return new ListenFailed({ message: `Port ${port} on ${host} is in use: stop what listens there, or set PORT.` })
+    case "EACCES":
+      return new ListenFailed({ message: `Port ${port} may not be used by this user: set PORT to one above 1023.` })
+    case "EADDRNOTAVAIL":
+    case "ENOTFOUND":
+      return new ListenFailed({ message: `HOST ${host} is not an address of this machine.` })
+    default:
+      return new ListenFailed({ message: `Cannot listen on ${host}:${port}: ${error.message}` })
+  }
+}

@@ -1,0 +1,111 @@
+import { Cause, Context, Effect, Layer, Logger, Metric, References } from "effect"
+import { monitorEventLoopDelay } from "node:perf_hooks"
+import { Config } from "./Config.ts"
+import { requestIdOf } from "./RequestId.ts"
+
+/** What a key looks like, wherever it turns up. */
+const KEY = /ac_[A-Za-z0-9_-]{8,}/g
+
+/** Takes API keys out of a text: no line of the log may hold one, whoever wrote it. */
+export const redact = (text: string): string => text.includes("ac_") ? text.replace(KEY, "ac_[redacted]") : text
+
+const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
+
+const plain = (value: unknown): string =>
+  typeof value === "string" ? value : value instanceof Error ? value.message : JSON.stringify(value) ?? String(value)
+
+/** One event of the log, before it is written. */
+const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {
+  const parts: ReadonlyArray<unknown> = Array.isArray(options.message) ? options.message : [options.message]
+  const line: Record<string, unknown> = {
+    time: options.date.toISOString(),
+    level: options.logLevel.toLowerCase(),
+    message: parts.map(plain).join(" ")
+  }
+  const requestId = requestIdOf(options.fiber)
+  if (requestId !== undefined) line["request_id"] = requestId
+  for (const [name, value] of Object.entries(options.fiber.getRef(References.CurrentLogAnnotations))) {
+    line[name] = typeof value === "number" || typeof value === "boolean" ? value : plain(value)
+  }
+  if (options.cause.reasons.length > 0) line["cause"] = Cause.pretty(options.cause)
+  return line
+}
+
+/** A line of JSON for machines. */
+export const formatJson = (options: Logger.Options<unknown>): string => redact(JSON.stringify(lineOf(options)))
+
+/** The same for a person at a terminal. */
+export const formatText = (options: Logger.Options<unknown>): string => {
+  const { time, level, message, cause, ...rest } = lineOf(options)
+  const notes = Object.entries(rest).map(([name, value]) => ` ${name}=${plain(value)}`).join("")
+  const more = cause === undefined ? "" : `\n${String(cause).replace(/^/gm, "    ")}`
+  return redact(`${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${String(message)}${notes}${more}`)
+}
+
+/** Log lines on standard error, at LOG_LEVEL; standard output belongs to the person who started the server. */
+export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
+  const format = process.stderr.isTTY ? formatText : formatJson
+  return Layer.mergeAll(
+    Logger.layer([Logger.make((options) => void process.stderr.write(`${format(options)}\n`))]),
+    Layer.succeed(References.MinimumLogLevel, levels[config.LOG_LEVEL])
+  )
+}))
+
+const none = Context.empty()
+const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]
+const requests: Record<string, ReadonlyArray<Metric.Metric<number, Metric.CounterState<number>>>> = Object.fromEntries(
+  methods.map((method) => [
+    method,
+    ["1xx", "2xx", "3xx", "4xx", "5xx"].map((status) =>
+      Metric.counter("http_requests_total", {
+        description: "Answered HTTP requests",
+        incremental: true,
+        attributes: { method, status }
+      })
+    )
+  ])
+)
+
+/** Counts an answered request; the labels are bounded whatever callers send. */
+export const countRequest = (method: string | undefined, status: number): void => {
+  const byStatus = requests[method ?? "other"] ?? requests["other"]
+  byStatus?.[Math.floor(status / 100) - 1]?.updateUnsafe(1, none)
+}
+
+const residentBytes = Metric.gauge("process_resident_memory_bytes", { description: "Resident set size" })
+const heapBytes = Metric.gauge("process_heap_used_bytes", { description: "JavaScript heap in use" })
+const cpuSeconds = Metric.gauge("process_cpu_seconds", { description: "CPU time used, user and system" })
+const uptimeSeconds = Metric.gauge("process_uptime_seconds", { description: "Time since the process started" })
+const lagSeconds = Metric.gauge("event_loop_lag_p99_seconds", {
+  description: "99th percentile of the event loop's delay since the last scrape"
+})
+
+/** What can only be read at the moment of a scrape. */
+export class ProcessMetrics extends Context.Service<ProcessMetrics, {
+  readonly refresh: () => void
+}>()("parley/platform/Telemetry/ProcessMetrics") {
+  static readonly layer = Layer.effect(
+    ProcessMetrics,
+    Effect.acquireRelease(
+      Effect.sync(() => {
+        const delay = monitorEventLoopDelay({ resolution: 20 })
+        delay.enable()
+        return delay
+      }),
+      (delay) => Effect.sync(() => delay.disable())
+    ).pipe(Effect.map((delay) =>
+      ProcessMetrics.of({
+        refresh: () => {
+          const memory = process.memoryUsage()
+          const cpu = process.cpuUsage()
+          residentBytes.updateUnsafe(memory.rss, none)
+          heapBytes.updateUnsafe(memory.heapUsed, none)
+          cpuSeconds.updateUnsafe((cpu.user + cpu.system) / 1e6, none)
+          uptimeSeconds.updateUnsafe(process.uptime(), none)
+          lagSeconds.updateUnsafe(Number.isNaN(delay.percentile(99)) ? 0 : delay.percentile(99) / 1e9, none)
+          delay.reset()
+        }
+      })
+    ))
+  )
+}
