@@ -81,7 +81,7 @@ const syncTree = (folder: string): void => {
 export interface PgliteSettings {
   /** Where its folder `database` is or will be; undefined keeps everything in memory. */
   readonly dataDir: string | undefined
-  /** A dump to begin from instead of an empty database, in memory only. */
+  /** A dump to begin from instead of an empty database, in memory only: made by `snapshot`. */
   readonly snapshot?: Blob | undefined
   /** Told each file that was synced. */
   readonly onSync?: ((file: string) => void) | undefined
@@ -343,15 +343,15 @@ export class PgliteSession {
 
   #row(from: number, columns: ReadonlyArray<Column>): ReadonlyArray<unknown> {
     const buffer = this.#received
-    const values = new Array<unknown>(columns.length)
+    const values: Array<unknown> = []
     let at = from + 2
-    for (let i = 0; i < columns.length; i++) {
+    for (const column of columns) {
       const length = buffer.readInt32BE(at)
       at += 4
       if (length < 0) {
-        values[i] = null
+        values.push(null)
       } else {
-        values[i] = columns[i]?.parse(buffer.toString("utf8", at, at + length))
+        values.push(column.parse(buffer.toString("utf8", at, at + length)))
         at += length
       }
     }

@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Redacted, Scope, Semaphore, Stream } from "effe
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
 import { setTimeout as wait } from "node:timers/promises"
-import pg from "pg"
+import { type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { databaseIsNew, outcomeOf, PgliteSession, type PgliteSettings } from "./Pglite.ts"
 import { DatabaseFault, encode, type Outcome, parserOf, sqlError } from "./SqlValues.ts"
 
@@ -123,14 +123,14 @@ export const AnswerTimeout = Context.Reference<number>("parley/platform/Sql/Answ
 
 /** A connection of the pool, from its checking out to its return. */
 class PgSession extends Session {
-  #client: pg.PoolClient | undefined
+  #client: PoolClient | undefined
   #returned = false
   #lost = false
   #busy = false
   readonly #waiting: Array<() => void> = []
 
   /** The pool's answer may come when nobody waits for it any more. */
-  accept(client: pg.PoolClient): void {
+  accept(client: PoolClient): void {
     this.#client = client
     if (this.#returned) this.#release()
   }
@@ -199,7 +199,7 @@ class PgSession extends Session {
 const pool = (options: { readonly url: Redacted.Redacted<string>; readonly poolSize: number }) =>
   Effect.acquireRelease(
     Effect.sync(() => {
-      const made = new pg.Pool({
+      const made = new Pool({
         connectionString: Redacted.value(options.url),
         max: options.poolSize,
         application_name: "parley",
@@ -210,7 +210,7 @@ const pool = (options: { readonly url: Redacted.Redacted<string>; readonly poolS
         idleTimeoutMillis: 60_000,
         keepAlive: true,
         keepAliveInitialDelayMillis: 10_000,
-        types: { getTypeParser: (oid: number) => parserOf(oid) } as pg.CustomTypesConfig
+        types: { getTypeParser: (oid: number) => parserOf(oid) } as CustomTypesConfig
       })
       // Without a listener a lost connection would end the process; the pool listens to idle ones only.
       made.on("error", () => {})

