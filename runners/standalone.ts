@@ -1,0 +1,121 @@
+import { Cause, Effect, Exit, Layer } from "effect"
+import { SqlError } from "effect/sql"
+import { resolve } from "node:path"
+import * as Entities from "../src/Entities.ts"
+import * as Http from "../src/Http.ts"
+import * as Cluster from "../src/platform/Cluster.ts"
+import { Config, ConfigInvalid, settings, type Settings } from "../src/platform/Config.ts"
+import { HttpServer } from "../src/platform/HttpServer.ts"
+import { Ids } from "../src/platform/Ids.ts"
+import * as Migrations from "../src/platform/Migrations.ts"
+import { databaseIsNew } from "../src/platform/Pglite.ts"
+import { layerPg, layerPglite } from "../src/platform/Sql.ts"
+import { layerLogger, ProcessMetrics } from "../src/platform/Telemetry.ts"
+import { authorizationNotYet, gatewayNotYet } from "../src/service/NotYet.ts"
+import { Readiness } from "../src/service/Readiness.ts"
+import { VERSION } from "../src/service/Version.ts"
+
+const say = (text: string): void => void process.stdout.write(`${text}\n`)
+const complain = (text: string): void => void process.stderr.write(`${text}\n`)
+
+const help = (): string => {
+  const rows = Object.entries(settings).map(([name, setting]) => [name, setting.shown, setting.about] as const)
+  const widths = [0, 1].map((i) => Math.max(...rows.map((row) => (row[i] ?? "").length)))
+  const table = rows.map(([name, shown, about]) => `  ${name.padEnd(widths[0] ?? 0)}  ${shown.padEnd(widths[1] ?? 0)}  ${about}`)
+  return [
+    `Parley ${VERSION}: a standalone server for messages between agents.`,
+    "",
+    "It is set by environment variables; their defaults are in the middle:",
+    "",
+    ...table
+  ].join("\n")
+}
+
+const database = (config: Settings) => {
+  if (config.DATABASE_URL !== undefined) {
+    return layerPg({ url: config.DATABASE_URL, poolSize: config.DATABASE_POOL })
+  }
+  const dataDir = resolve(config.DATA_DIR)
+  if (databaseIsNew({ dataDir })) say("Making the database, once; this takes a few seconds…")
+  return layerPglite({ dataDir })
+}
+
+const welcome = (config: Settings, server: HttpServer["Service"]): string => {
+  const outbox = resolve(config.MAIL_OUTBOX ?? `${config.DATA_DIR}/outbox`)
+  return [
+    "",
+    `Parley ${VERSION} listens on ${server.url}`,
+    `Documentation: ${server.url}/docs`,
+    "",
+    "Register an agent:",
+    "",
+    `  curl -s ${server.url}/v1/register -d '{"email":"ada@example.com","handle":"ada"}'`,
+    "",
+    config.SMTP_URL === undefined
+      ? `Its code is shown here and mailed to ${outbox}`
+      : "Its code comes by mail.",
+    "Stop with Ctrl-C.",
+    ""
+  ].join("\n")
+}
+
+const program = Effect.gen(function*() {
+  const config = yield* Config.load
+  const layer = Http.layer.pipe(
+    Layer.provide(Layer.effectDiscard(Cluster.awaitShards)),
+    Layer.provide(Entities.layer),
+    Layer.provide([authorizationNotYet, gatewayNotYet]),
+    Layer.provide(Cluster.layerStandalone),
+    Layer.provide(Migrations.layer),
+    Layer.provide(database(config)),
+    Layer.provide([Ids.layer, Readiness.layer, ProcessMetrics.layer]),
+    Layer.provide(layerLogger),
+    Layer.provide(Layer.succeed(Config, config))
+  )
+  yield* HttpServer.pipe(
+    Effect.tap((server) => Effect.sync(() => say(welcome(config, server)))),
+    Effect.andThen(Effect.never),
+    Effect.provide(layer)
+  )
+})
+
+/** What is wrong, a line each, for what a person can mend; the whole story for what nobody expected. */
+const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
+  cause.reasons.flatMap((reason) => {
+    if (!Cause.isFailReason(reason)) return Cause.isDieReason(reason) ? [Cause.pretty(Cause.fromReasons([reason]))] : []
+    const error = reason.error
+    if (error instanceof ConfigInvalid) return error.problems
+    if (SqlError.isSqlError(error)) {
+      const why = error.reason.cause instanceof Error ? error.reason.cause.message : error.message
+      return [`The database cannot be used: ${why}`]
+    }
+    return [error instanceof Error ? error.message : String(error)]
+  })
+
+const run = () => {
+  let stopping = false
+  const fiber = Effect.runFork(program)
+  fiber.addObserver((exit) => {
+    if (Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)) process.exit(0)
+    for (const problem of problems(exit.cause)) complain(`parley: ${problem}`)
+    process.exit(1)
+  })
+  const stop = () => {
+    if (stopping) process.exit(130)
+    stopping = true
+    say("Finishing what is under way; once more stops at once.")
+    fiber.interruptUnsafe()
+  }
+  process.on("SIGINT", stop)
+  process.on("SIGTERM", stop)
+}
+
+const [argument] = process.argv.slice(2)
+if (argument === undefined) {
+  run()
+} else if (argument === "--help" || argument === "-h") {
+  say(help())
+} else {
+  complain(`parley: ${argument} is not known; --help shows the settings.`)
+  process.exitCode = 1
+}

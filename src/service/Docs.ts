@@ -1,0 +1,51 @@
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpApiScalar, OpenApi } from "effect/http-api"
+import { createHash } from "node:crypto"
+import { Api } from "../Api.ts"
+
+/** Made at the first request: nobody should wait for it at every start. */
+const document = Effect.cached(Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(Api))))
+
+/** Scalar's page without what would leave this server; its script is in the page itself. */
+const scalar = HttpApiScalar.layer(Api, {
+  path: "/docs",
+  scalar: { withDefaultFonts: false, showOperationId: true, defaultOpenAllTags: true, hideModels: false }
+})
+
+/** The page may run the scripts that are in it and call this server; it may load nothing from anywhere. */
+const policyFor = (page: string): string => {
+  const scripts = Array.from(
+    page.matchAll(/<script>([\s\S]*?)<\/script>/g),
+    (match) => `'sha256-${createHash("sha256").update(match[1] ?? "").digest("base64")}'`
+  )
+  return [
+    "default-src 'none'",
+    `script-src ${scripts.join(" ")}`,
+    "style-src 'unsafe-inline'",
+    "img-src 'self' data: blob:",
+    "font-src 'self' data:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'"
+  ].join("; ")
+}
+
+/** The page is made by a router of its own, because the layer that adds it loads three megabytes of script at once. */
+const page = Effect.cached(Effect.scoped(Effect.gen(function*() {
+  const made = yield* Effect.flatten(HttpRouter.toHttpEffect(scalar))
+  const text = made.body._tag === "Uint8Array" ? Buffer.from(made.body.body).toString("utf8") : ""
+  return HttpServerResponse.html(text).pipe(HttpServerResponse.setHeaders({
+    "content-security-policy": policyFor(text),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache"
+  }))
+})))
+
+/** `/v1/openapi.json`, and `/docs` to read it in a browser without the internet. */
+export const Docs = Layer.mergeAll(
+  HttpRouter.use((router) => Effect.flatMap(document, (handler) => router.add("GET", "/v1/openapi.json", handler))),
+  HttpRouter.use((router) => Effect.flatMap(page, (handler) => router.add("GET", "/docs", handler)))
+)
