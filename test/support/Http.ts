@@ -1,5 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Schema } from "effect"
+import { request as httpRequest } from "node:http"
 
 /** What a refusal says; a plain copy, so that two of them can be compared. */
 export interface Refusal {
@@ -137,3 +138,42 @@ export class Http {
     return this.request("DELETE", path)
   }
 }
+
+/** One request on a connection of its own with exactly these headers, for what fetch would tidy up. */
+export const bare = (
+  base: string,
+  method: string,
+  path: string,
+  headers: Readonly<Record<string, string>> = {},
+  body: string | Uint8Array = ""
+): Promise<Answer> =>
+  new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(base)
+    const request = httpRequest({
+      hostname,
+      port,
+      method,
+      path,
+      agent: false,
+      headers: { "content-length": String(Buffer.byteLength(body)), ...headers }
+    })
+    // After an early answer the rest of the body may not be wanted any more.
+    let answered = false
+    request.on("error", (error) => answered ? undefined : reject(error))
+    request.on("response", (response) => {
+      answered = true
+      let text = ""
+      response.setEncoding("utf8").on("data", (part: string) => text += part).on("error", reject).on("end", () => {
+        const received = new Headers()
+        for (const [name, values] of Object.entries(response.headersDistinct)) {
+          for (const value of values ?? []) received.append(name, value)
+        }
+        try {
+          resolve(new Answer(`${method} ${path}`, response.statusCode ?? 0, received, text))
+        } catch (error) {
+          reject(error instanceof Error ? error : new Error(String(error)))
+        }
+      })
+    })
+    request.end(body)
+  })
