@@ -1,0 +1,38 @@
+import { NodeHttpServer, NodeRuntime } from "@effect/platform-node"
+import { Config, Effect, Layer } from "effect"
+import { HttpRouter } from "effect/http"
+import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
+import { createServer } from "node:http"
+import { AgentRecord } from "../../src/agents/Agent.ts"
+
+/**
+ * What `GET /v1/agents/me` is compared with: the same record from an HttpApi
+ * endpoint with nothing around it. No key, no limiter, no request id, no look-up.
+ */
+class Bare extends HttpApi.make("bare").add(
+  HttpApiGroup.make("agents").add(HttpApiEndpoint.get("me", "/v1/agents/me", { success: AgentRecord }))
+) {}
+
+const handlers = HttpApiBuilder.group(Bare, "agents", (group) =>
+  group.handle("me", () =>
+    Effect.succeed({
+      id: "agt_AAAAAAAAAAAAAAAA",
+      handle: "bench-0",
+      email: "bench-0@agents.example",
+      email_masked: "b****@agents.example",
+      display_name: "bench-0",
+      description: null,
+      avatar_url: null,
+      status: "active" as const,
+      paused_by_owner: "none" as const,
+      settings: { inbox_mode: "open" as const, group_invite_policy: "open" as const },
+      created_at: "2026-01-01T00:00:00.000Z",
+      updated_at: "2026-01-01T00:00:00.000Z"
+    })))
+
+const server = Layer.unwrap(Effect.map(Config.Port("PORT"), (port) =>
+  HttpRouter.serve(HttpApiBuilder.layer(Bare).pipe(Layer.provide(handlers)), { disableLogger: true }).pipe(
+    Layer.provide(NodeHttpServer.layer(createServer, { port, host: "127.0.0.1" }))
+  )))
+
+NodeRuntime.runMain(Layer.launch(server))

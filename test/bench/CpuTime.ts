@@ -1,0 +1,53 @@
+import { readdirSync, readFileSync } from "node:fs"
+
+/** Linux counts processor time in these units, in /proc, whatever the kernel's own tick is. */
+const MICROS_PER_TICK = 10_000
+
+interface Stat {
+  readonly pid: number
+  readonly parent: number
+  /** Ticks of the process itself, and of its children that have ended. */
+  readonly own: number
+  readonly reaped: number
+}
+
+const stat = (pid: number): Stat | undefined => {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, "latin1")
+    // The name, in parentheses, may hold spaces.
+    const f = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number)
+    return { pid, parent: f[1]!, own: f[11]! + f[12]!, reaped: f[13]! + f[14]! }
+  } catch {
+    return undefined
+  }
+}
+
+/** Microseconds of processor time that one process has used. */
+export const cpuOf = (pid: number): number => (stat(pid)?.own ?? 0) * MICROS_PER_TICK
+
+/** The same for a process and its children, those that have ended included. */
+export const cpuOfTree = (root: number): number => {
+  const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map((name) => stat(Number(name)))
+  let ticks = 0
+  for (const one of all) {
+    if (one === undefined) continue
+    if (one.pid === root) ticks += one.own + one.reaped
+    else if (one.parent === root) ticks += one.own
+  }
+  return ticks * MICROS_PER_TICK
+}
+
+export const parentOf = (pid: number): number | undefined => stat(pid)?.parent
+
+/** Microseconds of all processors since the machine started: in use, and taken by other guests of its host. */
+export const machineCpu = (): { readonly busy: number; readonly stolen: number } => {
+  const [user, nice, system, , , irq, softirq, steal] = readFileSync("/proc/stat", "latin1")
+    .split("\n", 1)[0]!
+    .split(/\s+/)
+    .slice(1)
+    .map(Number)
+  return {
+    busy: (user! + nice! + system! + irq! + softirq!) * MICROS_PER_TICK,
+    stolen: steal! * MICROS_PER_TICK
+  }
+}

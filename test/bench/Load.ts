@@ -1,0 +1,545 @@
+import { cpuOf, cpuOfTree, machineCpu } from "./CpuTime.ts"
+import { HttpConnection, requestHead, SocketConnection } from "./Connection.ts"
+
+/**
+ * The load, in a process of its own: agents in a ring, each sending to the next over
+ * HTTP and receiving on one socket that acknowledges everything. It remembers every
+ * message it ever sent, so that what was accepted, what is stored and what arrived
+ * can be compared one by one. `Bench.ts` forks it and asks for one thing after another.
+ */
+
+/** An agent of the ring, and the last seq of its conversation with the next one before the load begins. */
+export interface RingAgent {
+  readonly handle: string
+  readonly key: string
+  readonly conversationId: string
+  readonly lastSeq: number
+}
+
+export interface OpenPlan {
+  readonly host: string
+  readonly port: number
+  readonly ring: ReadonlyArray<RingAgent>
+}
+
+export interface RunPlan {
+  readonly inFlight: number
+  readonly warmUpSeconds: number
+  /** The measured window lasts this long and holds at least so many accepted messages, but never longer than `maxSeconds`. */
+  readonly seconds: number
+  readonly messages: number
+  readonly maxSeconds: number
+  /** Messages per second to aim at; 0 sends the next one as soon as the last was answered. */
+  readonly rate: number
+  /** With one in flight: the next one only when the last has also arrived. */
+  readonly settle: boolean
+  readonly serverPid: number
+  /** Parent of the database's processes, if it has any here. */
+  readonly databasePid: number | undefined
+}
+
+export interface Quantiles {
+  readonly p50: number
+  readonly p95: number
+  readonly p99: number
+  readonly max: number
+}
+
+export interface RunResult {
+  readonly seconds: number
+  readonly accepted: number
+  readonly perSecond: number
+  /** Milliseconds. */
+  readonly toSocket: Quantiles
+  readonly toAnswer: Quantiles
+  /** Microseconds per accepted message. */
+  readonly cpu: { readonly server: number; readonly database: number | undefined; readonly load: number }
+  /** Share of all processors, 0 to 1, used by processes that have no part in this, and by the host's other guests. */
+  readonly noise: { readonly others: number; readonly stolen: number }
+  readonly refused: Readonly<Record<string, number>>
+}
+
+export interface Verdict {
+  readonly accepted: number
+  readonly stored: number
+  readonly delivered: number
+  readonly echoed: number
+  readonly problems: ReadonlyArray<string>
+}
+
+export interface IdlePlan {
+  readonly host: string
+  readonly port: number
+  readonly keys: ReadonlyArray<string>
+}
+
+export interface HttpPlan {
+  readonly host: string
+  readonly port: number
+  readonly path: string
+  readonly key: string
+  readonly inFlight: number
+  readonly seconds: number
+  readonly serverPid: number
+}
+
+export interface HttpResult {
+  readonly perSecond: number
+  readonly serverCpu: number
+}
+
+/** What the process can be asked, one at a time. */
+export interface Commands {
+  readonly open: (plan: OpenPlan) => Promise<void>
+  readonly run: (plan: RunPlan) => Promise<RunResult>
+  readonly verify: (options: { readonly echo: boolean }) => Promise<Verdict>
+  readonly idle: (plan: IdlePlan) => Promise<void>
+  readonly closeIdle: () => Promise<void>
+  readonly http: (plan: HttpPlan) => Promise<HttpResult>
+}
+
+const CAPACITY = 4_000_000
+const ID_LENGTH = 20
+const PREFIX = "bench-"
+const DIGITS = 8
+const PAYLOADS = [70, 96, 123, 149, 176, 203, 229, 256]
+/** How long messages may be under way after the last send before they count as lost. */
+const SETTLE_MS = 15_000
+
+const CLIENT_ID = Buffer.from(`"client_msg_id":"${PREFIX}`)
+const ID = Buffer.from('"id":"')
+const SEQ = Buffer.from('"seq":')
+
+/** A number written in decimal digits from here on. */
+const readNumber = (buffer: Buffer, at: number): number => {
+  let value = 0
+  for (let i = at; ; i++) {
+    const digit = buffer[i]! - 48
+    if (digit < 0 || digit > 9) return value
+    value = value * 10 + digit
+  }
+}
+
+const inside = (buffer: Buffer, needle: Buffer, start: number, end: number): number => {
+  const at = buffer.indexOf(needle, start)
+  return at < 0 || at >= end ? -1 : at + needle.length
+}
+
+class Sender {
+  readonly index: number
+  readonly agent: RingAgent
+  readonly target: number
+  /** A whole request for each size of payload, and where its client_msg_id's digits are. */
+  private readonly requests: ReadonlyArray<{ readonly bytes: Buffer; readonly digitsAt: number }>
+  /** Last seqs seen on this agent's socket: of what it received, and of its own messages. */
+  received: number
+  echoed: number
+
+  constructor(index: number, ring: ReadonlyArray<RingAgent>, host: string) {
+    this.index = index
+    this.agent = ring[index]!
+    this.target = (index + 1) % ring.length
+    this.echoed = this.agent.lastSeq
+    this.received = ring[(index + ring.length - 1) % ring.length]!.lastSeq
+    this.requests = PAYLOADS.map((size) => {
+      const body = JSON.stringify({
+        to: `@${ring[this.target]!.handle}`,
+        client_msg_id: PREFIX + "0".repeat(DIGITS),
+        type: "text",
+        content: { text: "The quick brown fox jumps over the lazy dog. ".repeat(6).slice(0, size) }
+      })
+      const bytes = Buffer.from(requestHead("POST", "/v1/messages", host, this.agent.key, body.length) + body)
+      return { bytes, digitsAt: bytes.indexOf(CLIENT_ID) + CLIENT_ID.length }
+    })
+  }
+
+  /** The request for message number `n`, good until the next call. */
+  request(n: number): Buffer {
+    const { bytes, digitsAt } = this.requests[n % PAYLOADS.length]!
+    let rest = n
+    for (let i = digitsAt + DIGITS - 1; i >= digitsAt; i--) {
+      bytes[i] = 48 + (rest % 10)
+      rest = Math.floor(rest / 10)
+    }
+    return bytes
+  }
+}
+
+let plan: OpenPlan
+let senders: Array<Sender> = []
+let sockets: Array<SocketConnection> = []
+const sentAt = new Float64Array(CAPACITY)
+const answeredAt = new Float64Array(CAPACITY)
+const receivedAt = new Float64Array(CAPACITY)
+const seqs = new Int32Array(CAPACITY)
+const senderOf = new Int32Array(CAPACITY)
+const ids: Array<string | undefined> = []
+let sent = 0
+let accepted = 0
+let delivered = 0
+let echoed = 0
+let refused: Record<string, number> = {}
+const problems: Array<string> = []
+let fatal: ((error: Error) => void) | undefined
+let onReceived: ((n: number) => void) | undefined
+
+const problem = (text: string) => {
+  if (problems.length < 20) problems.push(text)
+}
+
+const connectionLost = (why: string) => {
+  problem(`a connection was lost: ${why}`)
+  fatal?.(new Error(`a connection was lost: ${why}`))
+}
+
+/** Notes the message's id and seq the first time and compares them from then on. */
+const agree = (n: number, where: string, buffer: Buffer, idAt: number, seq: number) => {
+  const id = buffer.toString("latin1", idAt, idAt + ID_LENGTH)
+  const known = ids[n]
+  if (known === undefined) {
+    ids[n] = id
+    seqs[n] = seq
+  } else if (known !== id || seqs[n] !== seq) {
+    problem(`message ${n} is ${known} with seq ${seqs[n]} in one place and ${id} with seq ${seq} in its ${where}`)
+  }
+}
+
+const onFrame = (me: Sender) => (buffer: Buffer, start: number, end: number): number => {
+  const clientIdAt = inside(buffer, CLIENT_ID, start, end)
+  if (clientIdAt < 0) return -1
+  const n = readNumber(buffer, clientIdAt)
+  const idAt = inside(buffer, ID, start, end)
+  const seq = readNumber(buffer, inside(buffer, SEQ, start, end))
+  const from = senders[senderOf[n]!]
+  if (n >= sent || from === undefined) {
+    problem(`@${me.agent.handle} got a message that nobody sent: ${buffer.toString("utf8", start, end)}`)
+    return idAt
+  }
+  if (from === me) {
+    echoed++
+    if (seq !== me.echoed + 1) problem(`@${me.agent.handle} heard its own seq ${seq} after ${me.echoed}`)
+    me.echoed = seq
+    agree(n, "echo", buffer, idAt, seq)
+    return -1
+  }
+  if (from.target !== me.index) problem(`@${me.agent.handle} got message ${n} for another agent`)
+  if (receivedAt[n] !== 0) problem(`@${me.agent.handle} got message ${n} twice`)
+  if (seq !== me.received + 1) problem(`@${me.agent.handle} got seq ${seq} after ${me.received}`)
+  me.received = seq
+  receivedAt[n] = performance.now()
+  delivered++
+  agree(n, "push", buffer, idAt, seq)
+  onReceived?.(n)
+  return idAt
+}
+
+const onAnswer = (n: number, status: number, buffer: Buffer, start: number, end: number) => {
+  if (status === 201) {
+    answeredAt[n] = performance.now()
+    accepted++
+    agree(n, "answer", buffer, inside(buffer, ID, start, end), readNumber(buffer, inside(buffer, SEQ, start, end)))
+  } else {
+    const code = /"code":"(\w+)"/.exec(buffer.toString("latin1", start, end))?.[1] ?? "no code"
+    const name = `${status} ${code}`
+    refused[name] = (refused[name] ?? 0) + 1
+  }
+}
+
+const send = (connection: HttpConnection, from: Sender, since: number, next: (n: number) => void) => {
+  const n = sent++
+  if (n >= CAPACITY) throw new Error("more messages than this process can remember")
+  senderOf[n] = from.index
+  sentAt[n] = since
+  connection.request(from.request(n), (status, buffer, start, end) => {
+    onAnswer(n, status, buffer, start, end)
+    next(n)
+  })
+}
+
+const quantiles = (values: Float64Array): Quantiles => {
+  values.sort()
+  const at = (q: number) => (values.length === 0 ? 0 : values[Math.min(values.length - 1, Math.floor(q * values.length))]!)
+  return { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1) }
+}
+
+const wait = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))
+
+const open: Commands["open"] = async (p) => {
+  plan = p
+  senders = p.ring.map((_, index) => new Sender(index, p.ring, `${p.host}:${p.port}`))
+  sockets = []
+  for (const sender of senders) {
+    sockets.push(
+      await SocketConnection.connect({
+        host: p.host,
+        port: p.port,
+        key: sender.agent.key,
+        onFrame: onFrame(sender),
+        onFailure: connectionLost
+      })
+    )
+  }
+}
+
+const run = (p: RunPlan): Promise<RunResult> => {
+  const outcome = Promise.withResolvers<RunResult>()
+  fatal = outcome.reject
+  execute(p).then(outcome.resolve, outcome.reject)
+  return outcome.promise
+}
+
+const execute = async (p: RunPlan): Promise<RunResult> => {
+  const connections = await Promise.all(
+    Array.from({ length: p.inFlight }, () => HttpConnection.connect(plan.host, plan.port, connectionLost))
+  )
+  // Each connection speaks for its own part of the ring, in turn.
+  const parts = connections.map((_, c) =>
+    c < senders.length ? senders.filter((_, s) => s % connections.length === c) : [senders[c % senders.length]!]
+  )
+  const turns = connections.map(() => 0)
+  const turn = (c: number): Sender => {
+    const part = parts[c]!
+    const at = turns[c]!
+    turns[c] = at + 1 === part.length ? 0 : at + 1
+    return part[at]!
+  }
+  const first = sent
+  let running = true
+  let underWay = 0
+  let idle: () => void = () => {}
+  refused = {}
+
+  const settled = { answered: false, arrived: false }
+  const step = (c: number) => {
+    if (!running) {
+      if (--underWay === 0) idle()
+      return
+    }
+    if (!p.settle) {
+      send(connections[c]!, turn(c), performance.now(), () => step(c))
+      return
+    }
+    settled.answered = settled.arrived = false
+    const proceed = () => {
+      if (settled.answered && settled.arrived) setImmediate(step, c)
+    }
+    onReceived = () => {
+      settled.arrived = true
+      proceed()
+    }
+    send(connections[c]!, turn(c), performance.now(), (n) => {
+      settled.answered = true
+      // What was refused arrives nowhere.
+      if (answeredAt[n] === 0) settled.arrived = true
+      proceed()
+    })
+  }
+
+  const free: Array<number> = []
+  const waiting: Array<number> = []
+  let owed = 0
+  let paceFrom = 0
+  const paced = (c: number) => {
+    if (!running && waiting.length === 0) {
+      if (--underWay === 0) idle()
+      return
+    }
+    const since = waiting.shift()
+    if (since === undefined) free.push(c)
+    else send(connections[c]!, turn(c), since, () => paced(c))
+  }
+  const pace = () => {
+    const now = performance.now()
+    const due = ((now - paceFrom) / 1000) * p.rate
+    for (; owed < due; owed++) {
+      waiting.push(now)
+      const c = free.shift()
+      if (c !== undefined) paced(c)
+    }
+    if (running) setTimeout(pace, 1)
+    else for (const c of free.splice(0)) paced(c)
+  }
+
+  underWay = connections.length
+  if (p.rate > 0) {
+    paceFrom = performance.now()
+    for (let c = 0; c < connections.length; c++) free.push(c)
+    pace()
+  } else for (let c = 0; c < connections.length; c++) step(c)
+
+  await wait(p.warmUpSeconds * 1000)
+  const mark = () => ({
+    at: performance.now(),
+    accepted,
+    server: cpuOf(p.serverPid),
+    database: p.databasePid === undefined ? undefined : cpuOfTree(p.databasePid),
+    load: process.cpuUsage(),
+    machine: machineCpu()
+  })
+  const begin = mark()
+  process.send?.({ event: "begin" })
+  do await wait(Math.min(p.seconds * 1000, Math.max(50, begin.at + p.seconds * 1000 - performance.now())))
+  while (accepted - begin.accepted < p.messages && performance.now() - begin.at < p.maxSeconds * 1000)
+  const end = mark()
+  process.send?.({ event: "end" })
+
+  running = false
+  await new Promise<void>((resolve) => (idle = resolve))
+  onReceived = undefined
+  for (const deadline = performance.now() + SETTLE_MS; performance.now() < deadline; await wait(20)) {
+    if (delivered === accepted) break
+  }
+  fatal = undefined
+  for (const connection of connections) connection.close()
+
+  const toSocket: Array<number> = []
+  const toAnswer: Array<number> = []
+  for (let n = first; n < sent; n++) {
+    if (sentAt[n]! < begin.at || sentAt[n]! > end.at || answeredAt[n] === 0) continue
+    toAnswer.push(answeredAt[n]! - sentAt[n]!)
+    if (receivedAt[n] !== 0) toSocket.push(receivedAt[n]! - sentAt[n]!)
+  }
+  const seconds = (end.at - begin.at) / 1000
+  const count = end.accepted - begin.accepted
+  const server = end.server - begin.server
+  const database = end.database === undefined || begin.database === undefined ? undefined : end.database - begin.database
+  const load = end.load.user + end.load.system - begin.load.user - begin.load.system
+  const whole = seconds * 1e6 * navigator.hardwareConcurrency
+  return {
+    seconds,
+    accepted: count,
+    perSecond: count / seconds,
+    toSocket: quantiles(Float64Array.from(toSocket)),
+    toAnswer: quantiles(Float64Array.from(toAnswer)),
+    cpu: { server: server / count, database: database === undefined ? undefined : database / count, load: load / count },
+    noise: {
+      others: Math.max(0, end.machine.busy - begin.machine.busy - server - (database ?? 0) - load) / whole,
+      stolen: (end.machine.stolen - begin.machine.stolen) / whole
+    },
+    refused
+  }
+}
+
+const getJson = async (path: string, key: string): Promise<unknown> => {
+  const response = await fetch(`http://${plan.host}:${plan.port}${path}`, { headers: { authorization: `Bearer ${key}` } })
+  const text = await response.text()
+  if (response.status !== 200) throw new Error(`GET ${path} answered ${response.status}: ${text}`)
+  return JSON.parse(text)
+}
+
+interface StoredRow {
+  readonly id: string
+  readonly seq: number
+  readonly client_msg_id: string
+}
+
+/** Reads back everything through the API and compares it, message by message, with what was accepted and what arrived. */
+const verify: Commands["verify"] = async ({ echo }) => {
+  let stored = 0
+  const found = new Uint8Array(sent)
+  const read = async (sender: Sender) => {
+    const { conversationId, handle, key, lastSeq } = sender.agent
+    for (let after = lastSeq;;) {
+      const rows = await getJson(`/v1/messages/${conversationId}?limit=200&after_seq=${after}`, key) as Array<StoredRow>
+      for (const row of rows) {
+        stored++
+        if (row.seq !== after + 1) problem(`the history of @${handle} has seq ${row.seq} after ${after}`)
+        after = row.seq
+        const n = row.client_msg_id.startsWith(PREFIX) ? Number(row.client_msg_id.slice(PREFIX.length)) : -1
+        if (n < 0 || n >= sent || senderOf[n] !== sender.index) problem(`the history of @${handle} has a stranger: ${row.id}`)
+        else if (found[n]!++ > 0) problem(`message ${n} is stored twice`)
+        else if (ids[n] !== row.id || seqs[n] !== row.seq) problem(`message ${n} is stored as ${row.id} with seq ${row.seq}`)
+      }
+      if (rows.length < 200) return
+    }
+  }
+  for (let at = 0; at < senders.length; at += 4) await Promise.all(senders.slice(at, at + 4).map(read))
+  for (let n = 0; n < sent; n++) {
+    if (answeredAt[n] === 0) continue
+    if (found[n] === 0) problem(`message ${n} was accepted and is not stored`)
+    if (receivedAt[n] === 0) problem(`message ${n} was accepted and did not arrive`)
+  }
+  if (echo && echoed !== accepted) problem(`${accepted} accepted, ${echoed} echoed to their senders`)
+  // Acknowledgements are unanswered: they have worked once nothing is left to sync.
+  const deadline = performance.now() + SETTLE_MS
+  for (const { agent } of senders) {
+    let left: number
+    do {
+      left = (await getJson("/v1/messages/sync?limit=10", agent.key) as Array<unknown>).length
+      if (left > 0) await wait(100)
+    } while (left > 0 && performance.now() < deadline)
+    if (left > 0) problem(`@${agent.handle} has acknowledged everything and still has messages to sync`)
+  }
+  for (const socket of sockets) socket.close()
+  return { accepted, stored, delivered, echoed, problems }
+}
+
+let idleSockets: Array<SocketConnection> = []
+
+const idle: Commands["idle"] = async ({ host, keys, port }) => {
+  for (let at = 0; at < keys.length; at += 50) {
+    const more = keys.slice(at, at + 50).map((key) =>
+      SocketConnection.connect({ host, port, key, onFrame: () => -1, onFailure: connectionLost })
+    )
+    idleSockets.push(...await Promise.all(more))
+  }
+}
+
+const closeIdle: Commands["closeIdle"] = async () => {
+  for (const socket of idleSockets.splice(0)) socket.close()
+}
+
+/** The same GET over and over, for the cost of the HTTP layer alone. */
+const http: Commands["http"] = async (p) => {
+  const request = Buffer.from(requestHead("GET", p.path, `${p.host}:${p.port}`, p.key, 0))
+  let running = true
+  let answers = 0
+  const lost = Promise.withResolvers<never>()
+  const connections = await Promise.all(
+    Array.from({ length: p.inFlight }, () =>
+      HttpConnection.connect(p.host, p.port, (why) => lost.reject(new Error(why))))
+  )
+  const loops = connections.map((connection) =>
+    new Promise<void>((resolve, reject) => {
+      const next = () =>
+        connection.request(request, (status, buffer, start, end) => {
+          if (status !== 200) return reject(new Error(`${status}: ${buffer.toString("utf8", start, end)}`))
+          answers++
+          if (running) next()
+          else resolve()
+        })
+      next()
+    })
+  )
+  await wait(1000)
+  const begin = { at: performance.now(), answers, cpu: cpuOf(p.serverPid) }
+  await Promise.race([wait(p.seconds * 1000), lost.promise, Promise.all(loops)])
+  const end = { at: performance.now(), answers, cpu: cpuOf(p.serverPid) }
+  running = false
+  await Promise.all(loops)
+  for (const connection of connections) connection.close()
+  const count = end.answers - begin.answers
+  return { perSecond: count / ((end.at - begin.at) / 1000), serverCpu: (end.cpu - begin.cpu) / count }
+}
+
+const commands: Commands = { open, run, verify, idle, closeIdle, http }
+
+export interface Call {
+  readonly command: keyof Commands
+  readonly argument: unknown
+}
+
+export type Reply =
+  | { readonly event: "begin" }
+  | { readonly event: "end" }
+  | { readonly event: "result"; readonly result: unknown }
+  | { readonly event: "failure"; readonly message: string }
+
+process.on("message", (call: Call) => {
+  const command = commands[call.command] as (argument: unknown) => Promise<unknown>
+  command(call.argument).then(
+    (result) => process.send?.({ event: "result", result } satisfies Reply),
+    (error: unknown) =>
+      process.send?.({ event: "failure", message: error instanceof Error ? error.message : String(error) } satisfies Reply)
+  )
+})

@@ -1,0 +1,58 @@
+import { Session } from "node:inspector/promises"
+import { writeFileSync } from "node:fs"
+
+/**
+ * Loaded into the server's process before its own script (`--import`), to read what
+ * only the process itself can tell: its heap after a collection, and a profile of a
+ * stretch of its life. Does nothing until it is asked.
+ */
+
+export type ProbeCall =
+  | { readonly probe: "memory" }
+  | { readonly probe: "profile-start" }
+  | { readonly probe: "profile-stop"; readonly file: string }
+
+export interface Memory {
+  /** Bytes. */
+  readonly rss: number
+  readonly heap: number
+  readonly external: number
+}
+
+let session: Session | undefined
+
+const answer = async (call: ProbeCall): Promise<unknown> => {
+  switch (call.probe) {
+    case "memory": {
+      // Finalisers of one collection free what only the next one can take.
+      for (let i = 0; i < 4; i++) {
+        globalThis.gc?.()
+        await new Promise((resolve) => setTimeout(resolve, 50))
+      }
+      const usage = process.memoryUsage()
+      return { rss: usage.rss, heap: usage.heapUsed, external: usage.external } satisfies Memory
+    }
+    case "profile-start": {
+      session = new Session()
+      session.connect()
+      await session.post("Profiler.enable")
+      await session.post("Profiler.setSamplingInterval", { interval: 500 })
+      await session.post("Profiler.start")
+      return true
+    }
+    case "profile-stop": {
+      if (session === undefined) return false
+      const { profile } = await session.post("Profiler.stop")
+      session.disconnect()
+      writeFileSync(call.file, JSON.stringify(profile))
+      return true
+    }
+  }
+}
+
+process.on("message", (call: ProbeCall) => {
+  void answer(call).then((result) => process.send?.({ result }))
+})
+// Neither keeps the server alive nor lets it outlive the bench.
+process.channel?.unref()
+process.on("disconnect", () => process.exit(1))

@@ -1,0 +1,124 @@
+import { type ChildProcess, spawn } from "node:child_process"
+import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs"
+import { createServer } from "node:net"
+import { join, resolve } from "node:path"
+
+const ROOT = resolve(import.meta.dirname, "../..")
+
+export interface ServerOptions {
+  readonly dataDir: string
+  /** Parley's variables; nothing of this process's own environment but PATH, HOME and TMPDIR reaches the server. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Node's own options, before the script. */
+  readonly nodeOptions?: ReadonlyArray<string>
+  /** Opens a channel for messages to and from the server's process. */
+  readonly channel?: boolean
+  /** The same port as before, for a server that is started again. */
+  readonly port?: number
+  /** How long it may take to be ready. */
+  readonly timeoutMs?: number
+}
+
+/**
+ * A standalone server in a process of its own, as `npm start` runs it, for programs
+ * that are no tests: benches, the demonstration, tests that run for long.
+ */
+export interface ServerProcess {
+  readonly url: string
+  readonly host: string
+  readonly port: number
+  readonly pid: number
+  readonly child: ChildProcess
+  /** Everything it has written to standard output and standard error. */
+  readonly output: () => string
+  /** Completes when the process has ended, with its exit code, or null for a signal. */
+  readonly ended: Promise<number | null>
+  /** SIGTERM, and its exit code once it has drained; SIGKILL should that take 15 s. */
+  readonly stop: () => Promise<number | null>
+  /** SIGKILL. */
+  readonly kill: () => Promise<void>
+}
+
+export const freePort = (): Promise<number> =>
+  new Promise((resolve, reject) => {
+    const server = createServer()
+    server.once("error", reject)
+    server.listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      server.close(() => (address !== null && typeof address === "object" ? resolve(address.port) : reject(new Error("no port"))))
+    })
+  })
+
+/** Starts the process and does not wait for it; its output goes to `DATA_DIR.log`. */
+export const spawnServer = async (options: ServerOptions): Promise<ServerProcess> => {
+  mkdirSync(options.dataDir, { recursive: true })
+  const host = "127.0.0.1"
+  const port = options.port ?? await freePort()
+  const logFile = `${options.dataDir}.log`
+  const log = openSync(logFile, "a")
+  const inherited = Object.fromEntries(
+    ["PATH", "HOME", "TMPDIR"].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))
+  )
+  const child = spawn(
+    process.execPath,
+    ["--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, "runners/standalone.ts")],
+    {
+      cwd: ROOT,
+      env: { ...inherited, HOST: host, PORT: String(port), DATA_DIR: options.dataDir, ...options.env },
+      stdio: options.channel === true ? ["ignore", log, log, "ipc"] : ["ignore", log, log]
+    }
+  )
+  closeSync(log)
+  const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)))
+  if (child.pid === undefined) throw new Error("the server's process could not be started")
+  return {
+    url: `http://${host}:${port}`,
+    host,
+    port,
+    pid: child.pid,
+    child,
+    output: () => readFileSync(logFile, "utf8"),
+    ended,
+    stop: async () => {
+      child.kill("SIGTERM")
+      const late = setTimeout(() => child.kill("SIGKILL"), 15_000)
+      const code = await ended
+      clearTimeout(late)
+      return code
+    },
+    kill: async () => {
+      child.kill("SIGKILL")
+      await ended
+    }
+  }
+}
+
+/** Waits until the server answers that it is ready; fails with its output if it ends first or takes too long. */
+export const untilReady = async (server: ServerProcess, timeoutMs = 30_000): Promise<void> => {
+  const deadline = Date.now() + timeoutMs
+  let over = false
+  void server.ended.then(() => (over = true))
+  for (;;) {
+    const ready = await fetch(`${server.url}/v1/ready`).then(
+      async (response) => {
+        await response.arrayBuffer()
+        return response.status === 200
+      },
+      () => false
+    )
+    if (ready) return
+    if (over) throw new Error(`the server ended before it was ready:\n${server.output().slice(-4000)}`)
+    if (Date.now() > deadline) {
+      await server.kill()
+      throw new Error(`the server was not ready after ${timeoutMs} ms:\n${server.output().slice(-4000)}`)
+    }
+    await new Promise((resolve) => setTimeout(resolve, 25))
+  }
+}
+
+/** Starts a server and waits until it is ready. */
+export const startServer = async (options: ServerOptions): Promise<ServerProcess> => {
+  const server = await spawnServer(options)
+  await untilReady(server, options.timeoutMs)
+  return server
+}
