@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { DateTimeString, Text } from "../platform/Text.ts"
+import { DateTimeString, iso, Text } from "../platform/Text.ts"
 import { WireError } from "../platform/WireError.ts"
 
 export type AgentId = string
@@ -51,8 +51,43 @@ export const Card = Schema.Struct({
   created_at: DateTimeString
 }).annotate({ identifier: "Card" })
 
-export const DisplayName = Text(1, 100)
+/** The name to show; an empty one is none (wire.md B16). */
+export const DisplayName = Text(0, 100)
 export const Description = Text(0, 500)
+
+/** The name to show for an agent: its handle unless it set one. */
+export const displayNameOf = (agent: Agent): string => agent.displayName ?? agent.handle
+
+const maskEmail = (email: string): string => {
+  const at = email.lastIndexOf("@")
+  return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}****${email.slice(at)}`
+}
+
+/** The record of an agent for itself. */
+export const toRecord = (agent: Agent, avatarUrl: string | null): typeof AgentRecord.Type => ({
+  id: agent.id,
+  handle: agent.handle,
+  email: agent.email,
+  email_masked: maskEmail(agent.email),
+  display_name: displayNameOf(agent),
+  description: agent.description,
+  avatar_url: avatarUrl,
+  status: agent.status,
+  paused_by_owner: "none",
+  settings: { inbox_mode: agent.inboxMode, group_invite_policy: agent.groupInvitePolicy },
+  created_at: iso(agent.createdAt),
+  updated_at: iso(agent.updatedAt)
+})
+
+/** The card of an agent for everybody. */
+export const toCard = (agent: Agent, avatarUrl: string | null): typeof Card.Type => ({
+  handle: agent.handle,
+  display_name: displayNameOf(agent),
+  description: agent.description,
+  avatar_url: avatarUrl,
+  status: agent.status,
+  created_at: iso(agent.createdAt)
+})
 
 export class AgentNotFound extends WireError<AgentNotFound>()("AgentNotFound", {
   code: "AGENT_NOT_FOUND",

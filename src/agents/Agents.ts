@@ -1,6 +1,10 @@
-import { Context, type Effect } from "effect"
-import type { Unavailable } from "../platform/WireError.ts"
+import { type Cause, Clock, Context, Effect, Fiber, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Config } from "../platform/Config.ts"
+import { publicUrl } from "../platform/PublicUrl.ts"
+import { Unavailable } from "../platform/WireError.ts"
 import type { Agent, AgentId } from "./Agent.ts"
+import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
 
 /**
  * Accounts, for the other rooms. What is read here may be a second old on this
@@ -21,4 +25,179 @@ export class Agents extends Context.Service<Agents, {
   readonly forget: (id: AgentId) => void
   /** Absolute URL of an avatar. */
   readonly avatarUrl: (agent: Agent) => string | null
-}>()("parley/agents/Agents") {}
+}>()("parley/agents/Agents") {
+  static readonly layer = Layer.effect(
+    Agents,
+    Effect.gen(function*() {
+      const repo = yield* AgentsRepo
+      const clock = yield* Clock.Clock
+      const avatars = `${publicUrl(yield* Config)}/v1/avatars/`
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const cache = new AgentCache()
+      const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+
+      /** Look-ups under way, by what they look for. Each runs on its own, so that no caller's interruption fails the others. */
+      type LookUp = Fiber.Fiber<ReadonlyArray<StoredAgent>, Unavailable>
+      const underWay = new Map<string, LookUp>()
+      // A look-up that began before a change may have read what was before it: it answers its callers and leaves nothing.
+      let changes = 0
+
+      const lookUp = (
+        keys: ReadonlyArray<string>,
+        query: Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
+      ): LookUp => {
+        const began = now()
+        const before = changes
+        const fiber = runFork(
+          query.pipe(
+            Effect.timeout(QUERY_TIMEOUT),
+            Effect.tap((found) =>
+              Effect.sync(() => {
+                if (changes === before) { for (const agent of found) cache.put(agent, began) }
+              })
+            ),
+            Effect.catchCause((cause) => Effect.andThen(complain(cause), Effect.fail(new Unavailable())))
+          )
+        )
+        // On PGlite it has ended already.
+        if (fiber.pollUnsafe() === undefined) {
+          for (const key of keys) underWay.set(key, fiber)
+          fiber.addObserver(() => {
+            for (const key of keys) {
+              if (underWay.get(key) === fiber) underWay.delete(key)
+            }
+          })
+        }
+        return fiber
+      }
+
+      let complainedAt = -Infinity
+      const complain = (cause: Cause.Cause<unknown>) =>
+        Effect.suspend(() => {
+          const time = now()
+          // Every request asks: one line per second says as much as all of them.
+          if (time - complainedAt < 1_000) return Effect.void
+          complainedAt = time
+          return Effect.logWarning("Accounts cannot be read", cause)
+        })
+
+      const one = (
+        key: string,
+        query: Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+      ): Effect.Effect<Agent | undefined, Unavailable> =>
+        Effect.map(
+          Fiber.join(
+            underWay.get(key) ?? lookUp([key], Effect.map(query, (found) => found === undefined ? [] : [found]))
+          ),
+          (found) => found[0]
+        )
+
+      return Agents.of({
+        byKeyHash: (hash) =>
+          Effect.suspend(() => {
+            const key = hash.toString("latin1")
+            const cached = cache.byKey(key, now())
+            return cached === undefined ? one(`key ${key}`, repo.byKeyHash(hash)) : Effect.succeed(cached)
+          }),
+        byHandle: (handle) =>
+          Effect.suspend(() => {
+            const cached = cache.byHandle(handle, now())
+            return cached === undefined ? one(`handle ${handle}`, repo.byHandle(handle)) : Effect.succeed(cached)
+          }).pipe(Effect.map((agent) => agent === undefined || agent.deletedAt !== null ? undefined : agent)),
+        byIds: (ids) =>
+          Effect.suspend(() => {
+            const time = now()
+            const found = new Map<AgentId, Agent>()
+            const missing = new Set<AgentId>()
+            const waiting = new Set<LookUp>()
+            for (const id of ids) {
+              const cached = cache.byId(id, time)
+              if (cached !== undefined) {
+                found.set(id, cached)
+                continue
+              }
+              const fiber = underWay.get(`id ${id}`)
+              if (fiber !== undefined) waiting.add(fiber)
+              else missing.add(id)
+            }
+            if (missing.size > 0) {
+              const asked = [...missing]
+              waiting.add(lookUp(asked.map((id) => `id ${id}`), repo.byIds(asked)))
+            }
+            if (waiting.size === 0) return Effect.succeed(found)
+            const wanted = new Set(ids)
+            return Effect.map(Fiber.joinAll(waiting), (answers) => {
+              for (const answer of answers) {
+                for (const agent of answer) {
+                  if (wanted.has(agent.id)) found.set(agent.id, agent)
+                }
+              }
+              return found
+            })
+          }),
+        peek: (id) => cache.byId(id, now()),
+        forget: (id) => {
+          changes++
+          // Whoever asks from here on must not be told what was read before.
+          underWay.clear()
+          cache.forget(id)
+        },
+        avatarUrl: (agent) => agent.avatarKey === null ? null : avatars + agent.avatarKey
+      })
+    })
+  )
+}
+
+const QUERY_TIMEOUT = "5 seconds"
+const MAX_AGE_MILLIS = 1_000
+const MAX_AGENTS = 50_000
+
+interface Entry {
+  readonly agent: StoredAgent
+  readonly key: string | undefined
+  readonly loadedAt: number
+}
+
+/** The accounts read last, each under its id, handle and key; the one read longest ago leaves first. */
+class AgentCache {
+  private readonly ids = new Map<AgentId, Entry>()
+  private readonly handles = new Map<string, Entry>()
+  private readonly keys = new Map<string, Entry>()
+
+  byId(id: AgentId, now: number): StoredAgent | undefined {
+    return fresh(this.ids.get(id), now)
+  }
+
+  byHandle(handle: string, now: number): StoredAgent | undefined {
+    return fresh(this.handles.get(handle), now)
+  }
+
+  byKey(key: string, now: number): StoredAgent | undefined {
+    return fresh(this.keys.get(key), now)
+  }
+
+  put(agent: StoredAgent, loadedAt: number): void {
+    const known = this.ids.get(agent.id)
+    if (known !== undefined && known.loadedAt > loadedAt) return
+    this.forget(agent.id)
+    if (this.ids.size >= MAX_AGENTS) {
+      const oldest = this.ids.keys().next()
+      if (oldest.done !== true) this.forget(oldest.value)
+    }
+    const entry: Entry = { agent, key: agent.keyHash?.toString("latin1"), loadedAt }
+    this.ids.set(agent.id, entry)
+    this.handles.set(agent.handle, entry)
+    if (entry.key !== undefined) this.keys.set(entry.key, entry)
+  }
+
+  forget(id: AgentId): void {
+    const entry = this.ids.get(id)
+    if (entry === undefined) return
+    this.ids.delete(id)
+    this.handles.delete(entry.agent.handle)
+    if (entry.key !== undefined) this.keys.delete(entry.key)
+  }
+}
+
+const fresh = (entry: Entry | undefined, now: number): StoredAgent | undefined =>
+  entry === undefined || now - entry.loadedAt >= MAX_AGE_MILLIS ? undefined : entry.agent

@@ -9,8 +9,11 @@ const rule = (limit: number, windowMs: number): RateRule => ({ name: "test", lim
 /** The definition, as slowly as it can be said. */
 class Model {
   private accepted: Array<{ readonly key: string; readonly at: number }> = []
+  private readonly rule: RateRule
 
-  constructor(private readonly rule: RateRule) {}
+  constructor(rule: RateRule) {
+    this.rule = rule
+  }
 
   /** The milliseconds to wait, 0 when accepted. */
   take(key: string, now: number): { readonly waitMs: number; readonly remaining: number; readonly resetMs: number } {

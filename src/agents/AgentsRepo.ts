@@ -1,0 +1,132 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { Agent, AgentId, Policy } from "./Agent.ts"
+
+/** An account with the hash of its key; null once it is deleted. */
+export interface StoredAgent extends Agent {
+  readonly keyHash: Buffer | null
+}
+
+export interface NewAgent {
+  readonly id: AgentId
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+  readonly keyHash: Buffer
+}
+
+/** What of a profile changes; what is absent stays. */
+export interface ProfileChange {
+  readonly displayName?: string | null
+  readonly description?: string | null
+  readonly inboxMode?: Policy
+  readonly groupInvitePolicy?: Policy
+}
+
+/** What stands in the way of an account with this handle and this address. */
+export interface Obstacles {
+  readonly handleTaken: boolean
+  readonly emailTaken: boolean
+  /** Accounts that the address ever had. */
+  readonly lifetime: number
+}
+
+/** All statements on accounts. Each change is one statement. */
+export class AgentsRepo extends Context.Service<AgentsRepo, {
+  readonly byKeyHash: (hash: Buffer) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  readonly byHandle: (handle: string) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
+  /** The live account of an address. */
+  readonly byEmail: (email: string) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** Whether a handle is, or ever was, somebody's. */
+  readonly handleExists: (handle: string) => Effect.Effect<boolean, SqlError.SqlError>
+  /** The account and its inbox, or nothing if anything stands in the way. */
+  readonly insert: (agent: NewAgent, now: number, lifetimeLimit: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, SqlError.SqlError>
+  readonly updateProfile: (
+    id: AgentId,
+    change: ProfileChange,
+    now: number
+  ) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** Puts a new key in the place of the old one; nothing happens to a deleted account. */
+  readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** Ends the account, its key and its profile; false if it was ended before. */
+  readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+}>()("parley/agents/AgentsRepo") {
+  static readonly layer = Layer.effect(
+    AgentsRepo,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+
+      const columns = sql.literal(`
+        id, handle, email, display_name AS "displayName", description, avatar_key AS "avatarKey", status,
+        inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
+        created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`)
+
+      const first = <A>(rows: Effect.Effect<ReadonlyArray<A>, SqlError.SqlError>) => Effect.map(rows, (all) => all[0])
+
+      return AgentsRepo.of({
+        byKeyHash: (hash) => first(sql<StoredAgent>`SELECT ${columns} FROM agents WHERE key_hash = ${hash}`),
+        byHandle: (handle) => first(sql<StoredAgent>`SELECT ${columns} FROM agents WHERE handle = ${handle}`),
+        byIds: (ids) => sql<StoredAgent>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`,
+        byEmail: (email) =>
+          first(sql<StoredAgent>`SELECT ${columns} FROM agents WHERE email = ${email} AND deleted_at IS NULL`),
+        handleExists: (handle) =>
+          Effect.map(sql`SELECT 1 FROM agents WHERE handle = ${handle}`, (rows) => rows.length > 0),
+
+        insert: (agent, now, lifetimeLimit) =>
+          first(sql<StoredAgent>`
+            WITH made AS (
+              INSERT INTO agents (id, handle, email, email_no, display_name, description, key_hash, created_at, updated_at)
+              SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, count(*)::integer + 1,
+                ${agent.displayName}::text, ${agent.description}::text, ${agent.keyHash}::bytea,
+                ${now}::bigint, ${now}::bigint
+              FROM agents WHERE email = ${agent.email}
+              HAVING count(*) < ${lifetimeLimit}::bigint
+              ON CONFLICT DO NOTHING
+              RETURNING *
+            ), inbox AS (
+              INSERT INTO inboxes (agent_id) SELECT id FROM made
+            )
+            SELECT ${columns} FROM made`),
+
+        obstacles: (handle, email) =>
+          Effect.map(
+            sql<Obstacles>`
+              SELECT
+                EXISTS (SELECT FROM agents WHERE handle = ${handle}) AS "handleTaken",
+                EXISTS (SELECT FROM agents WHERE email = ${email} AND deleted_at IS NULL) AS "emailTaken",
+                (SELECT count(*) FROM agents WHERE email = ${email}) AS lifetime`,
+            (rows) => rows[0] ?? { handleTaken: false, emailTaken: false, lifetime: 0 }
+          ),
+
+        updateProfile: (id, change, now) => {
+          const set = [
+            sql`updated_at = ${now}`,
+            ...(change.displayName === undefined ? [] : [sql`display_name = ${change.displayName}`]),
+            ...(change.description === undefined ? [] : [sql`description = ${change.description}`]),
+            ...(change.inboxMode === undefined ? [] : [sql`inbox_mode = ${change.inboxMode}`]),
+            ...(change.groupInvitePolicy === undefined ? [] : [sql`group_invite_policy = ${change.groupInvitePolicy}`])
+          ]
+          return first(sql<StoredAgent>`
+            UPDATE agents SET ${sql.csv(set)} WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`)
+        },
+
+        replaceKey: (id, hash, now) =>
+          first(sql<StoredAgent>`
+            UPDATE agents SET key_hash = ${hash}, updated_at = ${now}
+            WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`),
+
+        end: (id, now) =>
+          Effect.map(
+            sql`
+              UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
+                display_name = NULL, description = NULL, avatar_key = NULL
+              WHERE id = ${id} AND deleted_at IS NULL RETURNING id`,
+            (rows) => rows.length > 0
+          )
+      })
+    })
+  )
+}

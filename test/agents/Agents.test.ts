@@ -1,0 +1,320 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { SqlClient, SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
+import type { Agent } from "../../src/agents/Agent.ts"
+import { Agents } from "../../src/agents/Agents.ts"
+import { AgentsRepo, type NewAgent } from "../../src/agents/AgentsRepo.ts"
+import { Config } from "../../src/platform/Config.ts"
+import { sha256 } from "../../src/platform/Ids.ts"
+import * as Migrations from "../../src/platform/Migrations.ts"
+import { layerPglite } from "../../src/platform/Sql.ts"
+import type { Unavailable } from "../../src/platform/WireError.ts"
+
+/** The repo with a tap on every look-up: how many there were, and what happens before each. */
+class Tap extends Context.Service<Tap, {
+  queries: number
+  before: Effect.Effect<void, SqlError.SqlError>
+  after: Effect.Effect<void>
+}>()("test/agents/Tap") {
+  static readonly layer = Layer.sync(Tap, () => ({ queries: 0, before: Effect.void, after: Effect.void }))
+}
+
+const tapped = Layer.effect(
+  AgentsRepo,
+  Effect.gen(function*() {
+    const repo = yield* AgentsRepo
+    const tap = yield* Tap
+    const tapping = <A>(query: Effect.Effect<A, SqlError.SqlError>) =>
+      Effect.suspend(() => {
+        tap.queries++
+        return Effect.andThen(tap.before, Effect.tap(query, () => tap.after))
+      })
+    return AgentsRepo.of({
+      ...repo,
+      byKeyHash: (hash) => tapping(repo.byKeyHash(hash)),
+      byHandle: (handle) => tapping(repo.byHandle(handle)),
+      byIds: (ids) => tapping(repo.byIds(ids))
+    })
+  })
+).pipe(Layer.provide(AgentsRepo.layer))
+
+const database = Migrations.layer.pipe(Layer.provideMerge(layerPglite({ dataDir: undefined })))
+
+const room = Agents.layer.pipe(
+  Layer.provideMerge(tapped),
+  Layer.provideMerge(Tap.layer),
+  Layer.provideMerge(Config.layerTest({ PUBLIC_URL: "https://parley.example" })),
+  Layer.provideMerge(database)
+)
+
+let made = 0
+
+const newAgent = (changes: Partial<NewAgent> = {}): NewAgent => {
+  const n = ++made
+  return {
+    id: `agt_${String(n).padStart(16, "0")}`,
+    handle: `agent-${n}`,
+    email: `agent-${n}@example.com`,
+    displayName: null,
+    description: null,
+    keyHash: sha256(`ac_${n}`),
+    ...changes
+  }
+}
+
+const insert = Effect.fnUntraced(function*(changes: Partial<NewAgent> = {}) {
+  const agent = newAgent(changes)
+  const stored = yield* (yield* AgentsRepo).insert(agent, 1000, 3)
+  assert.isDefined(stored)
+  return agent
+})
+
+/** From a clean slate: nothing cached of earlier tests, no queries counted. */
+const fresh = Effect.gen(function*() {
+  yield* TestClock.adjust("2 seconds")
+  const tap = yield* Tap
+  tap.queries = 0
+  tap.before = Effect.void
+  tap.after = Effect.void
+  return { agents: yield* Agents, repo: yield* AgentsRepo, tap }
+})
+
+const databaseGone = Effect.suspend(() =>
+  Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) }))
+)
+
+layer(room)("Agents", (it) => {
+  it.effect("finds an account by key, handle and id", () =>
+    Effect.gen(function*() {
+      const { agents } = yield* fresh
+      const alice = yield* insert({ displayName: "Alice", description: "Cooks." })
+      const expected: Partial<Agent> = {
+        id: alice.id,
+        handle: alice.handle,
+        email: alice.email,
+        displayName: "Alice",
+        description: "Cooks.",
+        avatarKey: null,
+        status: "active",
+        inboxMode: "open",
+        groupInvitePolicy: "open",
+        createdAt: 1000,
+        updatedAt: 1000,
+        deletedAt: null
+      }
+      const found = [
+        yield* agents.byKeyHash(alice.keyHash),
+        yield* agents.byHandle(alice.handle),
+        (yield* agents.byIds([alice.id])).get(alice.id)
+      ]
+      for (const agent of found) assert.deepInclude(agent, expected)
+      assert.isUndefined(yield* agents.byKeyHash(sha256("ac_nobody")))
+      assert.isUndefined(yield* agents.byHandle("nobody"))
+      assert.strictEqual((yield* agents.byIds(["agt_nobody"])).size, 0)
+    }))
+
+  it.effect("asks once a second at most for an account, whichever way it is looked for", () =>
+    Effect.gen(function*() {
+      const { agents, tap } = yield* fresh
+      const alice = yield* insert()
+      for (let i = 0; i < 10; i++) {
+        yield* agents.byKeyHash(alice.keyHash)
+        yield* agents.byHandle(alice.handle)
+        yield* agents.byIds([alice.id])
+        assert.isDefined(agents.peek(alice.id))
+      }
+      assert.strictEqual(tap.queries, 1)
+      yield* TestClock.adjust(999)
+      assert.isDefined(agents.peek(alice.id))
+      yield* TestClock.adjust(1)
+      assert.isUndefined(agents.peek(alice.id))
+      yield* agents.byHandle(alice.handle)
+      assert.strictEqual(tap.queries, 2)
+    }))
+
+  it.effect("an answer's age counts from its question", () =>
+    Effect.gen(function*() {
+      const { agents, tap } = yield* fresh
+      const alice = yield* insert()
+      const go = yield* Deferred.make<void>()
+      tap.after = Deferred.await(go)
+      const asking = yield* Effect.forkChild(agents.byKeyHash(alice.keyHash))
+      yield* TestClock.adjust(700)
+      yield* Deferred.succeed(go, undefined)
+      yield* Fiber.join(asking)
+      assert.isDefined(agents.peek(alice.id))
+      yield* TestClock.adjust(300)
+      assert.isUndefined(agents.peek(alice.id))
+    }))
+
+  it.effect("concurrent look-ups of one key share a query, and one caller's interruption leaves the others theirs", () =>
+    Effect.gen(function*() {
+      const { agents, tap } = yield* fresh
+      const alice = yield* insert()
+      const go = yield* Deferred.make<void>()
+      tap.before = Deferred.await(go)
+      const first = yield* Effect.forkChild(agents.byKeyHash(alice.keyHash))
+      const others = yield* Effect.forEach(Array.from({ length: 20 }), () => Effect.forkChild(agents.byKeyHash(alice.keyHash)))
+      yield* Effect.yieldNow
+      yield* Fiber.interrupt(first)
+      yield* Deferred.succeed(go, undefined)
+      const found = yield* Fiber.joinAll(others)
+      assert.isTrue(found.every((agent) => agent?.id === alice.id))
+      assert.strictEqual(tap.queries, 1)
+    }))
+
+  it.effect("byIds asks once for all that is missing, and shares what is already being asked", () =>
+    Effect.gen(function*() {
+      const { agents, tap } = yield* fresh
+      const [a, b, c, d] = [yield* insert(), yield* insert(), yield* insert(), yield* insert()]
+      yield* agents.byIds([a.id])
+      tap.queries = 0
+      const go = yield* Deferred.make<void>()
+      tap.before = Deferred.await(go)
+      const one = yield* Effect.forkChild(agents.byIds([a.id, b.id, c.id, b.id]))
+      const two = yield* Effect.forkChild(agents.byIds([c.id, d.id, "agt_nobody"]))
+      yield* Effect.yieldNow
+      yield* Deferred.succeed(go, undefined)
+      assert.deepStrictEqual([...(yield* Fiber.join(one)).keys()].sort(), [a.id, b.id, c.id].sort())
+      assert.deepStrictEqual([...(yield* Fiber.join(two)).keys()].sort(), [c.id, d.id].sort())
+      assert.strictEqual(tap.queries, 2)
+    }))
+
+  it.effect("what is forgotten is asked for again, at once", () =>
+    Effect.gen(function*() {
+      const { agents, repo } = yield* fresh
+      const alice = yield* insert()
+      yield* agents.byKeyHash(alice.keyHash)
+      yield* repo.replaceKey(alice.id, sha256("ac_new"), 2000)
+      assert.isDefined(yield* agents.byKeyHash(alice.keyHash))
+      agents.forget(alice.id)
+      assert.isUndefined(agents.peek(alice.id))
+      assert.isUndefined(yield* agents.byKeyHash(alice.keyHash))
+      assert.strictEqual((yield* agents.byKeyHash(sha256("ac_new")))?.id, alice.id)
+    }))
+
+  it.effect("a look-up that read before a change neither answers later callers nor stays", () =>
+    Effect.gen(function*() {
+      const { agents, repo, tap } = yield* fresh
+      const alice = yield* insert()
+      const go = yield* Deferred.make<void>()
+      tap.after = Deferred.await(go)
+      const early = yield* Effect.forkChild(agents.byKeyHash(alice.keyHash))
+      yield* Effect.yieldNow
+      tap.after = Effect.void
+      yield* repo.end(alice.id, 2000)
+      agents.forget(alice.id)
+      assert.isUndefined(yield* agents.byKeyHash(alice.keyHash))
+      yield* Deferred.succeed(go, undefined)
+      assert.isDefined(yield* Fiber.join(early))
+      assert.isUndefined(agents.peek(alice.id))
+      assert.isUndefined(yield* agents.byKeyHash(alice.keyHash))
+    }))
+
+  it.effect("a deleted account has no key and no handle, but keeps its id", () =>
+    Effect.gen(function*() {
+      const { agents, repo } = yield* fresh
+      const alice = yield* insert({ displayName: "Alice", description: "Cooks." })
+      assert.isTrue(yield* repo.end(alice.id, 5000))
+      assert.isFalse(yield* repo.end(alice.id, 6000))
+      assert.isUndefined(yield* agents.byKeyHash(alice.keyHash))
+      assert.isUndefined(yield* agents.byHandle(alice.handle))
+      assert.deepInclude((yield* agents.byIds([alice.id])).get(alice.id), {
+        handle: alice.handle,
+        deletedAt: 5000,
+        displayName: null,
+        description: null
+      })
+      assert.isUndefined(yield* agents.byHandle(alice.handle))
+    }))
+
+  it.effect("a database that is away is 503, and not for longer than it is away", () =>
+    Effect.gen(function*() {
+      const { agents, tap } = yield* fresh
+      const alice = yield* insert()
+      tap.before = databaseGone
+      const lookUps: ReadonlyArray<Effect.Effect<unknown, Unavailable>> = [
+        agents.byKeyHash(alice.keyHash),
+        agents.byHandle(alice.handle),
+        agents.byIds([alice.id])
+      ]
+      for (const lookUp of lookUps) {
+        const error = yield* Effect.flip(lookUp)
+        assert.strictEqual(error.code, "UNAVAILABLE")
+        assert.strictEqual(error.status, 503)
+      }
+      tap.before = Effect.void
+      assert.isDefined(yield* agents.byKeyHash(alice.keyHash))
+      tap.before = databaseGone
+      assert.isDefined(yield* agents.byKeyHash(alice.keyHash))
+    }))
+
+  it.effect("a database that does not answer is 503 after five seconds", () =>
+    Effect.gen(function*() {
+      const { agents, tap } = yield* fresh
+      tap.before = Effect.never
+      const asking = yield* Effect.forkChild(Effect.flip(agents.byHandle("anybody")))
+      yield* TestClock.adjust("5 seconds")
+      assert.strictEqual((yield* Fiber.join(asking)).code, "UNAVAILABLE")
+    }))
+
+  it.effect("avatars are under the public address", () =>
+    Effect.gen(function*() {
+      const { agents } = yield* fresh
+      const alice = yield* insert()
+      const agent = yield* agents.byHandle(alice.handle)
+      assert.isDefined(agent)
+      assert.isNull(agents.avatarUrl(agent!))
+      assert.strictEqual(agents.avatarUrl({ ...agent!, avatarKey: "k.webp" }), "https://parley.example/v1/avatars/k.webp")
+    }))
+
+  it.effect("the cache holds fifty thousand accounts at most", () =>
+    Effect.gen(function*() {
+      const { agents } = yield* fresh
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`
+        INSERT INTO agents (id, handle, email, created_at, updated_at)
+        SELECT 'many_' || n, 'many-' || n, n || '@many.example', 1, 1 FROM generate_series(1, 60000) AS n`
+      const ids = Array.from({ length: 60_000 }, (_, i) => `many_${i + 1}`)
+      assert.strictEqual((yield* agents.byIds(ids)).size, 60_000)
+      assert.strictEqual(ids.filter((id) => agents.peek(id) !== undefined).length, 50_000)
+    }))
+})
+
+describe("an account's making", () => {
+  layer(room)((it) => {
+    it.effect("gives it an inbox", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const alice = yield* insert()
+        assert.deepStrictEqual(
+          yield* sql`SELECT last_no, undelivered FROM inboxes WHERE agent_id = ${alice.id}`,
+          [{ last_no: 0, undelivered: 0 }]
+        )
+      }))
+
+    it.effect("makes nothing when handle, address or lifetime stand in the way", () =>
+      Effect.gen(function*() {
+        const repo = yield* AgentsRepo
+        const sql = yield* SqlClient.SqlClient
+        const email = "once@example.com"
+        const first = yield* insert({ email })
+        const count = () => Effect.map(sql<{ n: number }>`SELECT (SELECT count(*) FROM agents) + (SELECT count(*) FROM inboxes) AS n`, (rows) => rows[0]?.n)
+        const before = yield* count()
+        assert.isUndefined(yield* repo.insert(newAgent({ handle: first.handle }), 1, 3))
+        assert.isUndefined(yield* repo.insert(newAgent({ email }), 1, 3))
+        assert.deepStrictEqual(yield* repo.obstacles(first.handle, email), { handleTaken: true, emailTaken: true, lifetime: 1 })
+        assert.strictEqual(yield* count(), before)
+        yield* repo.end(first.id, 2)
+        const second = yield* insert({ email })
+        yield* repo.end(second.id, 3)
+        const third = yield* insert({ email })
+        yield* repo.end(third.id, 4)
+        assert.deepStrictEqual(yield* repo.obstacles("free", email), { handleTaken: false, emailTaken: false, lifetime: 3 })
+        assert.isUndefined(yield* repo.insert(newAgent({ email }), 1, 3))
+        assert.isTrue(yield* repo.handleExists(second.handle))
+        assert.isFalse(yield* repo.handleExists("never-was"))
+      }))
+  })
+})
