@@ -24,7 +24,7 @@ export const Text = (min: number, max: number) =>
         const length = text.length > max * 2 ? text.length : codePoints(text)
         return (length >= min && length <= max) || `must have ${min} to ${max} characters`
       },
-      { jsonSchema: { minLength: min, maxLength: max } } as never
+      { toJsonSchema: () => ({ minLength: min, maxLength: max }) }
     )
   )
 
