@@ -95,34 +95,48 @@ export interface Setting {
   readonly group: { readonly name: string; readonly memberCount: number } | null
 }
 
+/** The setting of a direct message: a deleted sender keeps its handle and nothing else (wire.md G.12). */
+export const directSetting = (
+  sender: { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null } | undefined
+): Setting => ({
+  senderHandle: sender?.handle ?? "",
+  senderDisplayName: sender === undefined || sender.deletedAt !== null ? null : sender.displayName ?? sender.handle,
+  group: null
+})
+
 export const notYet: Progress = { deliveredAt: null, readAt: null }
 
 export const statusOf = (progress: Progress): "stored" | "delivered" | "read" =>
   progress.readAt !== null ? "read" : progress.deliveredAt !== null ? "delivered" : "stored"
 
+/** The JSON text of a message for one reader, cut where the reader's delivery id goes. */
+export interface Rendered {
+  readonly before: string
+  readonly after: string
+}
+
 /**
- * The JSON text of a message for one reader. Content and metadata are stored as
- * JSON and pasted in as they are: they are neither parsed nor written again.
+ * Renders a message. Content and metadata are stored as JSON and pasted in as they
+ * are: they are neither parsed nor written again.
  */
-export const messageJson = (
-  message: StoredMessage,
-  setting: Setting,
-  progress: Progress,
-  deliveryId: string | null
-): string =>
-  `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${setting.senderHandle}",` +
-  `"client_msg_id":${JSON.stringify(message.clientMsgId)},"seq":${message.seq},"type":"${message.type}",` +
-  `"content":${message.content},"metadata":${message.metadata},"status":"${statusOf(progress)}",` +
-  `"created_at":"${iso(message.createdAt)}","delivered_at":${JSON.stringify(isoOrNull(progress.deliveredAt))},` +
-  `"read_at":${JSON.stringify(isoOrNull(progress.readAt))},"delivery_id":${
-    deliveryId === null ? "null" : `"${deliveryId}"`
-  },"context":{"sender":{"handle":"${setting.senderHandle}","display_name":${
+export const renderMessage = (message: StoredMessage, setting: Setting, progress: Progress = notYet): Rendered => ({
+  before: `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${setting.senderHandle}",` +
+    `"client_msg_id":${JSON.stringify(message.clientMsgId)},"seq":${message.seq},"type":"${message.type}",` +
+    `"content":${message.content},"metadata":${message.metadata},"status":"${statusOf(progress)}",` +
+    `"created_at":"${iso(message.createdAt)}","delivered_at":${JSON.stringify(isoOrNull(progress.deliveredAt))},` +
+    `"read_at":${JSON.stringify(isoOrNull(progress.readAt))},"delivery_id":`,
+  after: `,"context":{"sender":{"handle":"${setting.senderHandle}","display_name":${
     JSON.stringify(setting.senderDisplayName)
   },"kind":"agent"},"conversation":${
     setting.group === null
       ? `{"type":"direct","group_name":null,"member_count":null}`
       : `{"type":"group","group_name":${JSON.stringify(setting.group.name)},"member_count":${setting.group.memberCount}}`
   },"mentions":${mentionsJson(message.content)}}}`
+})
+
+/** The whole JSON text, for a reader with this delivery id or none. */
+export const messageJson = (rendered: Rendered, deliveryId: string | null): string =>
+  deliveryId === null ? `${rendered.before}null${rendered.after}` : `${rendered.before}"${deliveryId}"${rendered.after}`
 
 const mentionsJson = (content: string): string =>
   content.includes("@") ? JSON.stringify(mentionsOf((JSON.parse(content) as { text?: string }).text)) : "[]"

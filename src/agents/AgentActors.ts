@@ -1,0 +1,102 @@
+import { Context, Effect, Layer, Schedule } from "effect"
+import { EntityId, Sharding } from "effect/cluster"
+import type { ColdCapExceeded } from "../conversations/Conversation.ts"
+import { Unavailable } from "../platform/WireError.ts"
+import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
+import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
+import { AgentEntity } from "./AgentEntity.ts"
+import { ColdSlots } from "./ColdSlots.ts"
+
+/**
+ * The agents alive on this runner, and the way to those that live elsewhere. A call
+ * for an agent of this runner is a method call; the entity serves only other runners.
+ */
+export class AgentActors extends Context.Service<AgentActors, {
+  /** Tells the agent's live sockets, if it has any: wakes nobody, waits for nobody. */
+  readonly tell: (agentId: string, push: Push) => void
+  /** Takes a cold slot, or says why not. */
+  readonly reserveOutreach: (
+    agentId: string,
+    conversationId: string,
+    at: number
+  ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
+  readonly attach: (agentId: string, session: LiveSession) => AgentActor
+  readonly detach: (agentId: string, session: LiveSession) => void
+  readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
+  /** The agent's actor on this runner, made if need be; for the entity's handlers. */
+  readonly local: (agentId: string) => AgentActor
+  /** Agents with sockets here. */
+  readonly connected: () => Iterable<AgentActor>
+}>()("parley/agents/AgentActors") {
+  static readonly layer = Layer.effect(
+    AgentActors,
+    Effect.gen(function*() {
+      const sharding = yield* Sharding.Sharding
+      const client = yield* AgentEntity.client
+      const slots = yield* ColdSlots
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const actors = new Map<string, AgentActor>()
+
+      const isLocal = (agentId: string): boolean =>
+        sharding.hasShardId(sharding.getShardId(EntityId.make(agentId), AgentEntity.getShardGroup(EntityId.make(agentId))))
+
+      const local = (agentId: string): AgentActor => {
+        const known = actors.get(agentId)
+        if (known !== undefined) return known
+        const actor = new AgentActor(agentId)
+        actors.set(agentId, actor)
+        return actor
+      }
+
+      const remoteFailure = () => new Unavailable()
+
+      // Sessions keep an actor; without any it holds nothing that is not in storage.
+      yield* Effect.sync(() => {
+        for (const [id, actor] of actors) if (actor.sessions.size === 0) actors.delete(id)
+      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
+
+      return AgentActors.of({
+        tell: (agentId, push) => {
+          const actor = actors.get(agentId)
+          if (actor !== undefined) actor.tell(push)
+          else if (!isLocal(agentId)) runFork(Effect.ignore(client(agentId).Tell({ pushes: [push] }, { discard: true })))
+        },
+        reserveOutreach: (agentId, conversationId, at) =>
+          Effect.suspend(() =>
+            isLocal(agentId)
+              ? local(agentId).outreach.withPermits(1)(slots.reserve(agentId, conversationId, at))
+              : client(agentId).ReserveOutreach({ conversationId, at }).pipe(
+                Effect.catchTags({
+                  MailboxFull: remoteFailure,
+                  AlreadyProcessingMessage: remoteFailure,
+                  PersistenceError: remoteFailure,
+                  EntityNotAssignedToRunner: remoteFailure
+                })
+              )
+          ),
+        attach: (agentId, session) => {
+          const actor = local(agentId)
+          actor.sessions.add(session)
+          return actor
+        },
+        detach: (agentId, session) => {
+          actors.get(agentId)?.sessions.delete(session)
+        },
+        disconnect: (agentId, reason) =>
+          Effect.suspend(() => {
+            actors.get(agentId)?.disconnect(reason)
+            return isLocal(agentId) ? Effect.void : Effect.ignore(client(agentId).Disconnect(reason))
+          }),
+        local,
+        connected: () => Iterator.from(actors.values()).filter((actor) => actor.sessions.size > 0)
+      })
+    })
+  )
+}
+
+/** Ends an agent's sockets wherever they are. */
+export const SessionsLive = Layer.effect(
+  Sessions,
+  Effect.map(AgentActors, (actors) => Sessions.of({ disconnect: actors.disconnect }))
+)
+

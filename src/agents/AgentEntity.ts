@@ -1,0 +1,40 @@
+import { Schema } from "effect"
+import { Entity } from "effect/cluster"
+import { Rpc } from "effect/rpc"
+import { ColdCapExceeded } from "../conversations/Conversation.ts"
+import { Unavailable } from "../platform/WireError.ts"
+
+const RenderedSchema = Schema.Struct({ before: Schema.String, after: Schema.String })
+
+export const PushSchema = Schema.Union([
+  Schema.Struct({
+    _tag: Schema.tag("Hint"),
+    no: Schema.Int,
+    messageId: Schema.String,
+    rendered: RenderedSchema
+  }),
+  Schema.Struct({
+    _tag: Schema.tag("Echo"),
+    after: Schema.Int,
+    messageId: Schema.String,
+    rendered: RenderedSchema
+  }),
+  Schema.Struct({ _tag: Schema.tag("Event"), frame: Schema.String })
+])
+
+/** Tells the agent's live sockets; loses nothing when it is lost, because a hint is only a hint. */
+export const Tell = Rpc.make("Tell", { payload: { pushes: Schema.Array(PushSchema) } })
+
+/** Closes all sockets of the agent; idempotent. */
+export const Disconnect = Rpc.make("Disconnect", {
+  payload: { code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String }
+})
+
+/** Takes one of the agent's cold slots for a conversation; idempotent per conversation (wire.md G.1). */
+export const ReserveOutreach = Rpc.make("ReserveOutreach", {
+  payload: { conversationId: Schema.String, at: Schema.Int },
+  error: Schema.Union([ColdCapExceeded, Unavailable])
+})
+
+/** An agent as an actor: its sockets and its cold slots. Landed names: never changed. */
+export const AgentEntity = Entity.make("Agent", [Tell, Disconnect, ReserveOutreach])

@@ -1,0 +1,28 @@
+import { Effect } from "effect"
+import { Entity } from "effect/cluster"
+import { AgentActors } from "./AgentActors.ts"
+import { AgentEntity } from "./AgentEntity.ts"
+import { ColdSlots } from "./ColdSlots.ts"
+
+/**
+ * The Agent for callers on other runners: single writer of its live sessions and
+ * cold slots, nothing to rebuild, idle after a minute, safe to retry because a
+ * push is a hint, a disconnect idempotent and a reservation keyed by conversation.
+ */
+export const AgentEntityLive = AgentEntity.toLayer(
+  Effect.gen(function*() {
+    const actors = yield* AgentActors
+    const slots = yield* ColdSlots
+    const { entityId } = yield* Entity.CurrentAddress
+    return AgentEntity.of({
+      Tell: ({ payload }) =>
+        Effect.sync(() => {
+          const actor = actors.local(entityId)
+          for (const push of payload.pushes) actor.tell(push)
+        }),
+      Disconnect: ({ payload }) => Effect.sync(() => actors.local(entityId).disconnect(payload)),
+      ReserveOutreach: ({ payload }) =>
+        actors.local(entityId).outreach.withPermits(1)(slots.reserve(entityId, payload.conversationId, payload.at))
+    })
+  })
+)

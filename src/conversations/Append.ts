@@ -1,0 +1,217 @@
+import { Effect } from "effect"
+import { Database } from "../platform/Sql.ts"
+import type { Draft } from "./Message.ts"
+
+/** A send that its Conversation has decided to accept, on the state that it knows. */
+export interface Append {
+  readonly conversationId: string
+  /** What the row must say for the decision to stand; `nextEpoch` is what it will say after. */
+  readonly epoch: number
+  readonly nextEpoch: number
+  readonly version: number
+  /** The first message: makes the conversation, and needs the sender's reserved cold slot. */
+  readonly opens: boolean
+  /** The first message from the other side. */
+  readonly establishes: boolean
+  readonly senderId: string
+  readonly recipientId: string
+  readonly messageId: string
+  readonly at: number
+  readonly draft: Draft
+}
+
+/** What the database made of it. Only `Stored` left anything behind. */
+export type Appended =
+  | {
+    readonly _tag: "Stored"
+    readonly seq: number
+    /** The envelope's number in the recipient's inbox. */
+    readonly no: number
+    /** Undelivered envelopes of the recipient, this one included. */
+    readonly undelivered: number
+    /** The highest number in the sender's own inbox: its echo may not overtake that one. */
+    readonly senderLastNo: number
+  }
+  /** The sender has used this client_msg_id before. */
+  | { readonly _tag: "Replayed" }
+  /** Somebody else owns or has changed the conversation since: read it again and decide again. */
+  | { readonly _tag: "Fenced" }
+  | { readonly _tag: "SenderGone" }
+  | { readonly _tag: "RecipientGone" }
+  | { readonly _tag: "Backlogged"; readonly undelivered: number }
+
+/**
+ * The batch statement: any number of sends over any conversations, all or nothing.
+ *
+ * Locks are taken in one order everywhere, conversation rows by id, then cold slots,
+ * then inboxes by id, so batches cannot deadlock. Epoch and version are tested on the
+ * locked rows, never on what the statement's snapshot saw before it waited. Keys come
+ * after every test, so that a refusal leaves none; what comes back from inserting
+ * them is new, the rest are replays. Numbers are given out under the inbox's lock.
+ */
+const APPEND = `
+WITH input AS MATERIALIZED (
+  SELECT * FROM json_to_recordset($1::json) AS x(
+    i integer, conv text, epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean,
+    sender text, recipient text, key text, id text, type text, content text, metadata text, at bigint
+  )
+), held AS MATERIALIZED (
+  SELECT c.id, c.last_seq
+  FROM conversations c
+  JOIN (SELECT DISTINCT conv, epoch, version FROM input WHERE NOT opens) w
+    ON c.id = w.conv AND c.epoch = w.epoch AND c.version = w.version
+  ORDER BY c.id
+  FOR NO KEY UPDATE OF c
+), slots AS MATERIALIZED (
+  SELECT s.conversation_id
+  FROM cold_slots s
+  JOIN (SELECT DISTINCT conv, sender FROM input WHERE opens) w ON s.conversation_id = w.conv AND s.agent_id = w.sender
+  ORDER BY s.conversation_id
+  FOR NO KEY UPDATE OF s
+), judged AS MATERIALIZED (
+  SELECT
+    x.*,
+    COALESCE(h.last_seq, 0) AS base,
+    b.status = 'suspended' AS uncapped,
+    CASE
+      WHEN h.id IS NULL AND s.conversation_id IS NULL THEN 'fenced'
+      WHEN a.id IS NULL OR a.deleted_at IS NOT NULL OR a.status = 'suspended' THEN 'sender'
+      WHEN b.id IS NULL OR b.deleted_at IS NOT NULL THEN 'recipient'
+    END AS verdict
+  FROM input x
+  LEFT JOIN held h ON h.id = x.conv
+  LEFT JOIN slots s ON s.conversation_id = x.conv
+  LEFT JOIN agents a ON a.id = x.sender
+  LEFT JOIN agents b ON b.id = x.recipient
+), numbers AS MATERIALIZED (
+  SELECT n.agent_id, n.last_no, n.undelivered
+  FROM inboxes n
+  JOIN (SELECT DISTINCT recipient FROM judged WHERE verdict IS NULL) w ON n.agent_id = w.recipient
+  ORDER BY n.agent_id
+  FOR NO KEY UPDATE OF n
+), weighed AS MATERIALIZED (
+  SELECT
+    j.*, n.last_no, n.undelivered,
+    n.undelivered + row_number() OVER (PARTITION BY j.recipient ORDER BY j.i) AS after
+  FROM judged j
+  JOIN numbers n ON n.agent_id = j.recipient
+  WHERE j.verdict IS NULL
+), keys AS (
+  INSERT INTO message_keys (sender_id, client_msg_id, message_id)
+  SELECT sender, key, id FROM weighed WHERE uncapped OR after <= $2 ORDER BY sender, key
+  ON CONFLICT DO NOTHING
+  RETURNING message_id
+), fresh AS MATERIALIZED (
+  SELECT
+    w.*,
+    w.base + row_number() OVER (PARTITION BY w.conv ORDER BY w.i) AS seq,
+    w.last_no + row_number() OVER (PARTITION BY w.recipient ORDER BY w.i) AS no
+  FROM weighed w
+  JOIN keys k ON k.message_id = w.id
+), opened AS (
+  INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
+  SELECT conv, 'direct', next_epoch, seq, at, at, sender FROM fresh WHERE opens
+), joined AS (
+  INSERT INTO participants (agent_id, conversation_id, counterparty_id)
+  SELECT sender, conv, recipient FROM fresh WHERE opens
+  UNION ALL
+  SELECT recipient, conv, sender FROM fresh WHERE opens
+), claimed AS (
+  UPDATE cold_slots s SET claimed_at = f.at FROM fresh f WHERE f.opens AND s.conversation_id = f.conv
+), advanced AS (
+  UPDATE conversations c
+  SET epoch = w.next_epoch, last_seq = w.seq, last_message_at = w.at,
+    established_at = COALESCE(c.established_at, w.established_at)
+  FROM (
+    SELECT conv, max(next_epoch) AS next_epoch, max(seq) AS seq, max(at) AS at,
+      min(at) FILTER (WHERE establishes) AS established_at
+    FROM fresh WHERE NOT opens GROUP BY conv
+  ) w
+  WHERE c.id = w.conv
+), freed AS (
+  DELETE FROM cold_slots s USING fresh f WHERE f.establishes AND s.conversation_id = f.conv
+), acquainted AS (
+  INSERT INTO contacts (agent_id, contact_id, added_at)
+  SELECT sender, recipient, min(at) FROM fresh WHERE establishes GROUP BY sender, recipient
+  UNION ALL
+  SELECT recipient, sender, min(at) FROM fresh WHERE establishes GROUP BY sender, recipient
+  ON CONFLICT DO NOTHING
+), stored AS (
+  INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+  SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
+), counted AS (
+  UPDATE inboxes n
+  SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
+  FROM (SELECT recipient, count(*) AS n FROM fresh GROUP BY recipient) w
+  WHERE n.agent_id = w.recipient
+), enveloped AS (
+  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
+  SELECT recipient, no, conv, seq, sender FROM fresh
+)
+SELECT
+  j.i, j.verdict, f.seq, f.no, w.after,
+  (w.after > $2 AND NOT w.uncapped) AS backlogged,
+  GREATEST(
+    (SELECT own.last_no FROM inboxes own WHERE own.agent_id = j.sender),
+    (SELECT max(r.no) FROM fresh r WHERE r.recipient = j.sender AND r.i < j.i)
+  ) AS sender_last_no
+FROM judged j
+LEFT JOIN weighed w ON w.i = j.i
+LEFT JOIN fresh f ON f.i = j.i`
+
+interface Row {
+  readonly i: number
+  readonly verdict: "fenced" | "sender" | "recipient" | null
+  readonly seq: number | null
+  readonly no: number | null
+  readonly after: number | null
+  readonly backlogged: boolean | null
+  readonly sender_last_no: number | null
+}
+
+const outcome = (row: Row): Appended => {
+  switch (row.verdict) {
+    case "fenced":
+      return { _tag: "Fenced" }
+    case "sender":
+      return { _tag: "SenderGone" }
+    case "recipient":
+      return { _tag: "RecipientGone" }
+    case null:
+      break
+  }
+  if (row.after === null) return { _tag: "RecipientGone" }
+  if (row.backlogged === true) return { _tag: "Backlogged", undelivered: row.after - 1 }
+  if (row.seq === null || row.no === null) return { _tag: "Replayed" }
+  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo: row.sender_last_no ?? 0 }
+}
+
+/** Commits a batch of appends in one statement; results in the order of the batch. */
+export const makeAppend = (backlogHard: number) =>
+  Effect.map(Database, (database) => {
+    const statement = database.prepared<Row>("append", APPEND)
+    return (batch: ReadonlyArray<Append>) =>
+      Effect.map(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
+        const outcomes = new Array<Appended>(batch.length)
+        for (const row of rows) outcomes[row.i] = outcome(row)
+        return outcomes
+      })
+  })
+
+const encode = (append: Append, i: number) => ({
+  i,
+  conv: append.conversationId,
+  epoch: append.epoch,
+  next_epoch: append.nextEpoch,
+  version: append.version,
+  opens: append.opens,
+  establishes: append.establishes,
+  sender: append.senderId,
+  recipient: append.recipientId,
+  key: append.draft.clientMsgId,
+  id: append.messageId,
+  type: append.draft.type,
+  content: append.draft.content,
+  metadata: append.draft.metadata,
+  at: append.at
+})

@@ -1,0 +1,360 @@
+import { Cause, Effect, Exit } from "effect"
+import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
+import { Unavailable } from "../platform/WireError.ts"
+import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
+import { iso } from "../platform/Text.ts"
+import type { Append, Appended } from "./Append.ts"
+import {
+  AgentRestricted,
+  AttachmentNotFound,
+  AwaitingReply,
+  Blocked,
+  type ColdCapExceeded,
+  decideSend,
+  type DirectState,
+  InboxRestricted,
+  RecipientBacklogged
+} from "./Conversation.ts"
+import type { SendCommand, SendFailure, Sent } from "./ConversationEntity.ts"
+import type { LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
+import { messageJson, type Rendered, renderMessage, type StoredMessage } from "./Message.ts"
+
+/** What a conversation needs from the world around it. */
+export interface Surroundings {
+  readonly appends: GroupCommit<Append, Appended>
+  readonly now: () => number
+  readonly newMessageId: () => string
+  readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
+  readonly facts: (command: SendCommand) => Effect.Effect<OutreachFacts | undefined, Unavailable>
+  readonly reserve: (
+    senderId: string,
+    conversationId: string,
+    at: number
+  ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
+  readonly release: (senderId: string, conversationId: string) => Effect.Effect<void>
+  /** The sender's own earlier message as it stands now. */
+  readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
+  /** After the commit: hint to the recipient, echo to the sender. */
+  readonly publish: (stored: Published) => void
+  readonly backlogSoft: number
+  readonly backlogHard: number
+  readonly fork: (effect: Effect.Effect<void>) => void
+}
+
+/** A message that has just been committed. */
+export interface Published {
+  readonly message: StoredMessage
+  readonly rendered: Rendered
+  readonly recipientId: string
+  readonly no: number
+  readonly senderLastNo: number
+}
+
+type Result = Exit.Exit<Sent, SendFailure>
+
+interface Waiting {
+  readonly command: SendCommand
+  readonly key: string
+  readonly settle: Array<(result: Result) => void>
+  attempts: number
+}
+
+/** A decision on a state that another owner has moved on from is taken again, so often at the most. */
+const MAX_ATTEMPTS = 5
+
+/**
+ * One direct conversation on this runner: single writer of its order and of
+ * whether it is cold or established. Rebuilt from its row and the pair's blocks;
+ * what it remembers is a cache, and a fence in every write (epoch and version)
+ * makes a stale one harmless. Sends go into the group commit in arrival order; a
+ * first message and the first write of a new owner are barriers. Safe to retry:
+ * equal client_msg_ids in flight share one result, later ones meet the stored key.
+ */
+export class ConversationActor {
+  readonly id: string
+  private readonly world: Surroundings
+  private state: DirectState | undefined
+  private epoch = 0
+  private version = 0
+  /** Whether this owner has written: its epoch is in the row. */
+  private claimed = false
+  /** While it stands, commands wait. */
+  private barrier = false
+  private queue: Array<Waiting> = []
+  private readonly inFlight = new Map<string, Waiting>()
+  lastUsed = 0
+
+  constructor(id: string, world: Surroundings) {
+    this.id = id
+    this.world = world
+  }
+
+  get idle(): boolean {
+    return this.inFlight.size === 0 && !this.barrier
+  }
+
+  send(command: SendCommand): Effect.Effect<Sent, SendFailure> {
+    return Effect.callback((resume) => {
+      const key = `${command.sender.id} ${command.draft.clientMsgId}`
+      const known = this.inFlight.get(key)
+      if (known !== undefined) {
+        known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
+        return
+      }
+      const waiting: Waiting = { command, key, settle: [resume], attempts: 0 }
+      this.inFlight.set(key, waiting)
+      this.dispatch(waiting)
+    })
+  }
+
+  private dispatch(waiting: Waiting): void {
+    this.lastUsed = this.world.now()
+    if (this.barrier) {
+      this.queue.push(waiting)
+      return
+    }
+    if (this.state === undefined) {
+      this.queue.push(waiting)
+      this.reload(waiting.command)
+      return
+    }
+    const decision = decideSend(this.state, waiting.command.sender.id)
+    switch (decision._tag) {
+      case "Continue":
+      case "Establish":
+        if (waiting.command.draft.attachmentId !== undefined) this.refuse(waiting, new AttachmentNotFound())
+        else this.append(waiting, { opens: false, establishes: decision._tag === "Establish" })
+        return
+      case "Open":
+        this.open(waiting)
+        return
+      case "Blocked":
+        this.refuse(waiting, new Blocked())
+        return
+      case "AwaitingReply": {
+        const { recipient } = waiting.command
+        this.refuse(
+          waiting,
+          new AwaitingReply({ details: { recipient_handle: recipient.handle, waiting_since: iso(decision.since) } })
+        )
+      }
+    }
+  }
+
+  private reload({ recipient, sender }: SendCommand): void {
+    this.barrier = true
+    this.world.fork(Effect.matchCause(this.world.load(this.id, sender.id, recipient.id), {
+      onSuccess: (loaded) => {
+        this.state = loaded.state
+        this.epoch = loaded.epoch
+        this.version = loaded.version
+        this.claimed = false
+        this.lift()
+      },
+      onFailure: () => {
+        const queued = this.queue
+        this.queue = []
+        this.barrier = false
+        for (const waiting of queued) this.settle(waiting, Exit.fail(new Unavailable()))
+      }
+    }))
+  }
+
+  private lift(): void {
+    this.barrier = false
+    const queued = this.queue
+    this.queue = []
+    for (const waiting of queued) this.dispatch(waiting)
+  }
+
+  private append(waiting: Waiting, kind: { readonly opens: boolean; readonly establishes: boolean }): void {
+    const { world } = this
+    const { draft, recipient, sender } = waiting.command
+    const claims = !this.claimed
+    if (claims) this.barrier = true
+    const append: Append = {
+      conversationId: this.id,
+      epoch: this.epoch,
+      nextEpoch: claims ? this.epoch + 1 : this.epoch,
+      version: this.version,
+      opens: kind.opens,
+      establishes: kind.establishes,
+      senderId: sender.id,
+      recipientId: recipient.id,
+      messageId: world.newMessageId(),
+      at: world.now(),
+      draft
+    }
+    world.appends.submit(append, (settled) => this.appended(waiting, append, settled))
+  }
+
+  private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
+    const claims = append.epoch !== append.nextEpoch
+    if (settled._tag === "Failed") {
+      // Whether it was stored is open: only the row tells, and a retry meets its key.
+      this.state = undefined
+      this.settle(waiting, Exit.fail(new Unavailable()))
+    } else {
+      const outcome = settled.value
+      if (outcome._tag === "Stored") this.stored(waiting, append, outcome)
+      else this.refused(waiting, append, outcome)
+    }
+    if (claims) this.lift()
+  }
+
+  private stored(waiting: Waiting, append: Append, outcome: Extract<Appended, { _tag: "Stored" }>): void {
+    const { sender } = waiting.command
+    if (append.nextEpoch >= this.epoch) {
+      this.epoch = append.nextEpoch
+      this.claimed = true
+      if (append.opens) {
+        this.state = { initiatorId: sender.id, createdAt: append.at, established: false, blocked: false }
+      } else if (append.establishes && this.state !== undefined) {
+        this.state = { ...this.state, established: true }
+      }
+    }
+    const message: StoredMessage = {
+      id: append.messageId,
+      conversationId: this.id,
+      seq: outcome.seq,
+      senderId: sender.id,
+      clientMsgId: append.draft.clientMsgId,
+      type: append.draft.type,
+      content: append.draft.content,
+      metadata: append.draft.metadata,
+      createdAt: append.at
+    }
+    const rendered = renderMessage(message, {
+      senderHandle: sender.handle,
+      senderDisplayName: sender.displayName,
+      group: null
+    })
+    this.world.publish({
+      message,
+      rendered,
+      recipientId: append.recipientId,
+      no: outcome.no,
+      senderLastNo: outcome.senderLastNo
+    })
+    this.settle(
+      waiting,
+      Exit.succeed({
+        created: true,
+        body: messageJson(rendered, null),
+        backlog: outcome.undelivered >= this.world.backlogSoft ? outcome.undelivered : null
+      })
+    )
+  }
+
+  private refused(waiting: Waiting, append: Append, outcome: Exclude<Appended, { _tag: "Stored" }>): void {
+    const { recipient, sender } = waiting.command
+    if (append.opens) this.world.fork(this.world.release(sender.id, this.id))
+    switch (outcome._tag) {
+      case "Fenced":
+        if (append.epoch === this.epoch && append.version === this.version) this.state = undefined
+        if (++waiting.attempts >= MAX_ATTEMPTS) this.settle(waiting, Exit.fail(new Unavailable()))
+        else this.dispatch(waiting)
+        return
+      case "Replayed":
+        this.world.fork(Effect.matchCause(this.world.original(sender.id, append.draft.clientMsgId), {
+          onSuccess: (sent) =>
+            this.settle(waiting, sent === undefined ? Exit.fail(new Unavailable()) : Exit.succeed(sent)),
+          onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+        }))
+        return
+      case "SenderGone":
+        this.refuse(waiting, new AgentSuspended())
+        return
+      case "RecipientGone":
+        this.refuse(waiting, new AgentNotFound())
+        return
+      case "Backlogged":
+        this.refuse(
+          waiting,
+          new RecipientBacklogged({
+            details: { recipient_handle: recipient.handle, undelivered_count: outcome.undelivered }
+          })
+        )
+    }
+  }
+
+  /** A refusal looks the key up before it answers: a replay is never refused (wire.md C.6). */
+  private refuse(waiting: Waiting, failure: SendFailure): void {
+    this.world.fork(Effect.matchCause(this.world.facts(waiting.command), {
+      onSuccess: (facts) => {
+        if (facts !== undefined && facts.replayOf !== null) this.replay(waiting)
+        else this.settle(waiting, Exit.fail(this.weigh(waiting.command, facts, failure)))
+      },
+      onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+    }))
+  }
+
+  private replay(waiting: Waiting): void {
+    const { draft, sender } = waiting.command
+    this.world.fork(Effect.matchCause(this.world.original(sender.id, draft.clientMsgId), {
+      onSuccess: (sent) => this.settle(waiting, sent === undefined ? Exit.fail(new Unavailable()) : Exit.succeed(sent)),
+      onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+    }))
+  }
+
+  /** Puts the guards that need storage into their place in the order (wire.md C.6, guard order). */
+  private weigh(command: SendCommand, facts: OutreachFacts | undefined, failure: SendFailure): SendFailure {
+    if (facts === undefined || facts.recipientDeleted) return new AgentNotFound()
+    if (failure._tag === "AwaitingReply" && facts.inboxMode === "contacts_only" && !facts.isContact) {
+      return new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
+    }
+    return failure
+  }
+
+  /** The first message: every guard from one read, then the slot, then the write; a barrier until it is decided. */
+  private open(waiting: Waiting): void {
+    const { world } = this
+    const { command } = waiting
+    this.barrier = true
+    const ready = Effect.gen({ self: this }, function*() {
+      const facts = yield* world.facts(command)
+      if (facts !== undefined && facts.replayOf !== null) return "replay" as const
+      if (facts === undefined || facts.recipientDeleted) return yield* new AgentNotFound()
+      if (facts.blocked) return yield* new Blocked()
+      if (facts.senderStatus === "restricted") return yield* new AgentRestricted()
+      if (facts.senderStatus !== "active") return yield* new AgentSuspended()
+      if (facts.inboxMode === "contacts_only" && !facts.isContact) {
+        return yield* new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
+      }
+      yield* world.reserve(command.sender.id, this.id, world.now())
+      if (command.draft.attachmentId !== undefined) {
+        yield* world.release(command.sender.id, this.id)
+        return yield* new AttachmentNotFound()
+      }
+      if (facts.undelivered >= world.backlogHard && !facts.recipientSuspended) {
+        yield* world.release(command.sender.id, this.id)
+        return yield* new RecipientBacklogged({
+          details: { recipient_handle: command.recipient.handle, undelivered_count: facts.undelivered }
+        })
+      }
+      return "append" as const
+    })
+    world.fork(Effect.matchCause(ready, {
+      onSuccess: (next) => {
+        if (next === "append") {
+          // The write itself claims the conversation, and lifts the barrier when it is done.
+          this.claimed = false
+          this.append(waiting, { opens: true, establishes: false })
+        } else {
+          this.replay(waiting)
+          this.lift()
+        }
+      },
+      onFailure: (cause) => {
+        const reason = cause.reasons.find(Cause.isFailReason)
+        this.settle(waiting, Exit.fail(reason?.error ?? new Unavailable()))
+        this.lift()
+      }
+    }))
+  }
+
+  private settle(waiting: Waiting, result: Result): void {
+    this.inFlight.delete(waiting.key)
+    for (const settle of waiting.settle) settle(result)
+  }
+}

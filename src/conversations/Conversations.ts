@@ -1,0 +1,454 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { EntityId, Sharding } from "effect/cluster"
+import type { Agent } from "../agents/Agent.ts"
+import { AgentNotFound } from "../agents/Agent.ts"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
+import { ColdSlots } from "../agents/ColdSlots.ts"
+import { Deliveries, laneOf } from "../deliveries/Deliveries.ts"
+import { Config } from "../platform/Config.ts"
+import { makeGroupCommit } from "../platform/GroupCommit.ts"
+import { Ids } from "../platform/Ids.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { RateLimits, type RateRule } from "../platform/RateLimits.ts"
+import { Secrets } from "../platform/Secrets.ts"
+import { Database } from "../platform/Sql.ts"
+import { iso, isoOrNull } from "../platform/Text.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { type RateLimited, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { type Append, type Appended, makeAppend } from "./Append.ts"
+import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
+import { ConversationNotFound, directId, GroupNotFound } from "./Conversation.ts"
+import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
+import { ConversationEntity, type SendCommand, type SendFailure, type Sent } from "./ConversationEntity.ts"
+import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
+import { Listing } from "./Listing.ts"
+import {
+  type ContentTooLarge,
+  directSetting,
+  type Draft,
+  messageJson,
+  MessageNotFound,
+  renderMessage,
+  type Setting
+} from "./Message.ts"
+
+/** Who sends. */
+export interface Sender {
+  readonly id: string
+  readonly handle: string
+}
+
+/** Whom a send is for. */
+export type Target =
+  | { readonly _tag: "Direct"; readonly handle: string }
+  | { readonly _tag: "Conversation"; readonly id: string }
+
+export interface HistoryQuery {
+  readonly limit: number
+  readonly before: number | null
+  readonly after: number | null
+  readonly around: string | null
+}
+
+export interface ListedPage {
+  readonly items: ReadonlyArray<typeof ConversationListItem.Type>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+export type SendError = SendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
+
+const LANES = { pg: 3, pglite: 1 }
+const IDLE_MS = 300_000
+const TYPING_MEMORY_MS = 1_000
+
+/** Conversations and their messages. */
+export class Conversations extends Context.Service<Conversations, {
+  /** Sends a message; `Sent.body` is the JSON text of the Message. Acknowledged means committed. */
+  readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
+  /** Messages as JSON texts, in the order of the query (wire.md C.6). */
+  readonly history: (
+    agentId: string,
+    conversationId: string,
+    query: HistoryQuery
+  ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | MessageNotFound | Unavailable>
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<ListedPage, ValidationFailed | Unavailable>
+  readonly context: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<typeof ConversationContext.Type, ConversationNotFound | Unavailable>
+  readonly participants: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<ReadonlyArray<typeof Party.Type>, ConversationNotFound | Unavailable>
+  readonly hide: (agentId: string, conversationId: string) => Effect.Effect<void, ConversationNotFound | Unavailable>
+  readonly hideMessage: (agentId: string, messageId: string) => Effect.Effect<void, MessageNotFound | Unavailable>
+  /** Relays typing to the other participants, not across a block; nothing is stored. */
+  readonly typing: (
+    agentId: string,
+    handle: string,
+    conversationId: string,
+    event: "typing.start" | "typing.stop"
+  ) => Effect.Effect<void, ConversationNotFound | Unavailable>
+  readonly participation: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
+  /** The conversation's actor on this runner, for the entity's handlers. */
+  readonly local: (conversationId: string) => ConversationActor
+  /** Completes once every send that was taken is on disk or refused. */
+  readonly settled: Effect.Effect<void>
+}>()("parley/conversations/Conversations") {
+  static readonly layer = Layer.effect(
+    Conversations,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const repo = yield* ConversationsRepo
+      const agents = yield* Agents
+      const actors = yield* AgentActors
+      const slots = yield* ColdSlots
+      const deliveries = yield* Deliveries
+      const limits = yield* RateLimits
+      const ids = yield* Ids
+      const sharding = yield* Sharding.Sharding
+      const client = yield* ConversationEntity.client
+      const secret = (yield* Secrets).conversationIds
+      const { driver } = yield* Database
+      const fork = Effect.runForkWith(yield* Effect.context<never>())
+      const now = () => clock.currentTimeMillisUnsafe()
+
+      const appends = yield* makeGroupCommit<Append, Appended>({
+        name: "message",
+        lanes: LANES[driver],
+        laneOf: (append) => laneOf(append.conversationId),
+        rowsOf: () => 1,
+        bytesOf: (append) => append.draft.content.length + append.draft.metadata.length,
+        maxRows: 1_000,
+        maxBytes: 4_194_304,
+        capacity: 20_000,
+        gather: true,
+        commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD)
+      })
+
+      const publish = (stored: Published): void => {
+        actors.tell(stored.recipientId, {
+          _tag: "Hint",
+          no: stored.no,
+          messageId: stored.message.id,
+          rendered: stored.rendered
+        })
+        if (config.ECHO_OWN === "on") {
+          actors.tell(stored.message.senderId, {
+            _tag: "Echo",
+            after: stored.senderLastNo,
+            messageId: stored.message.id,
+            rendered: stored.rendered
+          })
+        }
+      }
+
+      /** The sender's own earlier message as it stands now. */
+      const original = Effect.fnUntraced(function*(senderId: string, clientMsgId: string) {
+        const messageId = yield* unavailable(repo.byKey(senderId, clientMsgId))
+        if (messageId === undefined) return undefined
+        const found = yield* deliveries.find(senderId, messageId)
+        if (found === undefined) return undefined
+        const participation = yield* unavailable(repo.participation(senderId, found.message.conversationId))
+        if (participation === undefined) return undefined
+        const [row] = yield* unavailable(
+          repo.history(senderId, { ...participation, hiddenThrough: 0 }, {
+            before: found.message.seq + 1,
+            after: null,
+            limit: 1
+          })
+        )
+        const sender = (yield* agents.byIds([senderId])).get(senderId)
+        const progress = row !== undefined && row.message.id === messageId ? row.progress : undefined
+        const sent: Sent = {
+          created: false,
+          body: messageJson(renderMessage(found.message, directSetting(sender), progress), null),
+          backlog: null
+        }
+        return sent
+      })
+
+      const world: Surroundings = {
+        appends,
+        now,
+        newMessageId: () => ids.make("msg"),
+        load: (conversationId, one, other) => unavailable(repo.load(conversationId, one, other)),
+        facts: ({ draft, recipient, sender }) =>
+          unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId)),
+        reserve: actors.reserveOutreach,
+        release: (senderId, conversationId) => Effect.ignore(slots.release(senderId, conversationId)),
+        original,
+        publish,
+        backlogSoft: config.LIMITS_BACKLOG_SOFT,
+        backlogHard: config.LIMITS_BACKLOG_HARD,
+        fork
+      }
+
+      const conversations = new Map<string, ConversationActor>()
+      const local = (conversationId: string): ConversationActor => {
+        const known = conversations.get(conversationId)
+        if (known !== undefined) return known
+        const actor = new ConversationActor(conversationId, world)
+        conversations.set(conversationId, actor)
+        return actor
+      }
+      const isLocal = (conversationId: string): boolean =>
+        sharding.hasShardId(
+          sharding.getShardId(
+            EntityId.make(conversationId),
+            ConversationEntity.getShardGroup(EntityId.make(conversationId))
+          )
+        )
+      yield* Effect.sync(() => {
+        const before = now() - IDLE_MS
+        for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
+      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
+
+      const remoteFailure = () => new Unavailable()
+      const deliver = (conversationId: string, command: SendCommand): Effect.Effect<Sent, SendFailure> =>
+        isLocal(conversationId)
+          ? local(conversationId).send(command)
+          : client(conversationId).Send({ command }).pipe(
+            Effect.catchTags({
+              MailboxFull: remoteFailure,
+              AlreadyProcessingMessage: remoteFailure,
+              PersistenceError: remoteFailure,
+              EntityNotAssignedToRunner: remoteFailure
+            })
+          )
+
+      const rate: RateRule = {
+        name: "send",
+        limit: config.LIMITS_SENDS_PER_SECOND,
+        windowMs: 1_000,
+        window: "second"
+      }
+      const warnings = new Map<string, number>()
+      const warn = (senderId: string, remaining: number, resetMs: number): void => {
+        const at = now()
+        if (at - (warnings.get(senderId) ?? 0) < 10_000) return
+        if (warnings.size > 10_000) warnings.clear()
+        warnings.set(senderId, at)
+        actors.tell(senderId, {
+          _tag: "Event",
+          frame: JSON.stringify({
+            type: "rate_limit.warning",
+            payload: {
+              endpoint: "POST /v1/messages",
+              limit: rate.limit,
+              remaining,
+              reset_at: iso(at + resetMs),
+              message: "Most of this second's sends are used: slow down."
+            }
+          })
+        })
+      }
+
+      /** A replay is never refused: whatever stands in its way, the key is looked up first (wire.md C.6). */
+      const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
+        Effect.flatMap(
+          original(sender.id, draft.clientMsgId),
+          (sent): Effect.Effect<Sent, E> => sent === undefined ? Effect.fail(failure) : Effect.succeed(sent)
+        )
+
+      const toRecipient = (sender: Sender, recipient: Agent | undefined, draft: Draft): Effect.Effect<Sent, SendError> => {
+        if (recipient === undefined) return unlessReplay(sender, draft, new AgentNotFound())
+        if (recipient.id === sender.id) {
+          return unlessReplay(sender, draft, ValidationFailed.field("to", "is yourself: write to another agent"))
+        }
+        const known = agents.peek(sender.id)
+        const command: SendCommand = {
+          sender: { id: sender.id, handle: sender.handle, displayName: known?.displayName ?? sender.handle },
+          recipient: { id: recipient.id, handle: recipient.handle },
+          draft
+        }
+        return deliver(directId(secret, sender.id, recipient.id), command)
+      }
+
+      const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>
+        id.startsWith("conv_")
+          ? Effect.flatMap(
+            unavailable(repo.participation(sender.id, id)),
+            (participation) =>
+              unlessReplay(
+                sender,
+                draft,
+                participation === undefined
+                  ? new GroupNotFound()
+                  : ValidationFailed.field("conversation_id", "is a direct conversation: use `to` with the handle")
+              )
+          )
+          : unlessReplay(sender, draft, new GroupNotFound())
+
+      const send = (sender: Sender, target: Target, draft: Draft): Effect.Effect<Sent, SendError> =>
+        Effect.matchEffect(limits.take(rate, sender.id), {
+          onFailure: (limited) => unlessReplay(sender, draft, limited),
+          onSuccess: (state) => {
+            if (state.remaining * 5 <= state.limit) warn(sender.id, state.remaining, state.resetMs)
+            return target._tag === "Direct"
+              ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
+              : toConversation(sender, target.id, draft)
+          }
+        })
+
+      const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
+        const found = yield* unavailable(repo.participation(agentId, conversationId))
+        return found ?? (yield* new ConversationNotFound())
+      })
+
+      const settingsOf = Effect.fnUntraced(function*(senderIds: ReadonlyArray<string>) {
+        const senders = yield* agents.byIds([...new Set(senderIds)])
+        return (senderId: string): Setting => directSetting(senders.get(senderId))
+      })
+
+      const history = Effect.fn("Conversations.history")(
+        function*(agentId: string, conversationId: string, query: HistoryQuery) {
+          const own = yield* participation(agentId, conversationId)
+          let range: HistoryRange = query
+          if (query.around !== null) {
+            const seq = yield* unavailable(repo.anchor(agentId, own, query.around))
+            if (seq === undefined) return yield* new MessageNotFound()
+            range = { before: seq + 1, after: null, limit: query.limit }
+          }
+          const rows = yield* unavailable(repo.history(agentId, own, range))
+          const settingOf = yield* settingsOf(rows.map((row) => row.message.senderId))
+          return rows.map((row) =>
+            messageJson(
+              renderMessage(row.message, settingOf(row.message.senderId), row.progress),
+              row.no === null ? null : deliveries.ids.encode(agentId, row.no)
+            )
+          )
+        }
+      )
+
+      const party = (agent: Agent | undefined): typeof Party.Type => ({
+        handle: agent?.handle ?? "",
+        display_name: agent === undefined || agent.deletedAt !== null ? null : agent.displayName ?? agent.handle,
+        avatar_url: agent === undefined || agent.deletedAt !== null ? null : agents.avatarUrl(agent)
+      })
+
+      const item = (
+        agentId: string,
+        row: ListedConversation,
+        others: ReadonlyMap<string, Agent>
+      ): typeof ConversationListItem.Type => ({
+        id: row.id,
+        type: row.kind,
+        participants: row.counterpartyId === null ? [] : [party(others.get(row.counterpartyId))],
+        group_name: null,
+        group_avatar_url: null,
+        group_member_count: null,
+        last_message_preview: row.last === null ? null : Listing.preview(row.last.type, row.last.content),
+        last_message_is_own: row.last?.senderId === agentId,
+        last_message_type: row.last?.type ?? null,
+        last_message_at: isoOrNull(row.lastMessageAt),
+        updated_at: iso(row.activityAt),
+        unread_count: row.unreadCount,
+        oldest_unread_seq: row.oldestUnread,
+        newest_unread_seq: row.newestUnread,
+        is_muted: false
+      })
+
+      const list = Effect.fn("Conversations.list")(function*(agentId: string, query: PageQuery) {
+        yield* oneWay(query)
+        const limit = Math.min(query.limit ?? Listing.LIMIT, Listing.MAX)
+        const offset = query.offset ?? 0
+        const before = query.cursor === undefined ? null : yield* decodeCursor(Listing.Cursor)(query.cursor)
+        const rows = yield* unavailable(repo.list(agentId, before, offset, limit + 1))
+        const total = yield* unavailable(repo.count(agentId))
+        const shown = rows.slice(0, limit)
+        const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
+        const last = shown.at(-1)
+        return {
+          items: shown.map((row) => item(agentId, row, others)),
+          total,
+          limit,
+          offset,
+          nextCursor: rows.length > limit && last !== undefined
+            ? encodeCursor({ activityAt: last.activityAt, id: last.id })
+            : null
+        }
+      })
+
+      const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
+        const facts = yield* unavailable(repo.context(agentId, conversationId))
+        if (facts === undefined || facts.counterpartyId === null) return yield* new ConversationNotFound()
+        const other = (yield* agents.byIds([facts.counterpartyId])).get(facts.counterpartyId)
+        return {
+          conversation_id: conversationId,
+          type: "direct" as const,
+          group: null,
+          counterparty: party(other),
+          relationship: {
+            is_contact: facts.isContact,
+            added_at: isoOrNull(facts.contactSince),
+            note: facts.note
+          },
+          direct_state: {
+            state: facts.establishedAt === null ? "cold" as const : "established" as const,
+            initiated_by_self: facts.initiatorId === agentId,
+            last_message_at: isoOrNull(facts.lastMessageAt)
+          },
+          unread: { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
+        }
+      })
+
+      const participants = Effect.fn("Conversations.participants")(function*(agentId: string, conversationId: string) {
+        const { counterpartyId } = yield* participation(agentId, conversationId)
+        if (counterpartyId === null) return []
+        return [party((yield* agents.byIds([counterpartyId])).get(counterpartyId))]
+      })
+
+      // Typing comes in bursts: who may hear it is remembered for a moment.
+      const listeners = new Map<string, { readonly until: number; readonly to: string | null }>()
+      const listenerOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
+        const key = `${agentId} ${conversationId}`
+        const known = listeners.get(key)
+        if (known !== undefined && known.until > now()) return known.to
+        const { counterpartyId } = yield* participation(agentId, conversationId)
+        const blocked = counterpartyId !== null &&
+          (yield* unavailable(repo.load(conversationId, agentId, counterpartyId))).state.blocked
+        const to = blocked ? null : counterpartyId
+        if (listeners.size > 10_000) listeners.clear()
+        listeners.set(key, { until: now() + TYPING_MEMORY_MS, to })
+        return to
+      })
+
+      return Conversations.of({
+        send,
+        history,
+        list,
+        context,
+        participants,
+        participation,
+        hide: Effect.fn("Conversations.hide")(function*(agentId, conversationId) {
+          yield* participation(agentId, conversationId)
+          yield* unavailable(repo.hideConversation(agentId, conversationId, now()))
+        }),
+        hideMessage: Effect.fn("Conversations.hideMessage")(function*(agentId, messageId) {
+          const found = yield* deliveries.find(agentId, messageId)
+          if (found === undefined) return yield* new MessageNotFound()
+          yield* unavailable(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
+        }),
+        typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
+          const to = yield* listenerOf(agentId, conversationId)
+          if (to === null) return
+          actors.tell(to, {
+            _tag: "Event",
+            frame: JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
+          })
+        }),
+        local,
+        settled: appends.idle
+      })
+    })
+  )
+}

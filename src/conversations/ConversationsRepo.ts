@@ -1,0 +1,439 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import type { AgentStatus, Policy } from "../agents/Agent.ts"
+import { Database } from "../platform/Sql.ts"
+import type { DirectState } from "./Conversation.ts"
+import type { MessageType, Progress, StoredMessage } from "./Message.ts"
+
+/** A direct conversation as committed, with the fence that decisions on it stand behind. */
+export interface LoadedDirect {
+  readonly epoch: number
+  readonly version: number
+  readonly state: DirectState
+}
+
+/** Everything a refusal or a first message is decided on, from one indexed read. */
+export interface OutreachFacts {
+  /** The message that this sender has sent under this client_msg_id before. */
+  readonly replayOf: string | null
+  readonly senderStatus: AgentStatus | null
+  readonly recipientDeleted: boolean
+  readonly recipientSuspended: boolean
+  readonly inboxMode: Policy
+  /** Whether the recipient holds the sender as a contact. */
+  readonly isContact: boolean
+  readonly blocked: boolean
+  readonly undelivered: number
+}
+
+/** A message with what its reader may know of its progress; `no` is the reader's own envelope. */
+export interface HistoryRow {
+  readonly message: StoredMessage
+  readonly progress: Progress
+  readonly no: number | null
+}
+
+/** Where in a conversation to read; `null` bounds are open. */
+export interface HistoryRange {
+  readonly before: number | null
+  readonly after: number | null
+  readonly limit: number
+}
+
+/** A participant's own view of a conversation. */
+export interface Participation {
+  readonly conversationId: string
+  readonly counterpartyId: string | null
+  readonly hiddenThrough: number
+}
+
+export interface ListedConversation {
+  readonly id: string
+  readonly kind: "direct" | "group"
+  readonly counterpartyId: string | null
+  readonly createdAt: number
+  readonly lastMessageAt: number | null
+  readonly activityAt: number
+  readonly unreadCount: number
+  readonly oldestUnread: number | null
+  readonly newestUnread: number | null
+  /** The newest message visible to the caller. */
+  readonly last: { readonly senderId: string; readonly type: MessageType; readonly content: string } | null
+}
+
+export interface ContextFacts {
+  readonly counterpartyId: string | null
+  readonly initiatorId: string | null
+  readonly establishedAt: number | null
+  readonly lastMessageAt: number | null
+  readonly isContact: boolean
+  readonly contactSince: number | null
+  readonly note: string | null
+  readonly unreadCount: number
+  readonly oldestUnread: number | null
+  readonly newestUnread: number | null
+}
+
+const LOAD = `
+SELECT c.epoch, c.version, c.initiator_id, c.created_at, c.established_at IS NOT NULL AS established,
+  EXISTS (
+    SELECT FROM blocks WHERE (agent_id = $2 AND blocked_id = $3) OR (agent_id = $3 AND blocked_id = $2)
+  ) AS blocked
+FROM (SELECT 1) one LEFT JOIN conversations c ON c.id = $1`
+
+const OUTREACH = `
+SELECT
+  (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
+  (SELECT status FROM agents WHERE id = $1 AND deleted_at IS NULL) AS sender_status,
+  b.deleted_at IS NOT NULL AS recipient_deleted,
+  b.status = 'suspended' AS recipient_suspended,
+  b.inbox_mode,
+  EXISTS (SELECT FROM contacts WHERE agent_id = $2 AND contact_id = $1) AS is_contact,
+  EXISTS (
+    SELECT FROM blocks WHERE (agent_id = $1 AND blocked_id = $2) OR (agent_id = $2 AND blocked_id = $1)
+  ) AS blocked,
+  COALESCE((SELECT undelivered FROM inboxes WHERE agent_id = $2), 0) AS undelivered
+FROM agents b WHERE b.id = $2`
+
+const KEY = `SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $2`
+
+const PARTICIPATION = `
+SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
+
+/**
+ * Messages of a direct conversation as one side sees them: progress is the
+ * envelope's of whoever received the message, `no` only the reader's own.
+ */
+const history = (bound: string, order: string) => `
+SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
+FROM messages m
+LEFT JOIN envelopes e
+  ON e.recipient_id = CASE WHEN m.sender_id = $2 THEN $3 ELSE $2 END
+  AND e.conversation_id = m.conversation_id AND e.seq = m.seq
+WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
+  AND NOT EXISTS (
+    SELECT FROM hidden_messages h
+    WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+  )
+ORDER BY m.seq ${order} LIMIT $6`
+
+const ANCHOR = `
+SELECT m.seq FROM messages m
+WHERE m.id = $3 AND m.conversation_id = $1 AND m.seq > $4
+  AND NOT EXISTS (
+    SELECT FROM hidden_messages h
+    WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+  )`
+
+const UNREAD = `
+LEFT JOIN LATERAL (
+  SELECT count(*) AS unread, min(e.seq) AS oldest, max(e.seq) AS newest
+  FROM envelopes e
+  WHERE e.recipient_id = p.agent_id AND e.conversation_id = p.conversation_id AND e.seq > p.hidden_through
+    AND e.read_at IS NULL
+    AND NOT EXISTS (
+      SELECT FROM hidden_messages h
+      WHERE h.agent_id = p.agent_id AND h.conversation_id = e.conversation_id AND h.seq = e.seq
+    )
+) u ON true`
+
+/** Newest activity first; the id breaks ties, so that an order is an order. */
+const LIST = `
+SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
+  u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content
+FROM (
+  SELECT p.agent_id, p.conversation_id, p.counterparty_id, p.hidden_through,
+    c.id, c.kind, c.created_at, c.last_message_at, COALESCE(c.last_message_at, c.created_at) AS activity_at
+  FROM participants p JOIN conversations c ON c.id = p.conversation_id
+  WHERE p.agent_id = $1 AND c.last_seq > p.hidden_through
+    AND ($2::bigint IS NULL OR (COALESCE(c.last_message_at, c.created_at), c.id) < ($2::bigint, $3::text))
+  ORDER BY activity_at DESC, c.id DESC
+  OFFSET $4 LIMIT $5
+) l
+JOIN participants p ON p.agent_id = l.agent_id AND p.conversation_id = l.conversation_id
+${UNREAD}
+LEFT JOIN LATERAL (
+  SELECT m.sender_id, m.type, m.content FROM messages m
+  WHERE m.conversation_id = l.id AND m.seq > l.hidden_through
+    AND NOT EXISTS (
+      SELECT FROM hidden_messages h
+      WHERE h.agent_id = l.agent_id AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+    )
+  ORDER BY m.seq DESC LIMIT 1
+) m ON true
+ORDER BY l.activity_at DESC, l.id DESC`
+
+const COUNT = `
+SELECT count(*) AS total FROM participants p JOIN conversations c ON c.id = p.conversation_id
+WHERE p.agent_id = $1 AND c.last_seq > p.hidden_through`
+
+const CONTEXT = `
+SELECT p.counterparty_id, c.initiator_id, c.established_at, c.last_message_at,
+  k.added_at AS contact_since, k.notes, u.unread, u.oldest, u.newest
+FROM participants p
+JOIN conversations c ON c.id = p.conversation_id
+LEFT JOIN contacts k ON k.agent_id = p.agent_id AND k.contact_id = p.counterparty_id
+${UNREAD}
+WHERE p.agent_id = $1 AND p.conversation_id = $2`
+
+/** Inbox first, as everywhere. The own waiting envelope of what is hidden counts as delivered (wire.md F). */
+const HIDE_MESSAGE = `
+WITH held AS MATERIALIZED (
+  SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), hidden AS (
+  INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
+), done AS (
+  UPDATE envelopes e SET delivered_at = $4 FROM held h
+  WHERE e.recipient_id = h.agent_id AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
+  RETURNING e.no
+)
+UPDATE inboxes SET undelivered = undelivered - (SELECT count(*) FROM done) WHERE agent_id = $1`
+
+const HIDE_CONVERSATION = `
+WITH held AS MATERIALIZED (
+  SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), cut AS (
+  UPDATE participants p SET hidden_through = GREATEST(p.hidden_through, c.last_seq)
+  FROM conversations c, held h
+  WHERE p.agent_id = h.agent_id AND p.conversation_id = $2 AND c.id = p.conversation_id
+  RETURNING p.hidden_through
+), done AS (
+  UPDATE envelopes e SET delivered_at = $3 FROM cut
+  WHERE e.recipient_id = $1 AND e.conversation_id = $2 AND e.seq <= cut.hidden_through AND e.delivered_at IS NULL
+  RETURNING e.no
+)
+UPDATE inboxes SET undelivered = undelivered - (SELECT count(*) FROM done) WHERE agent_id = $1`
+
+interface MessageColumns {
+  readonly conversation_id: string
+  readonly seq: number
+  readonly id: string
+  readonly sender_id: string
+  readonly client_msg_id: string
+  readonly type: MessageType
+  readonly content: string
+  readonly metadata: string
+  readonly created_at: number
+}
+
+interface UnreadColumns {
+  readonly unread: number
+  readonly oldest: number | null
+  readonly newest: number | null
+}
+
+/** All SQL of conversations and their messages, the batch statement (Append.ts) apart. */
+export class ConversationsRepo extends Context.Service<ConversationsRepo, {
+  readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, SqlError.SqlError>
+  readonly outreach: (
+    senderId: string,
+    recipientId: string,
+    clientMsgId: string
+  ) => Effect.Effect<OutreachFacts | undefined, SqlError.SqlError>
+  /** The message that a sender has sent under this id. */
+  readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, SqlError.SqlError>
+  readonly participation: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<Participation | undefined, SqlError.SqlError>
+  /** Newest first, or with `after` oldest first. */
+  readonly history: (
+    agentId: string,
+    participation: Participation,
+    range: HistoryRange
+  ) => Effect.Effect<ReadonlyArray<HistoryRow>, SqlError.SqlError>
+  /** The seq of a message that is visible to the agent in this conversation. */
+  readonly anchor: (
+    agentId: string,
+    participation: Participation,
+    messageId: string
+  ) => Effect.Effect<number | undefined, SqlError.SqlError>
+  readonly list: (
+    agentId: string,
+    before: { readonly activityAt: number; readonly id: string } | null,
+    offset: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<ListedConversation>, SqlError.SqlError>
+  readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  readonly context: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<ContextFacts | undefined, SqlError.SqlError>
+  readonly hideMessage: (
+    agentId: string,
+    conversationId: string,
+    seq: number,
+    at: number
+  ) => Effect.Effect<void, SqlError.SqlError>
+  readonly hideConversation: (
+    agentId: string,
+    conversationId: string,
+    at: number
+  ) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/conversations/ConversationsRepo") {
+  static readonly layer = Layer.effect(
+    ConversationsRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const load = database.prepared<{
+        epoch: number | null
+        version: number | null
+        initiator_id: string | null
+        created_at: number | null
+        established: boolean
+        blocked: boolean
+      }>("load_direct", LOAD)
+      const outreach = database.prepared<{
+        replay_of: string | null
+        sender_status: AgentStatus | null
+        recipient_deleted: boolean
+        recipient_suspended: boolean
+        inbox_mode: Policy
+        is_contact: boolean
+        blocked: boolean
+        undelivered: number
+      }>("outreach_facts", OUTREACH)
+      const key = database.prepared<{ message_id: string }>("message_by_key", KEY)
+      const participation = database.prepared<
+        { conversation_id: string; counterparty_id: string | null; hidden_through: number }
+      >("participation", PARTICIPATION)
+      type HistoryColumns = MessageColumns & {
+        readonly delivered_at: number | null
+        readonly read_at: number | null
+        readonly no: number | null
+      }
+      const newestFirst = database.prepared<HistoryColumns>("history_before", history("m.seq < $5", "DESC"))
+      const oldestFirst = database.prepared<HistoryColumns>("history_after", history("m.seq > $5", "ASC"))
+      const anchor = database.prepared<{ seq: number }>("history_anchor", ANCHOR)
+      const list = database.prepared<
+        UnreadColumns & {
+          id: string
+          kind: "direct" | "group"
+          counterparty_id: string | null
+          created_at: number
+          last_message_at: number | null
+          activity_at: number
+          last_sender: string | null
+          last_type: MessageType
+          last_content: string
+        }
+      >("list_conversations", LIST)
+      const count = database.prepared<{ total: number }>("count_conversations", COUNT)
+      const context = database.prepared<
+        UnreadColumns & {
+          counterparty_id: string | null
+          initiator_id: string | null
+          established_at: number | null
+          last_message_at: number | null
+          contact_since: number | null
+          notes: string | null
+        }
+      >("conversation_context", CONTEXT)
+      const hideMessage = database.prepared("hide_message", HIDE_MESSAGE)
+      const hideConversation = database.prepared("hide_conversation", HIDE_CONVERSATION)
+
+      return ConversationsRepo.of({
+        load: (conversationId, one, other) =>
+          Effect.map(load([conversationId, one, other]), ([row]) => ({
+            epoch: row?.epoch ?? 0,
+            version: row?.version ?? 0,
+            state: {
+              initiatorId: row?.initiator_id ?? null,
+              createdAt: row?.created_at ?? null,
+              established: row?.established ?? false,
+              blocked: row?.blocked ?? false
+            }
+          })),
+        outreach: (senderId, recipientId, clientMsgId) =>
+          Effect.map(outreach([senderId, recipientId, clientMsgId]), ([row]) =>
+            row === undefined ? undefined : {
+              replayOf: row.replay_of,
+              senderStatus: row.sender_status,
+              recipientDeleted: row.recipient_deleted,
+              recipientSuspended: row.recipient_suspended,
+              inboxMode: row.inbox_mode,
+              isContact: row.is_contact,
+              blocked: row.blocked,
+              undelivered: row.undelivered
+            }),
+        byKey: (senderId, clientMsgId) => Effect.map(key([senderId, clientMsgId]), (rows) => rows[0]?.message_id),
+        participation: (agentId, conversationId) =>
+          Effect.map(participation([agentId, conversationId]), ([row]) =>
+            row === undefined ? undefined : {
+              conversationId: row.conversation_id,
+              counterpartyId: row.counterparty_id,
+              hiddenThrough: row.hidden_through
+            }),
+        history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>
+          Effect.map(
+            after === null
+              ? newestFirst([
+                conversationId,
+                agentId,
+                counterpartyId,
+                hiddenThrough,
+                before ?? Number.MAX_SAFE_INTEGER,
+                limit
+              ])
+              : oldestFirst([conversationId, agentId, counterpartyId, hiddenThrough, after, limit]),
+            (rows) =>
+              rows.map((row) => ({
+                message: {
+                  id: row.id,
+                  conversationId: row.conversation_id,
+                  seq: row.seq,
+                  senderId: row.sender_id,
+                  clientMsgId: row.client_msg_id,
+                  type: row.type,
+                  content: row.content,
+                  metadata: row.metadata,
+                  createdAt: row.created_at
+                },
+                progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
+                no: row.no
+              }))
+          ),
+        anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>
+          Effect.map(anchor([conversationId, agentId, messageId, hiddenThrough]), (rows) => rows[0]?.seq),
+        list: (agentId, before, offset, limit) =>
+          Effect.map(
+            list([agentId, before?.activityAt ?? null, before?.id ?? null, offset, limit]),
+            (rows) =>
+              rows.map((row) => ({
+                id: row.id,
+                kind: row.kind,
+                counterpartyId: row.counterparty_id,
+                createdAt: row.created_at,
+                lastMessageAt: row.last_message_at,
+                activityAt: row.activity_at,
+                unreadCount: row.unread,
+                oldestUnread: row.oldest,
+                newestUnread: row.newest,
+                last: row.last_sender === null
+                  ? null
+                  : { senderId: row.last_sender, type: row.last_type, content: row.last_content }
+              }))
+          ),
+        count: (agentId) => Effect.map(count([agentId]), (rows) => rows[0]?.total ?? 0),
+        context: (agentId, conversationId) =>
+          Effect.map(context([agentId, conversationId]), ([row]) =>
+            row === undefined ? undefined : {
+              counterpartyId: row.counterparty_id,
+              initiatorId: row.initiator_id,
+              establishedAt: row.established_at,
+              lastMessageAt: row.last_message_at,
+              isContact: row.contact_since !== null,
+              contactSince: row.contact_since,
+              note: row.notes,
+              unreadCount: row.unread,
+              oldestUnread: row.oldest,
+              newestUnread: row.newest
+            }),
+        hideMessage: (agentId, conversationId, seq, at) =>
+          Effect.asVoid(hideMessage([agentId, conversationId, seq, at])),
+        hideConversation: (agentId, conversationId, at) =>
+          Effect.asVoid(hideConversation([agentId, conversationId, at]))
+      })
+    })
+  )
+}

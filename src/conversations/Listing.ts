@@ -1,0 +1,28 @@
+import { Schema } from "effect"
+import type { MessageType } from "./Message.ts"
+
+const LABELS: Readonly<Record<MessageType, string>> = {
+  text: "Message",
+  structured: "Structured message",
+  file: "File",
+  system: "System message"
+}
+
+const PREVIEW = 140
+
+/** Rules of the conversation list (wire.md C.7). */
+export const Listing = {
+  LIMIT: 50,
+  MAX: 200,
+  /** Where a page ended: the activity and id of its last row. */
+  Cursor: Schema.Struct({ activityAt: Schema.Int, id: Schema.String }),
+  /** The text of a text message, white space collapsed, at most 140 characters; a label for the rest. */
+  preview: (type: MessageType, content: string): string => {
+    if (type !== "text") return LABELS[type]
+    const { text } = JSON.parse(content) as { readonly text?: string }
+    if (text === undefined || text.trim() === "") return LABELS.text
+    const collapsed = text.trim().replace(/\s+/g, " ")
+    const points = Array.from(collapsed.slice(0, PREVIEW * 2))
+    return points.length > PREVIEW ? `${points.slice(0, PREVIEW - 1).join("")}…` : collapsed
+  }
+}

@@ -1,0 +1,116 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { Deliveries } from "../deliveries/Deliveries.ts"
+import { confirm } from "../platform/Confirm.ts"
+import { isStorable } from "../platform/Text.ts"
+import { ValidationFailed } from "../platform/WireError.ts"
+import { Conversations, type Target } from "./Conversations.ts"
+import { ContentTooLarge, type Draft, MAX_MESSAGE_BYTES } from "./Message.ts"
+import type { SendBody } from "./MessagesApi.ts"
+
+const HISTORY_LIMIT = 50
+const HISTORY_MAX = 200
+const SYNC_LIMIT = 200
+const SYNC_MAX = 500
+
+/** JSON that is text already: neither parsed nor written again. */
+const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
+  HttpServerResponse.text(text, { status, contentType: "application/json", ...(headers === undefined ? {} : { headers }) })
+
+const targetOf = (body: typeof SendBody.Type): Effect.Effect<Target, ValidationFailed> => {
+  if (body.to !== undefined && body.conversation_id !== undefined) {
+    return Effect.fail(ValidationFailed.field("to", "cannot be combined with conversation_id: name one of them"))
+  }
+  if (body.to !== undefined) return Effect.succeed({ _tag: "Direct", handle: body.to })
+  if (body.conversation_id !== undefined) return Effect.succeed({ _tag: "Conversation", id: body.conversation_id })
+  return Effect.fail(ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id"))
+}
+
+/** Content and metadata as they are stored, and how large they are (wire.md C.6). */
+const draftOf = (body: typeof SendBody.Type): Effect.Effect<Draft, ValidationFailed | ContentTooLarge> => {
+  const { attachment_id, data, text } = body.content
+  if (text !== undefined && !isStorable(text)) {
+    return Effect.fail(ValidationFailed.field("content.text", "must hold no NUL and no lone surrogate"))
+  }
+  if ((text === undefined || text === "") && data === undefined && attachment_id === undefined) {
+    return Effect.fail(ValidationFailed.field("content", "needs a non-empty text, data or an attachment_id"))
+  }
+  const content = JSON.stringify(body.content)
+  const metadata = body.metadata === undefined ? "{}" : JSON.stringify(body.metadata)
+  if (Buffer.byteLength(content) + Buffer.byteLength(metadata) > MAX_MESSAGE_BYTES) {
+    return Effect.fail(new ContentTooLarge())
+  }
+  return Effect.succeed({
+    clientMsgId: body.client_msg_id,
+    type: body.type ?? "text",
+    content,
+    metadata,
+    attachmentId: attachment_id
+  })
+}
+
+/** An absent cursor may also be written as empty or `null`. */
+const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
+
+export const MessagesHttp = HttpApiBuilder.group(
+  Api,
+  "messages",
+  Effect.fnUntraced(function*(handlers) {
+    const conversations = yield* Conversations
+    const deliveries = yield* Deliveries
+
+    return handlers.handleAll({
+      send: Effect.fnUntraced(function*({ payload }) {
+        const agent = yield* CurrentAgent
+        const target = yield* targetOf(payload)
+        const draft = yield* draftOf(payload)
+        const sent = yield* conversations.send(agent, target, draft)
+        const warning = sent.backlog === null || payload.to === undefined
+          ? undefined
+          : { "x-backlog-warning": `${payload.to}=${sent.backlog}` }
+        return jsonText(sent.body, sent.created ? 201 : 200, warning)
+      }),
+      history: Effect.fnUntraced(function*({ params, query }) {
+        const agent = yield* CurrentAgent
+        const before = seqOrNull(query.before_seq)
+        const after = seqOrNull(query.after_seq)
+        const around = query.around_message_id === undefined || query.around_message_id === ""
+          ? null
+          : query.around_message_id
+        if ([before, after, around].filter((cursor) => cursor !== null).length > 1) {
+          return yield* ValidationFailed.field("before_seq", "give at most one of before_seq, after_seq, around_message_id")
+        }
+        const rows = yield* conversations.history(agent.id, params.conversation_id, {
+          limit: Math.min(query.limit ?? HISTORY_LIMIT, HISTORY_MAX),
+          before,
+          after,
+          around
+        })
+        return jsonText(`[${rows.join(",")}]`)
+      }),
+      sync: Effect.fnUntraced(function*({ query }) {
+        const agent = yield* CurrentAgent
+        const after = query.after === "" ? undefined : query.after
+        const rows = yield* deliveries.sync(agent.id, after, Math.min(query.limit ?? SYNC_LIMIT, SYNC_MAX))
+        return jsonText(`[${rows.join(",")}]`)
+      }),
+      syncAck: Effect.fnUntraced(function*({ payload }) {
+        const agent = yield* CurrentAgent
+        return { acked: yield* deliveries.acknowledgeThrough(agent.id, payload.last_delivery_id) }
+      }),
+      read: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* CurrentAgent
+        const message = yield* deliveries.read(agent.id, agent.handle, params.id)
+        return jsonText(`${message.slice(0, -1)},"ok":true}`)
+      }),
+      hide: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* CurrentAgent
+        yield* conversations.hideMessage(agent.id, params.id)
+        return confirm("The message is hidden from you; the other side still has it.")
+      })
+    })
+  })
+)

@@ -1,0 +1,219 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { AgentActor } from "../agents/AgentActor.ts"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
+import { directSetting, messageJson, MessageNotFound, type Rendered, renderMessage } from "../conversations/Message.ts"
+import { makeGroupCommit } from "../platform/GroupCommit.ts"
+import { Secrets } from "../platform/Secrets.ts"
+import { Database } from "../platform/Sql.ts"
+import { iso } from "../platform/Text.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { Forbidden, Unavailable } from "../platform/WireError.ts"
+import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
+import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
+import { Inboxes } from "./Inboxes.ts"
+
+const ACK_LANES = 2
+const READ_LANES = 1
+
+/** Any number for the same text, evenly spread: which lane an agent's writes go through. */
+export const laneOf = (id: string): number => {
+  let hash = 0
+  for (let i = id.length - 8; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0
+  return hash
+}
+
+/** What has reached whom: the numbered inboxes, acknowledgements and reads. */
+export class Deliveries extends Context.Service<Deliveries, {
+  readonly ids: DeliveryIds
+  /** Undelivered envelopes above a number; undefined for an unknown agent. */
+  readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, Unavailable>
+  /** The pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
+  readonly sync: (
+    agentId: string,
+    after: string | undefined,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  /** Each undelivered envelope of a page as the JSON text of its SyncRow, cut at the delivery id. */
+  readonly render: (page: InboxPage) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
+  /** Marks everything at or before a delivery as delivered; how many there were. */
+  readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
+  /** Marks one envelope as delivered, soon and without an answer: an acknowledgement that is lost is offered again. */
+  readonly acknowledge: (agentId: string, no: number) => void
+  /** The same for a message whose number the caller does not know. */
+  readonly acknowledgeMessage: (agent: AgentActor, messageId: string) => Effect.Effect<void, Unavailable>
+  /** Marks one received message as read; the message as the reader sees it, as JSON text. */
+  readonly read: (
+    agentId: string,
+    handle: string,
+    messageId: string
+  ) => Effect.Effect<string, MessageNotFound | Forbidden | Unavailable>
+  /** Marks everything received up to a seq as read (wire.md E.6). */
+  readonly readThrough: (
+    agentId: string,
+    handle: string,
+    conversationId: string,
+    through: number
+  ) => Effect.Effect<void, Unavailable>
+  readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
+  /** The newest inbox number of each of these agents. */
+  readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+  /** Completes once every acknowledgement that was taken is on disk. */
+  readonly settled: Effect.Effect<void>
+}>()("parley/deliveries/Deliveries") {
+  static readonly layer = Layer.effect(
+    Deliveries,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const repo = yield* DeliveriesRepo
+      const agents = yield* Agents
+      const actors = yield* AgentActors
+      const { driver } = yield* Database
+      const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
+      const gather = driver === "pglite"
+
+      const acks = yield* makeGroupCommit<Ack, void>({
+        name: "ack",
+        lanes: ACK_LANES,
+        laneOf: (ack) => laneOf(ack.agentId),
+        rowsOf: () => 1,
+        bytesOf: () => 0,
+        maxRows: 2_000,
+        maxBytes: Number.MAX_SAFE_INTEGER,
+        capacity: 200_000,
+        gather: true,
+        commit: (batch) => Effect.as(repo.acknowledge(batch), new Array<void>(batch.length))
+      })
+      const reads = yield* makeGroupCommit<ReadMark, ReadonlyArray<ReadChange>>({
+        name: "read",
+        lanes: READ_LANES,
+        laneOf: () => 0,
+        rowsOf: () => 1,
+        bytesOf: () => 0,
+        maxRows: 200,
+        maxBytes: Number.MAX_SAFE_INTEGER,
+        capacity: 20_000,
+        gather,
+        commit: repo.read
+      })
+
+      const acknowledge = (agentId: string, no: number): void =>
+        acks.submit({ agentId, no, at: clock.currentTimeMillisUnsafe() }, ignoreSettled)
+
+      const mark = (read: ReadMark, handle: string): Effect.Effect<void, Unavailable> =>
+        Effect.callback((resume) =>
+          reads.submit(read, (settled) => {
+            if (settled._tag === "Failed") return resume(Effect.fail(new Unavailable()))
+            for (const change of settled.value) if (!change.blocked) tellSender(read, handle, change)
+            resume(Effect.void)
+          })
+        )
+
+      const tellSender = (read: ReadMark, handle: string, change: ReadChange): void => {
+        const at = iso(read.at)
+        actors.tell(change.senderId, {
+          _tag: "Event",
+          frame: JSON.stringify({
+            type: "message.read",
+            payload: {
+              message_id: change.messageId,
+              conversation_id: read.conversationId,
+              seq: change.seq,
+              read_by: handle,
+              read_at: at,
+              reader: handle,
+              at,
+              through_seq: change.throughSeq
+            }
+          })
+        })
+      }
+
+      const find = (agentId: string, messageId: string) => unavailable(repo.find(agentId, messageId))
+
+      const render = Effect.fnUntraced(function*(page: InboxPage) {
+        const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
+        return page.rows.map((row): RenderedPending => ({
+          no: row.no,
+          messageId: row.message.id,
+          rendered: renderMessage(row.message, directSetting(senders.get(row.message.senderId)))
+        }))
+      })
+
+      return Deliveries.of({
+        ids,
+        page: (agentId, after, limit) => unavailable(repo.page(agentId, after, limit)),
+        render,
+        sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
+          const from = after === undefined ? 0 : ids.decode(agentId, after)
+          if (from === undefined) return []
+          const page = yield* unavailable(repo.page(agentId, from, limit))
+          if (page === undefined) return []
+          const rows = yield* render(page)
+          return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.no)))
+        }),
+        acknowledge,
+        acknowledgeMessage: Effect.fnUntraced(function*(agent, messageId) {
+          if (agent.isOwn(messageId)) return
+          const found = yield* find(agent.id, messageId)
+          if (found !== undefined && found.no !== null && found.deliveredAt === null) acknowledge(agent.id, found.no)
+        }),
+        acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
+          const no = ids.decode(agentId, deliveryId)
+          if (no === undefined) return 0
+          return yield* unavailable(repo.acknowledgeThrough(agentId, no, clock.currentTimeMillisUnsafe()))
+        }),
+        find,
+        heads: (agentIds) => unavailable(repo.heads(agentIds)),
+        read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
+          const found = yield* find(agentId, messageId)
+          if (found === undefined) return yield* new MessageNotFound()
+          if (found.no === null) {
+            return yield* new Forbidden({ message: "Only a recipient can mark a message as read, not its sender." })
+          }
+          const { message } = found
+          if (found.readAt === null) {
+            const at = clock.currentTimeMillisUnsafe()
+            yield* mark(
+              { agentId, conversationId: message.conversationId, from: message.seq, through: message.seq, at },
+              handle
+            )
+          }
+          const now = (yield* find(agentId, messageId)) ?? found
+          const senders = yield* agents.byIds([message.senderId])
+          const rendered = renderMessage(message, directSetting(senders.get(message.senderId)), {
+            deliveredAt: now.deliveredAt,
+            readAt: now.readAt
+          })
+          return messageJson(rendered, ids.encode(agentId, found.no))
+        }),
+        readThrough: (agentId, handle, conversationId, through) =>
+          mark({ agentId, conversationId, from: 1, through, at: clock.currentTimeMillisUnsafe() }, handle),
+        settled: Effect.andThen(acks.idle, reads.idle)
+      })
+    })
+  )
+
+  /** For the room that ends accounts. */
+  static readonly layerInboxes = Layer.effect(
+    Inboxes,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const repo = yield* DeliveriesRepo
+      return Inboxes.of({
+        closeAll: (agentId) =>
+          Effect.asVoid(
+            unavailable(repo.acknowledgeThrough(agentId, Number.MAX_SAFE_INTEGER, clock.currentTimeMillisUnsafe()))
+          )
+      })
+    })
+  )
+}
+
+export interface RenderedPending {
+  readonly no: number
+  readonly messageId: string
+  readonly rendered: Rendered
+}
+
+const ignoreSettled = (): void => {}

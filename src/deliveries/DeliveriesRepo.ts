@@ -1,0 +1,264 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import type { MessageType, StoredMessage } from "../conversations/Message.ts"
+import { Database } from "../platform/Sql.ts"
+
+/** An envelope that waits for its recipient, with its message. */
+export interface Pending {
+  readonly no: number
+  readonly message: StoredMessage
+}
+
+export interface InboxPage {
+  /** The newest number there was when the page was read: nothing up to it is missing but what is on later pages. */
+  readonly lastNo: number
+  readonly undelivered: number
+  readonly rows: ReadonlyArray<Pending>
+}
+
+export interface Ack {
+  readonly agentId: string
+  readonly no: number
+  readonly at: number
+}
+
+export interface ReadMark {
+  readonly agentId: string
+  readonly conversationId: string
+  /** First and last seq to mark. */
+  readonly from: number
+  readonly through: number
+  readonly at: number
+}
+
+/** What a read changed for one sender. */
+export interface ReadChange {
+  readonly senderId: string
+  /** The sender's newest message that changed. */
+  readonly messageId: string
+  readonly seq: number
+  /** The largest seq up to which the reader has nothing unread. */
+  readonly throughSeq: number
+  /** A block between the two: the sender is not told. */
+  readonly blocked: boolean
+}
+
+interface MessageRow {
+  readonly conversation_id: string
+  readonly seq: number
+  readonly id: string
+  readonly sender_id: string
+  readonly client_msg_id: string
+  readonly type: MessageType
+  readonly content: string
+  readonly metadata: string
+  readonly created_at: number
+}
+
+export const storedMessage = (row: MessageRow): StoredMessage => ({
+  id: row.id,
+  conversationId: row.conversation_id,
+  seq: row.seq,
+  senderId: row.sender_id,
+  clientMsgId: row.client_msg_id,
+  type: row.type,
+  content: row.content,
+  metadata: row.metadata,
+  createdAt: row.created_at
+})
+
+const PAGE = `
+SELECT b.last_no, b.undelivered, e.no, m.*
+FROM inboxes b
+LEFT JOIN LATERAL (
+  SELECT no, conversation_id, seq FROM envelopes
+  WHERE recipient_id = b.agent_id AND no > $2 AND delivered_at IS NULL
+  ORDER BY no LIMIT $3
+) e ON true
+LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+WHERE b.agent_id = $1
+ORDER BY e.no`
+
+/** The inbox rows come first, as everywhere: the counter changes under their lock, with what it counts. */
+const ACKNOWLEDGE = `
+WITH input AS MATERIALIZED (
+  SELECT * FROM json_to_recordset($1::json) AS x(agent text, no bigint, at bigint)
+), held AS MATERIALIZED (
+  SELECT n.agent_id
+  FROM inboxes n JOIN (SELECT DISTINCT agent FROM input) w ON n.agent_id = w.agent
+  ORDER BY n.agent_id
+  FOR NO KEY UPDATE OF n
+), done AS (
+  UPDATE envelopes e SET delivered_at = i.at
+  FROM input i JOIN held h ON h.agent_id = i.agent
+  WHERE e.recipient_id = i.agent AND e.no = i.no AND e.delivered_at IS NULL
+  RETURNING e.recipient_id
+)
+UPDATE inboxes n SET undelivered = n.undelivered - w.n
+FROM (SELECT recipient_id, count(*) AS n FROM done GROUP BY recipient_id) w
+WHERE n.agent_id = w.recipient_id`
+
+const ACKNOWLEDGE_THROUGH = `
+WITH held AS MATERIALIZED (
+  SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), done AS (
+  UPDATE envelopes e SET delivered_at = $3
+  FROM held h
+  WHERE e.recipient_id = h.agent_id AND e.no <= $2 AND e.delivered_at IS NULL
+  RETURNING e.no
+), counted AS (
+  UPDATE inboxes SET undelivered = undelivered - (SELECT count(*) FROM done) WHERE agent_id = $1
+)
+SELECT count(*) AS acked FROM done`
+
+const READ = `
+WITH input AS MATERIALIZED (
+  SELECT * FROM json_to_recordset($1::json) AS x(i integer, agent text, conv text, lo bigint, hi bigint, at bigint)
+), held AS MATERIALIZED (
+  SELECT n.agent_id
+  FROM inboxes n JOIN (SELECT DISTINCT agent FROM input) w ON n.agent_id = w.agent
+  ORDER BY n.agent_id
+  FOR NO KEY UPDATE OF n
+), target AS MATERIALIZED (
+  SELECT x.i, x.at, e.recipient_id, e.no, e.conversation_id, e.seq, e.sender_id, e.delivered_at
+  FROM input x
+  JOIN held h ON h.agent_id = x.agent
+  JOIN envelopes e ON e.recipient_id = h.agent_id AND e.conversation_id = x.conv AND e.seq BETWEEN x.lo AND x.hi
+  WHERE e.read_at IS NULL
+  FOR NO KEY UPDATE OF e
+), marked AS (
+  UPDATE envelopes e SET read_at = t.at, delivered_at = COALESCE(e.delivered_at, t.at)
+  FROM (SELECT DISTINCT ON (recipient_id, no) * FROM target ORDER BY recipient_id, no, i) t
+  WHERE e.recipient_id = t.recipient_id AND e.no = t.no
+), counted AS (
+  UPDATE inboxes n SET undelivered = n.undelivered - w.n
+  FROM (
+    SELECT recipient_id, count(DISTINCT no) AS n FROM target WHERE delivered_at IS NULL GROUP BY recipient_id
+  ) w
+  WHERE n.agent_id = w.recipient_id
+), changed AS (
+  SELECT i, recipient_id, conversation_id, sender_id, max(seq) AS seq FROM target
+  GROUP BY i, recipient_id, conversation_id, sender_id
+)
+SELECT c.i, c.sender_id, c.seq, m.id AS message_id,
+  EXISTS (
+    SELECT FROM blocks b
+    WHERE (b.agent_id = c.recipient_id AND b.blocked_id = c.sender_id)
+      OR (b.agent_id = c.sender_id AND b.blocked_id = c.recipient_id)
+  ) AS blocked,
+  COALESCE(
+    (
+      SELECT min(e.seq) - 1 FROM envelopes e
+      WHERE e.recipient_id = c.recipient_id AND e.conversation_id = c.conversation_id AND e.read_at IS NULL
+        AND NOT EXISTS (
+          SELECT FROM target t
+          WHERE t.recipient_id = e.recipient_id AND t.conversation_id = e.conversation_id AND t.seq = e.seq
+        )
+    ),
+    (
+      SELECT max(e.seq) FROM envelopes e
+      WHERE e.recipient_id = c.recipient_id AND e.conversation_id = c.conversation_id
+    )
+  ) AS through_seq
+FROM changed c
+JOIN messages m ON m.conversation_id = c.conversation_id AND m.seq = c.seq
+ORDER BY c.i, c.seq`
+
+const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::text[])`
+
+const FIND = `
+SELECT e.no, e.delivered_at, e.read_at, m.*
+FROM messages m
+LEFT JOIN envelopes e ON e.recipient_id = $1 AND e.conversation_id = m.conversation_id AND e.seq = m.seq
+WHERE m.id = $2 AND (e.no IS NOT NULL OR m.sender_id = $1)`
+
+/** A message as its sender or a recipient finds it; `no` is null for the sender. */
+export interface FoundMessage {
+  readonly message: StoredMessage
+  readonly no: number | null
+  readonly deliveredAt: number | null
+  readonly readAt: number | null
+}
+
+/** All SQL of inbox numbers, envelopes and acknowledgements. */
+export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
+  /** Undelivered envelopes above a number, in order; undefined for an unknown agent. */
+  readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
+  readonly acknowledge: (batch: ReadonlyArray<Ack>) => Effect.Effect<void, SqlError.SqlError>
+  /** Marks everything undelivered up to and including a number; how many there were. */
+  readonly acknowledgeThrough: (agentId: string, no: number, at: number) => Effect.Effect<number, SqlError.SqlError>
+  /** What each mark changed, per sender, in the order of the batch. */
+  readonly read: (
+    batch: ReadonlyArray<ReadMark>
+  ) => Effect.Effect<ReadonlyArray<ReadonlyArray<ReadChange>>, SqlError.SqlError>
+  readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, SqlError.SqlError>
+  /** A message by id, if this agent sent or received it. */
+  readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, SqlError.SqlError>
+}>()("parley/deliveries/DeliveriesRepo") {
+  static readonly layer = Layer.effect(
+    DeliveriesRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const page = database.prepared<MessageRow & { last_no: number; undelivered: number; no: number | null }>("inbox_page", PAGE)
+      const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
+      const through = database.prepared<{ acked: number }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
+      const read = database.prepared<
+        { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number }
+      >("read", READ)
+      const heads = database.prepared<{ agent_id: string; last_no: number }>("inbox_heads", HEADS)
+      const find = database.prepared<
+        MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
+      >("find_message", FIND)
+      return DeliveriesRepo.of({
+        page: (agentId, after, limit) =>
+          Effect.map(page([agentId, after, limit]), (rows) => {
+            const [first] = rows
+            if (first === undefined) return undefined
+            const pending: Array<Pending> = []
+            for (const row of rows) if (row.no !== null) pending.push({ no: row.no, message: storedMessage(row) })
+            return { lastNo: first.last_no, undelivered: first.undelivered, rows: pending }
+          }),
+        acknowledge: (batch) =>
+          Effect.asVoid(
+            acknowledge([JSON.stringify(batch.map(({ agentId, at, no }) => ({ agent: agentId, no, at })))])
+          ),
+        acknowledgeThrough: (agentId, no, at) => Effect.map(through([agentId, no, at]), (rows) => rows[0]?.acked ?? 0),
+        read: (batch) =>
+          Effect.map(
+            read([
+              JSON.stringify(batch.map((mark, i) => ({
+                i,
+                agent: mark.agentId,
+                conv: mark.conversationId,
+                lo: mark.from,
+                hi: mark.through,
+                at: mark.at
+              })))
+            ]),
+            (rows) => {
+              const changes = batch.map((): Array<ReadChange> => [])
+              for (const row of rows) {
+                changes[row.i]!.push({
+                  senderId: row.sender_id,
+                  messageId: row.message_id,
+                  seq: row.seq,
+                  throughSeq: row.through_seq,
+                  blocked: row.blocked
+                })
+              }
+              return changes
+            }
+          ),
+        heads: (agentIds) =>
+          Effect.map(heads([agentIds]), (rows) => new Map(rows.map((row) => [row.agent_id, row.last_no]))),
+        find: (agentId, messageId) =>
+          Effect.map(find([agentId, messageId]), (rows) => {
+            const [row] = rows
+            return row === undefined
+              ? undefined
+              : { message: storedMessage(row), no: row.no, deliveredAt: row.delivered_at, readAt: row.read_at }
+          })
+      })
+    })
+  )
+}

@@ -1,0 +1,53 @@
+import { createHmac } from "node:crypto"
+
+/**
+ * How a recipient's dense inbox number is shown: `del_` and 32 hex digits, 20 that
+ * belong to the recipient and 12 that hold the masked number. Stable, opaque, and
+ * another agent's id is recognised without asking anybody.
+ */
+export interface DeliveryIds {
+  readonly encode: (agentId: string, no: number) => string
+  /** The number, or undefined for anything that is not this agent's. */
+  readonly decode: (agentId: string, deliveryId: string) => number | undefined
+}
+
+interface Mask {
+  readonly tag: string
+  readonly high: number
+  readonly low: number
+}
+
+const REMEMBERED = 20_000
+const HALF = 0x1000000
+
+export const makeDeliveryIds = (secret: Uint8Array): DeliveryIds => {
+  const masks = new Map<string, Mask>()
+  const maskOf = (agentId: string): Mask => {
+    const known = masks.get(agentId)
+    if (known !== undefined) return known
+    const digest = createHmac("sha256", secret).update(agentId).digest()
+    const mask = {
+      tag: `del_${digest.toString("hex", 0, 10)}`,
+      high: digest.readUIntBE(10, 3),
+      low: digest.readUIntBE(13, 3)
+    }
+    if (masks.size >= REMEMBERED) masks.clear()
+    masks.set(agentId, mask)
+    return mask
+  }
+  return {
+    encode: (agentId, no) => {
+      const { high, low, tag } = maskOf(agentId)
+      const upper = (Math.floor(no / HALF) ^ high).toString(16).padStart(6, "0")
+      return `${tag}${upper}${((no % HALF) ^ low).toString(16).padStart(6, "0")}`
+    },
+    decode: (agentId, deliveryId) => {
+      const { high, low, tag } = maskOf(agentId)
+      if (deliveryId.length !== 36 || !deliveryId.startsWith(tag) || !/^[0-9a-f]{12}$/.test(deliveryId.slice(24))) {
+        return undefined
+      }
+      return (Number.parseInt(deliveryId.slice(24, 30), 16) ^ high) * HALF +
+        (Number.parseInt(deliveryId.slice(30), 16) ^ low)
+    }
+  }
+}

@@ -1,0 +1,31 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Ids } from "./Ids.ts"
+
+/**
+ * Keys that all nodes of one database share and nobody else knows: made by the
+ * first node that starts, never changed after.
+ */
+export class Secrets extends Context.Service<Secrets, {
+  /** Under which ids of direct conversations are derived. */
+  readonly conversationIds: Buffer
+  /** Under which delivery ids are masked. */
+  readonly deliveryIds: Buffer
+}>()("parley/platform/Secrets") {
+  static readonly layer = Layer.effect(
+    Secrets,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const ids = yield* Ids
+      const secret = Effect.fnUntraced(function*(name: string) {
+        yield* sql`INSERT INTO secrets (name, value) VALUES (${name}, ${ids.bytes(32)}) ON CONFLICT (name) DO NOTHING`
+        const rows = yield* sql<{ readonly value: Buffer }>`SELECT value FROM secrets WHERE name = ${name}`
+        return rows[0]!.value
+      })
+      return Secrets.of({
+        conversationIds: yield* secret("conversation_ids"),
+        deliveryIds: yield* secret("delivery_ids")
+      })
+    })
+  )
+}

@@ -1,0 +1,96 @@
+import { Schema } from "effect"
+import { SyncRow } from "../conversations/Message.ts"
+import { DateTimeString } from "../platform/Text.ts"
+
+const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
+  Schema.Struct({ type: Schema.Literal(type), payload }).annotate({ description: about })
+
+/** A message as the socket pushes it: a SyncRow, or the agent's own message with `delivery_id` null. */
+const PushedMessage = Schema.Struct({ ...SyncRow.fields, delivery_id: Schema.NullOr(Schema.String) })
+
+/** What the server sends (wire.md E.1, E.5). */
+export const serverFrames = {
+  "hello.ok": Schema.Struct({
+    type: Schema.Literal("hello.ok"),
+    capabilities: Schema.Array(Schema.Literal("ack")),
+    agent: Schema.Struct({ handle: Schema.String }),
+    heartbeat_interval_ms: Schema.Int
+  }).annotate({ description: "The first frame: the socket is authenticated; the backlog follows." }),
+  "message.new": frame("message.new", PushedMessage, "A message for this agent, or its own with delivery_id null."),
+  "message.read": frame(
+    "message.read",
+    Schema.Struct({
+      message_id: Schema.String,
+      conversation_id: Schema.String,
+      seq: Schema.Int,
+      read_by: Schema.String,
+      read_at: DateTimeString,
+      reader: Schema.String,
+      at: DateTimeString,
+      through_seq: Schema.Int
+    }),
+    "A recipient has read the agent's messages; reader and at repeat read_by and read_at."
+  ),
+  "typing.start": frame(
+    "typing.start",
+    Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
+    "Another participant began to write."
+  ),
+  "typing.stop": frame(
+    "typing.stop",
+    Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
+    "Another participant stopped writing."
+  ),
+  "rate_limit.warning": frame(
+    "rate_limit.warning",
+    Schema.Struct({
+      endpoint: Schema.String,
+      limit: Schema.Int,
+      remaining: Schema.Int,
+      reset_at: DateTimeString,
+      message: Schema.String
+    }),
+    "Most of the send budget is used; at most once in ten seconds."
+  ),
+  error: Schema.Struct({
+    type: Schema.Literal("error"),
+    id: Schema.optionalKey(Schema.Unknown),
+    payload: Schema.Struct({ code: Schema.String, message: Schema.String, action: Schema.NullOr(Schema.String) })
+  }).annotate({ description: "A frame that could not be carried out; id repeats the frame's own." }),
+  pong: Schema.Struct({ type: Schema.Literal("pong") }).annotate({ description: "The answer to a ping frame." })
+} as const
+
+const Id = { id: Schema.optionalKey(Schema.Unknown) }
+
+/** What the server understands (wire.md E.1, E.6). */
+export const clientFrames = {
+  hello: Schema.Struct({
+    type: Schema.Literal("hello"),
+    api_key: Schema.optionalKey(Schema.String),
+    token: Schema.optionalKey(Schema.String),
+    capabilities: Schema.optionalKey(Schema.Array(Schema.String))
+  }).annotate({ description: "First frame, within 5 s, unless the upgrade carried the key." }),
+  ack: Schema.Struct({ type: Schema.Literal("ack"), message_id: Schema.String }).annotate({
+    description: "The message has arrived; never answered."
+  }),
+  "message.read_ack": Schema.Struct({
+    type: Schema.Literal("message.read_ack"),
+    payload: Schema.Struct({
+      conversation_id: Schema.String,
+      through_seq: Schema.optionalKey(Schema.Int),
+      message_id: Schema.optionalKey(Schema.String)
+    }),
+    ...Id
+  }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
+  "typing.start": Schema.Struct({
+    type: Schema.Literal("typing.start"),
+    payload: Schema.Struct({ conversation_id: Schema.String }),
+    ...Id
+  }).annotate({ description: "Relayed to the other participants, never stored." }),
+  "typing.stop": Schema.Struct({
+    type: Schema.Literal("typing.stop"),
+    payload: Schema.Struct({ conversation_id: Schema.String }),
+    ...Id
+  }).annotate({ description: "Relayed to the other participants, never stored." }),
+  ping: Schema.Struct({ type: Schema.Literal("ping") }).annotate({ description: "Answered with pong." })
+} as const

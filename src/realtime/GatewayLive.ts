@@ -1,0 +1,386 @@
+import { Cause, Clock, Effect, Layer, Option, Schedule, Schema, Semaphore } from "effect"
+import type { IncomingMessage } from "node:http"
+import type { Duplex } from "node:stream"
+import { type RawData, type WebSocket, WebSocketServer } from "ws"
+import { type Agent, AgentSuspended } from "../agents/Agent.ts"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Auth } from "../auth/Auth.ts"
+import { Conversations } from "../conversations/Conversations.ts"
+import { Deliveries } from "../deliveries/Deliveries.ts"
+import { Config } from "../platform/Config.ts"
+import { Forbidden, isWireFailure, Unavailable, type WireFailure } from "../platform/WireError.ts"
+import { refuse } from "../platform/WireErrors.ts"
+import { clientFrames } from "./Frames.ts"
+import { type CloseReason, Gateway } from "./Gateway.ts"
+import { Session, type SessionWorld } from "./Session.ts"
+
+const HELLO_MS = 5_000
+const PING_MS = 30_000
+const PONG_MS = 10_000
+/** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
+const TICK = "500 millis"
+/** How often cursors are compared with storage. */
+const CHECK = "5 seconds"
+const CHECK_CHUNK = 500
+const MAX_FRAME_BYTES = 65_536
+/** Frames that may wait while a key is checked. */
+const MAX_EARLY_FRAMES = 16
+const READERS = 8
+const DRAIN_MS = 5_000
+
+const suspended: CloseReason = { code: 1008, text: "account suspended" }
+const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
+
+/** A socket from its upgrade to its end. */
+interface Connection {
+  readonly socket: WebSocket
+  session: Session | undefined
+  /** While the key is being checked: what came meanwhile. */
+  early: Array<string> | undefined
+  /** When a HELLO, or a pong, is due. */
+  deadline: number
+  nextPing: number
+  awaitingPong: boolean
+  second: number
+  frames: number
+  /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
+  reads: Map<string, number> | undefined
+}
+
+const parseClientFrame = (text: string): { readonly type: string; readonly [key: string]: unknown } | undefined => {
+  try {
+    const value: unknown = JSON.parse(text)
+    return typeof value === "object" && value !== null && "type" in value && typeof value.type === "string"
+      ? value as { readonly type: string }
+      : undefined
+  } catch {
+    return undefined
+  }
+}
+
+const decodeHello = Schema.decodeUnknownOption(clientFrames.hello)
+const decodeReadAck = Schema.decodeUnknownOption(clientFrames["message.read_ack"])
+const decodeTyping = Schema.decodeUnknownOption(
+  Schema.Union([clientFrames["typing.start"], clientFrames["typing.stop"]])
+)
+
+/** `/v1/ws` (wire.md E): authentication, limits and heartbeats of sockets; what is said on them is a Session's. */
+export const GatewayLive = Layer.effect(
+  Gateway,
+  Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    const config = yield* Config
+    const auth = yield* Auth
+    const actors = yield* AgentActors
+    const deliveries = yield* Deliveries
+    const conversations = yield* Conversations
+    const runFork = Effect.runForkWith(yield* Effect.context<never>())
+    const fork = (effect: Effect.Effect<void>): void => {
+      runFork(effect)
+    }
+    const now = () => clock.currentTimeMillisUnsafe()
+    const world: SessionWorld = { deliveries, readers: Semaphore.makeUnsafe(READERS), fork }
+    const connections = new Set<Connection>()
+    let draining = false
+
+    const requestIds = new WeakMap<IncomingMessage, string>()
+    const server = new WebSocketServer({ noServer: true, maxPayload: MAX_FRAME_BYTES, clientTracking: false })
+    server.on("headers", (headers, request) => headers.push(`x-request-id: ${requestIds.get(request) ?? ""}`))
+
+    const closeWith = (connection: Connection, reason: CloseReason): void => {
+      connection.early = undefined
+      connection.socket.close(reason.code, reason.text)
+    }
+
+    const sendError = (connection: Connection, code: string, message: string, action: string | null, id: unknown): void => {
+      const frame = { type: "error", ...(id === undefined ? {} : { id }), payload: { code, message, action } }
+      if (connection.session !== undefined) connection.session.event(JSON.stringify(frame))
+    }
+
+    /** The key is good: the socket becomes a session of its agent. */
+    const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
+      if (connection.socket.readyState !== 1) return
+      const actor = actors.local(agent.id)
+      if (actor.sessions.size >= config.LIMITS_SOCKETS_PER_AGENT) {
+        return closeWith(connection, { code: 1013, text: "too many sockets of this agent" })
+      }
+      const acknowledges = capabilities.includes("ack")
+      const session = new Session(connection.socket, actor, agent.handle, acknowledges, world)
+      connection.session = session
+      actors.attach(agent.id, session)
+      connection.deadline = Number.POSITIVE_INFINITY
+      connection.nextPing = now() + PING_MS
+      connection.socket.send(JSON.stringify({
+        type: "hello.ok",
+        capabilities: acknowledges ? ["ack"] : [],
+        agent: { handle: agent.handle },
+        heartbeat_interval_ms: PING_MS
+      }))
+      session.start()
+      const { early } = connection
+      connection.early = undefined
+      if (early !== undefined) for (const text of early) receive(connection, text)
+      // A key that died between its check and the attachment was told to no session: ask once more.
+      fork(Effect.matchEffect(auth.authenticate(key), {
+        onFailure: (failure) =>
+          failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
+        onSuccess: (again) => Effect.sync(() => again.status === "suspended" ? session.close(suspended) : undefined)
+      }))
+    }
+
+    const hello = (connection: Connection, text: string): void => {
+      const frame = Option.getOrUndefined(decodeHello(parseClientFrame(text)))
+      const key = frame?.api_key ?? frame?.token
+      if (frame === undefined || key === undefined) {
+        return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
+      }
+      connection.early = []
+      fork(Effect.match(auth.authenticate(key), {
+        onFailure: (failure) =>
+          closeWith(
+            connection,
+            failure._tag === "Unauthorized" ? badKey : { code: 1013, text: "the key could not be checked: try again" }
+          ),
+        onSuccess: (agent) =>
+          agent.status === "suspended"
+            ? closeWith(connection, suspended)
+            : welcome(connection, agent, key, frame.capabilities ?? [])
+      }))
+    }
+
+    /** Whether a socket may send one more frame in this second. */
+    const mayReceive = (connection: Connection): boolean => {
+      const second = Math.floor(now() / 1000)
+      if (connection.second !== second) {
+        connection.second = second
+        connection.frames = 0
+      }
+      return ++connection.frames <= config.LIMITS_FRAMES_PER_SECOND
+    }
+
+    const receive = (connection: Connection, text: string): void => {
+      const { session } = connection
+      if (session === undefined) {
+        if (connection.early === undefined) return hello(connection, text)
+        connection.early.push(text)
+        if (connection.early.length > MAX_EARLY_FRAMES) closeWith(connection, { code: 1013, text: "too fast" })
+        return
+      }
+      const frame = parseClientFrame(text)
+      if (frame?.type === "ack") {
+        if (typeof frame.message_id === "string") return session.acknowledge(frame.message_id)
+        return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
+      }
+      if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
+        return sendError(connection, "RATE_LIMITED", "too many frames in this second", frame?.type ?? null, frame?.id)
+      }
+      if (frame === undefined) {
+        return sendError(connection, "VALIDATION_ERROR", "a frame is a JSON object with a type", null, undefined)
+      }
+      switch (frame.type) {
+        case "ping":
+          return session.event(`{"type":"pong"}`)
+        case "message.read_ack":
+          return readAck(connection, session, frame)
+        case "typing.start":
+        case "typing.stop":
+          return typing(connection, session, frame)
+        case "message.send":
+          return sendError(
+            connection,
+            "UNSUPPORTED_ACTION",
+            "messages are sent with POST /v1/messages",
+            frame.type,
+            frame.id
+          )
+        default:
+          return sendError(connection, "UNSUPPORTED_ACTION", "this server knows no such frame", frame.type, frame.id)
+      }
+    }
+
+    const tellFailure = (connection: Connection, action: string, id: unknown) => (failure: WireFailure): void =>
+      sendError(connection, failure.code, failure.message, action, id)
+
+    const typing = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+      const frame = Option.getOrUndefined(decodeTyping(raw))
+      if (frame === undefined) {
+        return sendError(connection, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
+      }
+      fork(Effect.match(
+        conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type),
+        { onFailure: tellFailure(connection, raw.type, raw.id), onSuccess: () => undefined }
+      ))
+    }
+
+    const readAck = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+      const frame = Option.getOrUndefined(decodeReadAck(raw))
+      const { conversation_id, message_id, through_seq } = frame?.payload ?? {}
+      if (conversation_id === undefined || (through_seq === undefined && message_id === undefined)) {
+        return sendError(
+          connection,
+          "VALIDATION_ERROR",
+          "message.read_ack needs a conversation_id and a through_seq or message_id",
+          raw.type,
+          raw.id
+        )
+      }
+      const reads = connection.reads ??= new Map()
+      const waiting = reads.get(conversation_id)
+      if (waiting !== undefined && through_seq !== undefined) {
+        reads.set(conversation_id, Math.max(waiting, through_seq))
+        return
+      }
+      reads.set(conversation_id, through_seq ?? 0)
+      fork(Effect.match(markRead(session, reads, conversation_id, message_id), {
+        onFailure: (failure) => {
+          reads.delete(conversation_id)
+          tellFailure(connection, raw.type, raw.id)(failure)
+        },
+        onSuccess: () => undefined
+      }))
+    }
+
+    const markRead = Effect.fnUntraced(function*(
+      session: Session,
+      reads: Map<string, number>,
+      conversationId: string,
+      messageId: string | undefined
+    ) {
+      const { agent, handle } = session
+      yield* conversations.participation(agent.id, conversationId)
+      let named = 0
+      if (messageId !== undefined) {
+        const found = yield* deliveries.find(agent.id, messageId)
+        if (found !== undefined && found.message.conversationId === conversationId) named = found.message.seq
+      }
+      const through = Math.max(named, reads.get(conversationId) ?? 0)
+      reads.delete(conversationId)
+      if (through > 0) yield* deliveries.readThrough(agent.id, handle, conversationId, through)
+    })
+
+    const opened = (socket: WebSocket): Connection => {
+      const connection: Connection = {
+        socket,
+        session: undefined,
+        early: undefined,
+        deadline: now() + HELLO_MS,
+        nextPing: Number.POSITIVE_INFINITY,
+        awaitingPong: false,
+        second: 0,
+        frames: 0,
+        reads: undefined
+      }
+      connections.add(connection)
+      socket.on("message", (data: RawData, isBinary: boolean) => {
+        if (!isBinary) return receive(connection, textOf(data))
+        if (connection.session === undefined) {
+          return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
+        }
+        sendError(connection, "VALIDATION_ERROR", "frames are text", null, undefined)
+      })
+      socket.on("pong", () => {
+        connection.awaitingPong = false
+      })
+      // `ws` closes by itself with the right code (1009 for a frame that is too large); there is nothing to add.
+      socket.on("error", () => undefined)
+      socket.on("close", () => {
+        connections.delete(connection)
+        const { session } = connection
+        if (session === undefined) return
+        session.ended()
+        actors.detach(session.agent.id, session)
+      })
+      return connection
+    }
+
+    const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
+      if (draining || socket.destroyed) return refuse(socket, new Unavailable(), requestIds.get(request) ?? "")
+      server.handleUpgrade(request, socket, head, (ws) => then(opened(ws)))
+    }
+
+    const allowedOrigins = config.ALLOWED_ORIGINS === "*"
+      ? undefined
+      : new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
+
+    const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string): void => {
+      requestIds.set(request, requestId)
+      const origin = request.headers.origin
+      if (allowedOrigins !== undefined && origin !== undefined && !allowedOrigins.has(origin)) {
+        return refuse(socket, new Forbidden({ message: "Pages of this origin may not connect." }), requestId)
+      }
+      const header = request.headers.authorization
+      if (header === undefined) return accept(request, socket, head, () => undefined)
+      const key = /^bearer +(\S+) *$/i.exec(header)?.[1] ?? ""
+      const capabilities = String(request.headers["x-agentchat-capabilities"] ?? "").split(",").map((one) => one.trim())
+      socket.on("error", ignore)
+      fork(Effect.matchCause(auth.authenticate(key), {
+        onFailure: (cause) => {
+          const failure = cause.reasons.find(Cause.isFailReason)?.error
+          refuse(socket, isWireFailure(failure) ? failure : new Unavailable(), requestId)
+        },
+        onSuccess: (agent) => {
+          socket.off("error", ignore)
+          if (agent.status === "suspended") return refuse(socket, new AgentSuspended(), requestId)
+          accept(request, socket, head, (connection) => welcome(connection, agent, key, capabilities))
+        }
+      }))
+    }
+
+    /** Deadlines of all sockets: a HELLO that did not come, a ping that is due, a pong that did not come. */
+    const tick = (): void => {
+      const at = now()
+      for (const connection of connections) {
+        if (connection.session === undefined) {
+          if (connection.early === undefined && at >= connection.deadline) {
+            closeWith(connection, { code: 1013, text: "no HELLO within 5 seconds" })
+            connection.deadline = Number.POSITIVE_INFINITY
+          }
+        } else if (connection.awaitingPong) {
+          if (at >= connection.deadline) {
+            connection.session.close({ code: 1001, text: "no pong" })
+            connection.socket.terminate()
+          }
+        } else if (at >= connection.nextPing) {
+          connection.nextPing = at + PING_MS
+          connection.awaitingPong = true
+          connection.deadline = at + PONG_MS
+          connection.socket.ping()
+        }
+      }
+    }
+
+    /** A hint that was lost shows as a cursor behind the inbox. */
+    const check = Effect.gen(function*() {
+      const connected = Array.from(actors.connected())
+      for (let from = 0; from < connected.length; from += CHECK_CHUNK) {
+        const chunk = connected.slice(from, from + CHECK_CHUNK)
+        const heads = yield* deliveries.heads(chunk.map((agent) => agent.id))
+        for (const agent of chunk) {
+          const head = heads.get(agent.id)
+          if (head === undefined) continue
+          for (const session of agent.sessions) if (session instanceof Session) session.check(head)
+        }
+      }
+    })
+
+    yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
+    yield* Effect.forkScoped(Effect.repeat(Effect.ignore(check), Schedule.spaced(CHECK)))
+
+    const drain = Effect.gen(function*() {
+      draining = true
+      for (const connection of connections) closeWith(connection, { code: 1001, text: "the server is shutting down" })
+      for (let waited = 0; connections.size > 0 && waited < DRAIN_MS; waited += 20) yield* Effect.sleep(20)
+      for (const connection of connections) connection.socket.terminate()
+    })
+    yield* Effect.addFinalizer(() => drain)
+
+    return Gateway.of({ upgrade, drain, size: () => connections.size })
+  })
+)
+
+const ignore = (): void => undefined
+
+const textOf = (data: RawData): string => {
+  if (Buffer.isBuffer(data)) return data.toString("utf8")
+  return Buffer.concat(Array.isArray(data) ? data : [Buffer.from(data)]).toString("utf8")
+}

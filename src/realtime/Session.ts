@@ -1,0 +1,243 @@
+import { Effect, type Semaphore } from "effect"
+import type { WebSocket } from "ws"
+import type { AgentActor, LiveSession } from "../agents/AgentActor.ts"
+import { messageJson, type Rendered } from "../conversations/Message.ts"
+import type { Deliveries } from "../deliveries/Deliveries.ts"
+import type { CloseReason } from "./Gateway.ts"
+
+/** Rows read from storage at once. */
+const PAGE = 100
+/** Bytes unsent at which the backlog waits for the socket (wire.md E.3). */
+const PAUSE_BYTES = 1_048_576
+/** Bytes unsent at which a socket is given up (wire.md E.4). */
+const MAX_UNSENT_BYTES = 4_194_304
+/** How long a hole among the hints may be a matter of two commits' answers crossing, before storage is asked. */
+const REORDER_MS = 10
+const MAX_AHEAD = 256
+const MAX_ECHOES = 1_024
+/** Pushed messages whose acknowledgement finds its number without asking storage. */
+const MAX_UNACKED = 4_096
+const READ_TRIES = 3
+
+interface Ahead {
+  readonly messageId: string
+  readonly rendered: Rendered
+}
+
+/** What a session needs from its node. */
+export interface SessionWorld {
+  readonly deliveries: Deliveries["Service"]
+  /** Bounds how many sessions read their backlog at once. */
+  readonly readers: Semaphore.Semaphore
+  readonly fork: (effect: Effect.Effect<void>) => void
+}
+
+/**
+ * One authenticated socket: a cursor over its agent's inbox numbers. Number
+ * `cursor + 1` goes out as it comes; anything else means reading on from storage, in
+ * order, until the cursor has caught up. So the backlog, a lost hint and a
+ * re-attach are one thing, no live message overtakes the backlog, and memory is
+ * bounded by a page. The agent's own messages have no number: each waits until the
+ * cursor has reached what its inbox held when it was committed.
+ */
+export class Session implements LiveSession {
+  readonly agent: AgentActor
+  readonly handle: string
+  private readonly socket: WebSocket
+  private readonly world: SessionWorld
+  /** Whether the client acknowledges; else a frame that the socket took counts as delivered (wire.md E.2). */
+  private readonly acknowledges: boolean
+  private cursor = 0
+  private live = false
+  /** The newest number heard of while behind. */
+  private head = 0
+  private ahead: Map<number, Ahead> | undefined
+  private waitingForHole = false
+  private echoes: Array<{ readonly after: number; readonly frame: string }> | undefined
+  private unacked: Map<string, number> | undefined
+  private suspect = 0
+  private closed = false
+
+  constructor(socket: WebSocket, agent: AgentActor, handle: string, acknowledges: boolean, world: SessionWorld) {
+    this.socket = socket
+    this.agent = agent
+    this.handle = handle
+    this.acknowledges = acknowledges
+    this.world = world
+  }
+
+  /** Begins with what waits in storage. */
+  start(): void {
+    this.catchUp()
+  }
+
+  hint(no: number, messageId: string, rendered: Rendered): void {
+    if (no > this.head) this.head = no
+    if (!this.live || no <= this.cursor) return
+    if (no === this.cursor + 1) {
+      this.push(no, messageId, rendered)
+      if (this.ahead !== undefined && this.ahead.size > 0) this.pushAhead(this.ahead)
+      return
+    }
+    const ahead = this.ahead ??= new Map()
+    ahead.set(no, { messageId, rendered })
+    if (ahead.size > MAX_AHEAD) this.catchUp()
+    else this.waitForHole()
+  }
+
+  echo(after: number, frame: string): void {
+    if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
+      this.write(frame)
+      return
+    }
+    const echoes = this.echoes ??= []
+    echoes.push({ after, frame })
+    if (echoes.length > MAX_ECHOES) echoes.shift()
+  }
+
+  event(frame: string): void {
+    this.write(frame)
+  }
+
+  close(reason: CloseReason): void {
+    this.closed = true
+    this.socket.close(reason.code, reason.text)
+  }
+
+  /** The socket is gone: nothing more is read or sent. */
+  ended(): void {
+    this.closed = true
+    this.ahead = undefined
+    this.echoes = undefined
+    this.unacked = undefined
+  }
+
+  /** Compares the cursor with the newest number in storage; twice behind the same one means that a hint was lost. */
+  check(head: number): void {
+    if (!this.live || this.cursor >= head) {
+      this.suspect = 0
+      return
+    }
+    if (this.suspect !== 0 && this.cursor < this.suspect) {
+      this.suspect = 0
+      this.head = Math.max(this.head, head)
+      this.catchUp()
+    } else {
+      this.suspect = head
+    }
+  }
+
+  acknowledge(messageId: string): void {
+    const no = this.unacked?.get(messageId)
+    if (no !== undefined) {
+      this.unacked?.delete(messageId)
+      this.world.deliveries.acknowledge(this.agent.id, no)
+    } else if (!this.agent.isOwn(messageId)) {
+      this.world.fork(Effect.ignore(this.world.deliveries.acknowledgeMessage(this.agent, messageId)))
+    }
+  }
+
+  private waitForHole(): void {
+    if (this.waitingForHole) return
+    this.waitingForHole = true
+    this.world.fork(
+      Effect.map(Effect.sleep(REORDER_MS), () => {
+        this.waitingForHole = false
+        if (this.live && this.ahead !== undefined && this.ahead.size > 0) this.catchUp()
+      })
+    )
+  }
+
+  private pushAhead(ahead: Map<number, Ahead>): void {
+    for (let next = ahead.get(this.cursor + 1); next !== undefined; next = ahead.get(this.cursor + 1)) {
+      const no = this.cursor + 1
+      ahead.delete(no)
+      this.push(no, next.messageId, next.rendered)
+    }
+    for (const no of ahead.keys()) if (no <= this.cursor) ahead.delete(no)
+  }
+
+  /** Sends envelope `no`; everything below it has been shown or needs no showing. */
+  private push(no: number, messageId: string, rendered: Rendered): void {
+    this.releaseEchoes(no - 1)
+    this.cursor = no
+    const { acknowledges, agent, world } = this
+    const frame = `{"type":"message.new","payload":${messageJson(rendered, world.deliveries.ids.encode(agent.id, no))}}`
+    if (acknowledges) {
+      const unacked = this.unacked ??= new Map()
+      unacked.set(messageId, no)
+      if (unacked.size > MAX_UNACKED) {
+        for (const oldest of unacked.keys()) {
+          unacked.delete(oldest)
+          break
+        }
+      }
+      this.write(frame)
+    } else if (this.write(frame)) {
+      world.deliveries.acknowledge(agent.id, no)
+    }
+    this.releaseEchoes(no)
+  }
+
+  private releaseEchoes(reached: number): void {
+    const { echoes } = this
+    if (echoes === undefined || echoes.length === 0) return
+    let n = 0
+    while (n < echoes.length && echoes[n]!.after <= reached) this.write(echoes[n++]!.frame)
+    if (n > 0) echoes.splice(0, n)
+  }
+
+  private write(frame: string): boolean {
+    if (this.closed || this.socket.readyState !== 1) return false
+    if (this.socket.bufferedAmount > MAX_UNSENT_BYTES) {
+      this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
+      // A peer that does not read does not answer the close either.
+      this.socket.terminate()
+      return false
+    }
+    this.socket.send(frame)
+    return true
+  }
+
+  private catchUp(): void {
+    this.live = false
+    this.ahead = undefined
+    this.world.fork(
+      this.readOn.pipe(
+        Effect.retry({ times: READ_TRIES }),
+        Effect.catch(() => Effect.sync(() => this.close({ code: 1011, text: "the inbox cannot be read right now" })))
+      )
+    )
+  }
+
+  private get readOn(): Effect.Effect<void, unknown> {
+    const { agent, world } = this
+    return Effect.gen({ self: this }, function*() {
+      while (!this.closed) {
+        // A socket that is slow to take a page must not keep others from reading theirs.
+        const page = yield* world.readers.withPermits(1)(world.deliveries.page(agent.id, this.cursor, PAGE))
+        if (page === undefined) return
+        for (const row of yield* world.deliveries.render(page)) {
+          if (row.no > this.cursor) this.push(row.no, row.messageId, row.rendered)
+        }
+        if (page.rows.length < PAGE) {
+          if (page.lastNo > this.cursor) this.cursor = page.lastNo
+          this.releaseEchoes(this.cursor)
+          if (this.head <= this.cursor) {
+            this.live = true
+            return
+          }
+        }
+        yield* this.flushed
+      }
+    })
+  }
+
+  /** Waits while the socket holds more than the backlog may queue. */
+  private get flushed(): Effect.Effect<void> {
+    return Effect.suspend(() => {
+      if (this.closed || this.socket.bufferedAmount <= PAUSE_BYTES) return Effect.void
+      return Effect.andThen(Effect.sleep(20), this.flushed)
+    })
+  }
+}
