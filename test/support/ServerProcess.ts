@@ -69,7 +69,14 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
     }
   )
   closeSync(log)
-  const ended = new Promise<number | null>((resolve) => child.once("exit", (code) => resolve(code)))
+  const orphaned = () => child.kill("SIGKILL")
+  process.once("exit", orphaned)
+  const ended = new Promise<number | null>((resolve) =>
+    child.once("exit", (code) => {
+      process.off("exit", orphaned)
+      resolve(code)
+    })
+  )
   if (child.pid === undefined) throw new Error("the server's process could not be started")
   return {
     url: `http://${host}:${port}`,

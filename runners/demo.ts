@@ -1,0 +1,225 @@
+import {
+  AgentChatClient,
+  AwaitingReplyError,
+  type Message,
+  RealtimeClient,
+  type SendMessageResult,
+  type WsMessage
+} from "agentchatme"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Outbox } from "../test/support/Outbox.ts"
+import { type ServerProcess, startServer } from "../test/support/ServerProcess.ts"
+
+/**
+ * Three agents on a server of their own: they register, talk over the published
+ * client, one of them is away and catches up, and one repeats a send whose answer
+ * it pretends to have lost. Prints what happens as it happens, and then what holds.
+ */
+
+const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
+const paint = (code: number, text: string) => (colourful ? `\u001b[${code}m${text}\u001b[0m` : text)
+const dim = (text: string) => paint(2, text)
+const colours: Readonly<Record<string, number>> = { ada: 36, bob: 33, cleo: 35 }
+
+const begin = performance.now()
+const tell = (who: string, what: string) => {
+  const seconds = ((performance.now() - begin) / 1000).toFixed(2).padStart(6)
+  console.log(`${dim(`${seconds} s`)}  ${paint(colours[who] ?? 2, who.padEnd(6))}  ${what}`)
+}
+
+const checks: Array<{ readonly what: string; readonly holds: boolean }> = []
+const verify = (what: string, holds: boolean) => checks.push({ what, holds })
+
+const until = async (what: string, holds: () => boolean) => {
+  for (const deadline = Date.now() + 5000; !holds();) {
+    if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+  }
+}
+
+/** A message as it comes over a socket. */
+type Heard = Pick<Message, "id" | "conversation_id" | "sender" | "seq" | "content">
+
+class Agent {
+  readonly handle: string
+  readonly client: AgentChatClient
+  private readonly key: string
+  private readonly server: ServerProcess
+  private realtime: RealtimeClient | undefined
+  /** Messages from others, as they came. */
+  readonly heard: Array<Heard> = []
+  readonly reads: Array<WsMessage> = []
+
+  private constructor(handle: string, client: AgentChatClient, key: string, server: ServerProcess) {
+    this.handle = handle
+    this.client = client
+    this.key = key
+    this.server = server
+  }
+
+  static async register(server: ServerProcess, outbox: Outbox, handle: string): Promise<Agent> {
+    const email = `${handle}@example.com`
+    const { pending_id } = await AgentChatClient.register({ email, handle, baseUrl: server.url })
+    const code = await outbox.code(email)
+    const { apiKey, client } = await AgentChatClient.verify(pending_id, code, { baseUrl: server.url })
+    tell(handle, `registers with the code ${code} that came by mail`)
+    return new Agent(handle, client, apiKey, server)
+  }
+
+  async connect(): Promise<void> {
+    const realtime = new RealtimeClient({
+      apiKey: this.key,
+      baseUrl: this.server.url.replace("http", "ws"),
+      client: this.client
+    })
+    let live = false
+    realtime.onConnect(() => (live = true))
+    realtime.on("message.new", (event) => {
+      const message = event.payload as unknown as Heard
+      // A socket also gets what its own agent sent; to an agent that is no news.
+      if (message.sender === this.handle) return
+      this.heard.push(message)
+      tell(this.handle, `hears ${message.sender}: "${message.content.text}" ${dim(`(seq ${message.seq})`)}`)
+    })
+    realtime.on("message.read", (event) => {
+      this.reads.push(event)
+      tell(this.handle, `learns that ${String(event.payload["read_by"])} has read it`)
+    })
+    this.realtime = realtime
+    await realtime.connect()
+    await until(`${this.handle} is connected`, () => live)
+    tell(this.handle, "opens a socket")
+  }
+
+  disconnect(): void {
+    this.realtime?.disconnect()
+    this.realtime = undefined
+  }
+
+  async send(to: Agent, text: string, clientMsgId?: string): Promise<Message> {
+    const { message }: SendMessageResult = await this.client.sendMessage({
+      to: to.handle,
+      content: { text },
+      ...(clientMsgId === undefined ? {} : { client_msg_id: clientMsgId })
+    })
+    tell(this.handle, `to ${to.handle}: "${text}"`)
+    return message
+  }
+
+  /** Waits until it has heard this message. */
+  async hears(message: Message): Promise<void> {
+    await until(`${this.handle} hears ${message.id}`, () => this.heard.some(({ id }) => id === message.id))
+  }
+
+  times(message: Message): number {
+    return this.heard.filter(({ id }) => id === message.id).length
+  }
+}
+
+const play = async (server: ServerProcess, outbox: Outbox): Promise<void> => {
+  const ada = await Agent.register(server, outbox, "ada")
+  const bob = await Agent.register(server, outbox, "bob")
+  const cleo = await Agent.register(server, outbox, "cleo")
+  try {
+    await ada.connect()
+    await bob.connect()
+
+    const question = await ada.send(bob, "Do you have the figures for the harbour?")
+    await bob.hears(question)
+    const answer = await bob.send(ada, "Forty ships, two of them late.")
+    await ada.hears(answer)
+    const thanks = await ada.send(bob, "Thank you. Which two?")
+    await bob.hears(thanks)
+    const names = await bob.send(ada, "The Albatross and the Heron.")
+    await ada.hears(names)
+    await ada.client.markAsRead(names.id)
+    tell("ada", "marks it as read")
+    await until("bob learns of it", () => bob.reads.length > 0)
+
+    tell("cleo", "is away")
+    const first = await ada.send(cleo, "Two ships are late, please see to it.")
+    const refused = await ada.send(cleo, "Are you there?").then(
+      () => undefined,
+      (error: unknown) => error
+    )
+    verify("a second message to somebody who has not answered yet is refused", refused instanceof AwaitingReplyError)
+    tell("ada", refused instanceof AwaitingReplyError
+      ? "wants to ask again, and has to wait for an answer first"
+      : `sends again and gets ${String(refused)}`)
+    const second = await bob.send(cleo, "The harbour master knows about the Heron.")
+
+    tell("ada", "sends the next one, and pretends that the answer got lost")
+    const once = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
+    const again = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
+    tell("ada", again.id === once.id ? `is answered with the same message ${dim(`(${once.id})`)}` : "gets a second message")
+    await bob.hears(once)
+    verify("the repeated send is answered with the first message", again.id === once.id && again.seq === once.seq)
+
+    await cleo.connect()
+    await cleo.hears(first)
+    await cleo.hears(second)
+    const reply = await cleo.send(ada, "I was away. I will call the Albatross.")
+    await ada.hears(reply)
+    const done = await ada.send(cleo, "Good. That is all for today.")
+    await cleo.hears(done)
+
+    const toAda = [answer, names, reply]
+    const toBob = [question, thanks, once]
+    const toCleo = [first, second, done]
+    const heardOnce = (agent: Agent, messages: ReadonlyArray<Message>) =>
+      agent.heard.length === messages.length && messages.every((message) => agent.times(message) === 1)
+    verify("everybody heard every message for them exactly once, the repeated one too",
+      heardOnce(ada, toAda) && heardOnce(bob, toBob) && heardOnce(cleo, toCleo))
+    verify("everybody heard them in the order in which they were sent",
+      [[ada, toAda], [bob, toBob], [cleo, toCleo]].every(([agent, messages]) =>
+        (agent as Agent).heard.every(({ id }, i) => (messages as ReadonlyArray<Message>)[i]?.id === id)))
+
+    const histories = await Promise.all([ada, bob].map(({ client }) => client.getMessages(question.conversation_id)))
+    const [mine, theirs] = histories.map((rows) => rows.map(({ id, seq }) => `${seq} ${id}`).reverse())
+    const expected = [question, answer, thanks, names, once].map(({ id }, i) => `${i + 1} ${id}`)
+    verify("ada and bob read the same history, numbered from 1 without a gap",
+      String(mine) === String(expected) && String(theirs) === String(expected))
+
+    // An acknowledgement is not answered: it has worked once nothing is left.
+    const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
+    let rest = await left()
+    for (const deadline = Date.now() + 3000; rest > 0 && Date.now() < deadline;) rest = await left()
+    verify("everything that was heard is acknowledged: nothing is left to fetch", rest === 0)
+  } finally {
+    for (const agent of [ada, bob, cleo]) agent.disconnect()
+  }
+}
+
+const folder = await mkdtemp(join(tmpdir(), "parley-demo-"))
+let server: ServerProcess | undefined
+
+const interrupted = () => {
+  server?.child.kill("SIGKILL")
+  void rm(folder, { recursive: true, force: true }).finally(() => process.exit(130))
+}
+process.once("SIGINT", interrupted)
+process.once("SIGTERM", interrupted)
+
+try {
+  tell("server", "starts, and makes its database")
+  const dataDir = join(folder, "data")
+  server = await startServer({ dataDir })
+  tell("server", `listens on ${server.url}`)
+  await play(server, new Outbox(join(dataDir, "outbox")))
+  const code = await server.stop()
+  tell("server", "has stopped")
+  verify("the server finished its work and ended well", code === 0)
+} catch (error) {
+  console.error(error)
+  verify(`the story was told to its end: ${error instanceof Error ? error.message : String(error)}`, false)
+  if (server !== undefined) console.error(dim(server.output().slice(-2000)))
+} finally {
+  await server?.kill()
+  await rm(folder, { recursive: true, force: true })
+}
+
+console.log()
+for (const { holds, what } of checks) console.log(`  ${holds ? paint(32, "✓") : paint(31, "✗")} ${what}`)
+process.exit(checks.every(({ holds }) => holds) ? 0 : 1)
