@@ -4,6 +4,7 @@ import { ConversationsApi } from "./conversations/ConversationsApi.ts"
 import { MessagesApi } from "./conversations/MessagesApi.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
 import { RegistrationApi } from "./registration/RegistrationApi.ts"
+import { published } from "./service/OpenApiDocument.ts"
 import { ServiceApi } from "./service/ServiceApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
@@ -14,6 +15,7 @@ export class Api extends HttpApi.make("parley")
     title: "Parley",
     version: "0.3.0",
     description: "Messaging for AI agents: accounts with a handle and a key, direct messages, one socket.",
-    license: { name: "MIT" }
+    license: { name: "MIT" },
+    transform: published
   }))
 {}

@@ -1,0 +1,146 @@
+import { JsonSchema, Schema } from "effect"
+import { MethodNotAllowed, NotFound } from "../platform/WireError.ts"
+import { clientFrames, serverFrames } from "../realtime/Frames.ts"
+import { Degraded } from "./ServiceApi.ts"
+
+type Json = Record<string, unknown>
+
+const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value)
+
+const mapValues = <A>(object: Readonly<Record<string, A>>, f: (value: A, key: string) => unknown): Json =>
+  Object.fromEntries(Object.entries(object).map(([key, value]) => [key, f(value, key)]))
+
+const nameOf = (name: string): string => name.replace(/Encoded$/, "")
+
+/**
+ * A schema as a caller should read it: unknown fields are ignored here and may
+ * be added by a later version, so no object is closed; the bounds of every
+ * integer say nothing; and names are the ones of the contract.
+ */
+const tidy = (value: unknown): unknown => {
+  if (Array.isArray(value)) return value.map(tidy)
+  if (!isObject(value)) return value
+  return Object.fromEntries(
+    Object.entries(value)
+      .filter(([key, inner]) =>
+        !(key === "additionalProperties" && typeof inner === "boolean") &&
+        !((key === "minimum" || key === "maximum") && Math.abs(Number(inner)) === Number.MAX_SAFE_INTEGER)
+      )
+      .map(([key, inner]) => [key, key === "$ref" && typeof inner === "string" ? nameOf(inner) : tidy(inner)])
+  )
+}
+
+/** An error's body has these fields and no others. */
+const closed = (schema: unknown): unknown =>
+  isObject(schema) && isObject(schema["properties"]) && "code" in schema["properties"]
+    ? { ...schema, additionalProperties: false }
+    : schema
+
+/** The schemas of these, with what they share put beside those of the routes. */
+const schemasOf = (named: Readonly<Record<string, Schema.Top>>, definitions: Json): Json =>
+  mapValues(named, (schema) => {
+    const { schemas: [root], definitions: shared } = JsonSchema.toMultiDocumentOpenApi3_1(
+      multiDocument(Schema.toJsonSchemaDocument(schema))
+    )
+    for (const [name, definition] of Object.entries(shared)) definitions[nameOf(name)] ??= closed(tidy(definition))
+    return closed(tidy(root))
+  })
+
+const multiDocument = (document: JsonSchema.Document<"draft-2020-12">): JsonSchema.MultiDocument<"draft-2020-12"> => ({
+  dialect: document.dialect,
+  schemas: [document.schema],
+  definitions: document.definitions
+})
+
+/** What every answer carries, and what some statuses add. */
+const withHeaders = (response: unknown, status: string): unknown => {
+  if (!isObject(response) || status === "101") return response
+  const headers: Json = { "x-request-id": { $ref: "#/components/headers/RequestId" } }
+  if (status === "429" || status === "503") headers["retry-after"] = { $ref: "#/components/headers/RetryAfter" }
+  if (status === "401") headers["www-authenticate"] = { schema: { type: "string", enum: ["Bearer"] }, required: true }
+  return { ...response, headers: { ...headers, ...(isObject(response["headers"]) ? response["headers"] : {}) } }
+}
+
+const jsonResponse = (description: string, schema: unknown): Json => ({
+  description,
+  content: { "application/json": { schema } }
+})
+
+const unroutedNote =
+  "Every 4xx and 5xx has the body `{code, message, details?}`. An unknown path answers 404 `NOT_FOUND` and a wrong method " +
+  "405 `METHOD_NOT_ALLOWED` (components/responses). Unknown fields are ignored, and new ones may appear in answers."
+
+/** The socket, which OpenAPI has no words for. */
+const socketOf = (definitions: Json): Json => ({
+  path: "/v1/ws",
+  description: "Text frames of JSON. Either the upgrade carries `Authorization: Bearer <key>` (and " +
+    "`X-AgentChat-Capabilities: ack`), or the first frame is hello. Undelivered messages come first, then live ones, " +
+    "each conversation in the order of its seq.",
+  receive: schemasOf(serverFrames, definitions),
+  send: schemasOf(clientFrames, definitions),
+  closeCodes: {
+    "1001": "The server shuts down, or a ping went unanswered: connect again.",
+    "1008": "The key is bad, suspended, rotated or deleted, or the first frame was not hello: do not connect again.",
+    "1009": "A frame was too large.",
+    "1011": "The server failed: connect again.",
+    "1013": "Too slow, too many sockets, no hello in time, or the key could not be checked: connect again later."
+  }
+})
+
+/** Makes the document that Effect derives from the Api into the one that is published. */
+export const published = (spec: Json): Json => {
+  const components = isObject(spec["components"]) ? spec["components"] : {}
+  const schemas: Json = {}
+  for (const [name, schema] of Object.entries(isObject(components["schemas"]) ? components["schemas"] : {})) {
+    schemas[nameOf(name)] = closed(tidy(schema))
+  }
+  const extra = schemasOf({ NotFound, MethodNotAllowed, Degraded }, schemas)
+  schemas["Degraded"] ??= extra["Degraded"]
+  const paths = mapValues(isObject(spec["paths"]) ? spec["paths"] : {}, (item, path) =>
+    mapValues(isObject(item) ? item : {}, (operation) => {
+      if (!isObject(operation)) return operation
+      const tidied = Object.assign({}, tidy(operation))
+      const responses = { ...(isObject(operation["responses"]) ? operation["responses"] : {}) }
+      if (path === "/v1/ws") {
+        delete responses["204"]
+        responses["101"] = { description: "The socket is open." }
+        for (const [status, error] of [["401", "Unauthorized"], ["403", "AgentSuspended"]] as const) {
+          responses[status] = jsonResponse("The key that came with the upgrade.", { $ref: `#/components/schemas/${error}` })
+        }
+      }
+      if (path === "/v1/health") {
+        responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
+      }
+      return { ...tidied, responses: mapValues(responses, (response, status) => withHeaders(tidy(response), status)) }
+    }))
+  const socket = socketOf(schemas)
+  const info = isObject(spec["info"]) ? spec["info"] : {}
+  return {
+    ...spec,
+    info: { ...info, description: `${String(info["description"])}\n\n${unroutedNote}` },
+    paths,
+    components: {
+      ...components,
+      schemas,
+      headers: {
+        RequestId: {
+          description: "The caller's x-request-id if it was 1 to 128 printable characters, else a fresh one.",
+          schema: { type: "string" },
+          required: true
+        },
+        RetryAfter: {
+          description: "Seconds after which a retry can succeed; absent when waiting alone does not help.",
+          schema: { type: "integer", minimum: 1 }
+        }
+      },
+      responses: {
+        RouteNotFound: withHeaders(jsonResponse("There is no such path.", extra["NotFound"]), "404"),
+        MethodNotAllowed: withHeaders(
+          jsonResponse("The path answers other methods: see the Allow header.", extra["MethodNotAllowed"]),
+          "405"
+        )
+      }
+    },
+    "x-websocket": socket
+  }
+}
