@@ -10,9 +10,7 @@ import { Ids } from "../src/platform/Ids.ts"
 import * as Migrations from "../src/platform/Migrations.ts"
 import { databaseIsNew } from "../src/platform/Pglite.ts"
 import { layerPg, layerPglite } from "../src/platform/Sql.ts"
-import { layerLogger, ProcessMetrics } from "../src/platform/Telemetry.ts"
-import { authorizationNotYet, gatewayNotYet } from "../src/service/NotYet.ts"
-import { Readiness } from "../src/service/Readiness.ts"
+import { layerLogger } from "../src/platform/Telemetry.ts"
 import { VERSION } from "../src/service/Version.ts"
 
 const say = (text: string): void => void process.stdout.write(`${text}\n`)
@@ -64,11 +62,10 @@ const program = Effect.gen(function*() {
   const layer = Http.layer.pipe(
     Layer.provide(Layer.effectDiscard(Cluster.awaitShards)),
     Layer.provide(Entities.layer),
-    Layer.provide([authorizationNotYet, gatewayNotYet]),
     Layer.provide(Cluster.layerStandalone),
     Layer.provide(Migrations.layer),
     Layer.provide(database(config)),
-    Layer.provide([Ids.layer, Readiness.layer, ProcessMetrics.layer]),
+    Layer.provide(Ids.layer),
     Layer.provide(layerLogger),
     Layer.provide(Layer.succeed(Config, config))
   )

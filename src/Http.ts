@@ -2,27 +2,41 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "./Api.ts"
+import { Auth } from "./auth/Auth.ts"
+import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.ts"
+import { Budgets } from "./auth/Budgets.ts"
+import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
+import { MessagesHttp } from "./conversations/MessagesHttp.ts"
 import { HttpServer } from "./platform/HttpServer.ts"
+import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
+import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { Docs } from "./service/Docs.ts"
 import { notYet } from "./service/NotYet.ts"
+import { Readiness } from "./service/Readiness.ts"
 import { ServiceHttp } from "./service/ServiceHttp.ts"
 
-/** Every room's handlers; what they need from their rooms is provided in `runners/`. */
+/** The handlers of every group of the Api. */
 const rooms = Layer.mergeAll(
   notYet("registration"),
   notYet("agents"),
-  notYet("messages"),
-  notYet("conversations"),
+  MessagesHttp,
+  ConversationsHttp,
   ServiceHttp
 )
 
+/** What stands before the handlers. */
+const middleware = Layer.mergeAll(Authorization.layer, AuthorizationEvenSuspended.layer, WireErrors.layer)
+
 /** All routes of the contract, and the pages that describe it. */
-export const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), Docs).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), Docs).pipe(
   Layer.provide(rooms),
-  Layer.provide(WireErrors.layer),
+  Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Listens once everything behind the routes is there. */
-export const layer = HttpServer.layer(routes)
+/** Listens once everything behind the routes is there; needs the rooms' services (Entities.ts). */
+export const layer = HttpServer.layer(routes).pipe(
+  Layer.provideMerge(GatewayLive),
+  Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, Readiness.layer, ProcessMetrics.layer))
+)

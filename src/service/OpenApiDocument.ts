@@ -54,7 +54,7 @@ const multiDocument = (document: JsonSchema.Document<"draft-2020-12">): JsonSche
 
 /** What every answer carries, and what some statuses add. */
 const withHeaders = (response: unknown, status: string): unknown => {
-  if (!isObject(response) || status === "101") return response
+  if (!isObject(response)) return response
   const headers: Json = { "x-request-id": { $ref: "#/components/headers/RequestId" } }
   if (status === "429" || status === "503") headers["retry-after"] = { $ref: "#/components/headers/RetryAfter" }
   if (status === "401") headers["www-authenticate"] = { schema: { type: "string", enum: ["Bearer"] }, required: true }
