@@ -1,4 +1,6 @@
 // Loaded before everything else by every npm script, and plain enough for any Node: says in one line what is missing.
+import { fileURLToPath } from "node:url"
+
 const [major, minor] = process.versions.node.split(".").map(Number)
 if (major < 24 || (major === 24 && minor < 11)) {
   console.error(
@@ -7,3 +9,7 @@ if (major < 24 || (major === 24 && minor < 11)) {
   )
   process.exit(1)
 }
+
+// Compiled code is kept from one start to the next: a third of the time until the server listens.
+const { enableCompileCache } = await import("node:module")
+enableCompileCache(fileURLToPath(new URL("../node_modules/.cache/parley", import.meta.url)))
