@@ -11,8 +11,16 @@ export const redact = (text: string): string => text.includes("ac_") ? text.repl
 
 const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
 
-const plain = (value: unknown): string =>
-  typeof value === "string" ? value : value instanceof Error ? value.message : JSON.stringify(value) ?? String(value)
+const plain = (value: unknown): string => {
+  if (typeof value === "string") return value
+  if (value instanceof Error) return value.message
+  try {
+    return JSON.stringify(value) ?? String(value)
+  } catch {
+    // What cannot be written as JSON must not take the line with it.
+    return String(value)
+  }
+}
 
 /** One event of the log, before it is written. */
 const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {

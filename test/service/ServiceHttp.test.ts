@@ -1,0 +1,163 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Context, Effect, Layer, Redacted } from "effect"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import { SqlClient, SqlError } from "effect/sql"
+import { Config, type Settings } from "../../src/platform/Config.ts"
+import { HttpServer } from "../../src/platform/HttpServer.ts"
+import { Ids } from "../../src/platform/Ids.ts"
+import { ProcessMetrics } from "../../src/platform/Telemetry.ts"
+import { WireErrors } from "../../src/platform/WireErrors.ts"
+import { Gateway } from "../../src/realtime/Gateway.ts"
+import { Docs } from "../../src/service/Docs.ts"
+import { Readiness } from "../../src/service/Readiness.ts"
+import { ServiceApi } from "../../src/service/ServiceApi.ts"
+import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
+
+/** The whole contract's id with this one group, so that no other room is needed. */
+class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(WireErrors) {}
+
+interface Storage {
+  up: boolean
+}
+
+/** A database that only ever says whether it is there; nothing else of the client is used by these routes. */
+const storageLayer = (storage: Storage) =>
+  Layer.succeed(
+    SqlClient.SqlClient,
+    (() =>
+      Effect.suspend(() =>
+        storage.up
+          ? Effect.succeed([{ one: 1 }])
+          : Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) }))
+      )) as unknown as SqlClient.SqlClient
+  )
+
+const withService = <A, E>(
+  f: (
+    get: (path: string, headers?: Record<string, string>) => Effect.Effect<Response>,
+    storage: Storage,
+    readiness: Readiness["Service"]
+  ) => Effect.Effect<A, E>,
+  settings?: Partial<Settings>
+) => {
+  const storage = { up: true }
+  return Effect.scoped(Effect.gen(function*() {
+    const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), Docs).pipe(
+      Layer.provide(ServiceHttp),
+      Layer.provide(WireErrors.layer),
+      Layer.provide(NodeHttpServer.layerHttpServices)
+    )
+    const context = yield* Layer.build(HttpServer.layer(routes).pipe(
+      Layer.provideMerge(Readiness.layer),
+      Layer.provide([
+        Config.layerTest({ PORT: 0, ...settings }),
+        Ids.layer,
+        ProcessMetrics.layer,
+        storageLayer(storage),
+        Layer.succeed(Gateway, { upgrade: () => {}, drain: Effect.void, size: () => 7 })
+      ])
+    ))
+    const { url } = Context.get(context, HttpServer)
+    return yield* f(
+      (path, headers) => Effect.promise(() => fetch(`${url}${path}`, headers === undefined ? {} : { headers })),
+      storage,
+      Context.get(context, Readiness)
+    )
+  }))
+}
+
+const json = (response: Response) => Effect.promise(() => response.json() as Promise<Record<string, unknown>>)
+const text = (response: Response) => Effect.promise(() => response.text())
+
+describe("the service routes", () => {
+  it.live("say who answers", () =>
+    withService((get) =>
+      Effect.gen(function*() {
+        const { name, version, status } = yield* Effect.flatMap(get("/"), json)
+        assert.strictEqual(name, "parley")
+        assert.match(String(version), /^\d+\.\d+\.\d+/)
+        assert.strictEqual(status, "alive")
+      })
+    ))
+
+  it.live("tell health by asking storage", () =>
+    withService((get, storage) =>
+      Effect.gen(function*() {
+        const well = yield* get("/v1/health")
+        assert.deepStrictEqual([well.status, yield* json(well)], [200, { status: "ok" }])
+        storage.up = false
+        const ill = yield* get("/v1/health")
+        const body = yield* json(ill)
+        assert.strictEqual(ill.status, 503)
+        assert.deepStrictEqual(Object.keys(body), ["status", "code", "message"])
+        assert.strictEqual(body["code"], "STORAGE_UNAVAILABLE")
+        assert.strictEqual(body["status"], "degraded")
+      })
+    ))
+
+  it.live("tell readiness by what anybody holds against it, and by storage", () =>
+    withService((get, storage, readiness) =>
+      Effect.gen(function*() {
+        assert.strictEqual((yield* get("/v1/ready")).status, 200)
+        readiness.set("clock", "The clock jumped.")
+        const busy = yield* get("/v1/ready")
+        const body = yield* json(busy)
+        assert.strictEqual(busy.status, 503)
+        assert.strictEqual(body["code"], "NOT_READY")
+        assert.deepStrictEqual(body["details"], { reason: "The clock jumped." })
+        readiness.set("clock", undefined)
+        assert.strictEqual((yield* get("/v1/ready")).status, 200)
+        storage.up = false
+        assert.strictEqual((yield* get("/v1/ready")).status, 503)
+      })
+    ))
+
+  it.live("want an upgrade where the socket is", () =>
+    withService((get) =>
+      Effect.gen(function*() {
+        const reply = yield* get("/v1/ws")
+        assert.strictEqual(reply.status, 426)
+        assert.strictEqual(reply.headers.get("upgrade"), "websocket")
+        assert.strictEqual((yield* json(reply))["code"], "UPGRADE_REQUIRED")
+      })
+    ))
+
+  it.live("show metrics to everybody when there is no token", () =>
+    withService((get) =>
+      Effect.gen(function*() {
+        const reply = yield* get("/internal/metrics")
+        assert.match(reply.headers.get("content-type") ?? "", /^text\/plain/)
+        const body = yield* text(reply)
+        assert.match(body, /^sockets_open 7$/m)
+        assert.match(body, /^process_resident_memory_bytes \d+$/m)
+      })
+    ))
+
+  it.live("show metrics only to who knows the token when there is one", () =>
+    withService((get) =>
+      Effect.gen(function*() {
+        for (const headers of [{}, { authorization: "Bearer nope" }, { authorization: "s3cret" }]) {
+          const reply = yield* get("/internal/metrics", headers)
+          assert.strictEqual(reply.status, 401)
+          assert.strictEqual((yield* json(reply))["code"], "UNAUTHORIZED")
+        }
+        assert.strictEqual((yield* get("/internal/metrics", { authorization: "Bearer s3cret" })).status, 200)
+      }), { METRICS_TOKEN: Redacted.make("s3cret") }))
+
+  it.live("serve the document, and a page that loads nothing from elsewhere", () =>
+    withService((get) =>
+      Effect.gen(function*() {
+        const document = yield* Effect.flatMap(get("/v1/openapi.json"), json)
+        assert.match(String(document["openapi"]), /^3\.1/)
+        const reply = yield* get("/docs")
+        const policy = reply.headers.get("content-security-policy") ?? ""
+        assert.match(reply.headers.get("content-type") ?? "", /^text\/html/)
+        assert.include(policy, "default-src 'none'")
+        assert.notMatch(policy, /https?:/)
+        const page = yield* text(reply)
+        assert.notMatch(page, /<(?:script|link|img)[^>]+(?:src|href)=/)
+        assert.include(page, "/v1/messages")
+      })
+    ))
+})
