@@ -1,4 +1,33 @@
 import { Layer } from "effect"
+import { AgentActors, SessionsLive } from "./agents/AgentActors.ts"
+import { AgentEntityLive } from "./agents/AgentEntityLive.ts"
+import { Agents } from "./agents/Agents.ts"
+import { AgentsRepo } from "./agents/AgentsRepo.ts"
+import { ColdSlots } from "./agents/ColdSlots.ts"
+import { ConversationEntityLive } from "./conversations/ConversationEntityLive.ts"
+import { Conversations } from "./conversations/Conversations.ts"
+import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
+import { Deliveries } from "./deliveries/Deliveries.ts"
+import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
+import { RateLimits } from "./platform/RateLimits.ts"
+import { Secrets } from "./platform/Secrets.ts"
 
-/** The entities that this process may own; each room's `*EntityLive.ts` goes in here. */
-export const layer = Layer.empty
+/** The services of the rooms, on a database, a cluster and the platform's small services. */
+export const services = Conversations.layer.pipe(
+  Layer.provideMerge(Deliveries.layer),
+  Layer.provideMerge(Deliveries.layerInboxes),
+  Layer.provideMerge(SessionsLive),
+  Layer.provideMerge(AgentActors.layer),
+  Layer.provideMerge(Agents.layer),
+  Layer.provideMerge(Layer.mergeAll(
+    AgentsRepo.layer,
+    ColdSlots.layer,
+    ConversationsRepo.layer,
+    DeliveriesRepo.layer,
+    RateLimits.layerMemory,
+    Secrets.layer
+  ))
+)
+
+/** The services, and the entities through which other processes reach this one's. */
+export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive).pipe(Layer.provideMerge(services))

@@ -176,7 +176,12 @@ LEFT JOIN contacts k ON k.agent_id = p.agent_id AND k.contact_id = p.counterpart
 ${UNREAD}
 WHERE p.agent_id = $1 AND p.conversation_id = $2`
 
-/** Inbox first, as everywhere. The own waiting envelope of what is hidden counts as delivered (wire.md F). */
+/**
+ * Inbox first, as everywhere; the last update reads `held` too, so that the lock is
+ * taken before anything else is evaluated: a row that this statement has changed
+ * already can no longer be locked by it. The own waiting envelope of what is hidden
+ * counts as delivered (wire.md F).
+ */
 const HIDE_MESSAGE = `
 WITH held AS MATERIALIZED (
   SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
@@ -187,7 +192,8 @@ WITH held AS MATERIALIZED (
   WHERE e.recipient_id = h.agent_id AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
   RETURNING e.no
 )
-UPDATE inboxes SET undelivered = undelivered - (SELECT count(*) FROM done) WHERE agent_id = $1`
+UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
+FROM held h WHERE n.agent_id = h.agent_id`
 
 const HIDE_CONVERSATION = `
 WITH held AS MATERIALIZED (
@@ -202,7 +208,8 @@ WITH held AS MATERIALIZED (
   WHERE e.recipient_id = $1 AND e.conversation_id = $2 AND e.seq <= cut.hidden_through AND e.delivered_at IS NULL
   RETURNING e.no
 )
-UPDATE inboxes SET undelivered = undelivered - (SELECT count(*) FROM done) WHERE agent_id = $1`
+UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
+FROM held h WHERE n.agent_id = h.agent_id`
 
 interface MessageColumns {
   readonly conversation_id: string

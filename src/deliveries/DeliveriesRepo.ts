@@ -107,7 +107,8 @@ WITH held AS MATERIALIZED (
   WHERE e.recipient_id = h.agent_id AND e.no <= $2 AND e.delivered_at IS NULL
   RETURNING e.no
 ), counted AS (
-  UPDATE inboxes SET undelivered = undelivered - (SELECT count(*) FROM done) WHERE agent_id = $1
+  UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
+  FROM held h WHERE n.agent_id = h.agent_id
 )
 SELECT count(*) AS acked FROM done`
 

@@ -203,14 +203,14 @@ export class Session implements LiveSession {
     this.live = false
     this.ahead = undefined
     this.world.fork(
-      this.readOn.pipe(
+      this.readOn().pipe(
         Effect.retry({ times: READ_TRIES }),
         Effect.catch(() => Effect.sync(() => this.close({ code: 1011, text: "the inbox cannot be read right now" })))
       )
     )
   }
 
-  private get readOn(): Effect.Effect<void, unknown> {
+  private readOn(): Effect.Effect<void, unknown> {
     const { agent, world } = this
     return Effect.gen({ self: this }, function*() {
       while (!this.closed) {
@@ -228,16 +228,16 @@ export class Session implements LiveSession {
             return
           }
         }
-        yield* this.flushed
+        yield* this.flushed()
       }
     })
   }
 
   /** Waits while the socket holds more than the backlog may queue. */
-  private get flushed(): Effect.Effect<void> {
+  private flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
       if (this.closed || this.socket.bufferedAmount <= PAUSE_BYTES) return Effect.void
-      return Effect.andThen(Effect.sleep(20), this.flushed)
+      return Effect.andThen(Effect.sleep(20), this.flushed())
     })
   }
 }

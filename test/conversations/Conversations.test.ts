@@ -1,0 +1,47 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { eachDatabase } from "../support/Databases.ts"
+import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
+
+eachDatabase((database) => {
+  layer(layerRooms(database))((it) => {
+    it.effect("a first message opens a cold conversation, a reply establishes it", () =>
+      Effect.gen(function*() {
+        const conversations = yield* Conversations
+        const deliveries = yield* Deliveries
+        const a = yield* newAgent("first-a")
+        const b = yield* newAgent("first-b")
+        const sent = yield* conversations.send(a, { _tag: "Direct", handle: "first-b" }, draft("m1"))
+        assert.isTrue(sent.created)
+        const message = parse(sent.body)
+        assert.strictEqual(message["seq"], 1)
+        const conversationId = String(message["conversation_id"])
+        assert.strictEqual((yield* conversations.context(a.id, conversationId)).direct_state?.state, "cold")
+        const refused = yield* Effect.flip(conversations.send(a, { _tag: "Direct", handle: "first-b" }, draft("m2")))
+        assert.strictEqual(refused._tag, "AwaitingReply")
+        const again = yield* conversations.send(a, { _tag: "Direct", handle: "first-b" }, draft("m1"))
+        assert.isFalse(again.created)
+        assert.strictEqual(parse(again.body)["id"], message["id"])
+        const rows = yield* deliveries.sync(b.id, undefined, 10)
+        assert.strictEqual(rows.length, 1)
+        yield* conversations.send(b, { _tag: "Direct", handle: "first-a" }, draft("m1"))
+        const context = yield* conversations.context(a.id, conversationId)
+        assert.strictEqual(context.direct_state?.state, "established")
+        assert.isTrue(context.relationship?.is_contact)
+        yield* conversations.send(a, { _tag: "Direct", handle: "first-b" }, draft("m3"))
+        const history = yield* conversations.history(a.id, conversationId, { limit: 50, before: null, after: null, around: null })
+        assert.deepStrictEqual(history.map((row) => parse(row)["seq"]), [3, 2, 1])
+        assert.strictEqual((yield* conversations.list(b.id, {})).items[0]?.unread_count, 2)
+        const last = parse((yield* deliveries.sync(b.id, undefined, 10)).at(-1) ?? "")
+        assert.strictEqual(yield* deliveries.acknowledgeThrough(b.id, String(last["delivery_id"])), 2)
+        yield* deliveries.read(b.id, "first-b", String(last["id"]))
+        yield* conversations.hideMessage(b.id, String(last["id"]))
+        yield* conversations.hide(b.id, conversationId)
+        assert.strictEqual((yield* conversations.list(b.id, {})).items.length, 0)
+      }))
+  })
+})

@@ -1,0 +1,39 @@
+import { Clock, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import * as Entities from "../../src/Entities.ts"
+import type { Draft } from "../../src/conversations/Message.ts"
+import * as Cluster from "../../src/platform/Cluster.ts"
+import { Config, type Settings } from "../../src/platform/Config.ts"
+import { Ids, sha256 } from "../../src/platform/Ids.ts"
+import type { TestDatabase } from "./Databases.ts"
+
+/** Every room's services and entities in one process, on a database, with a test's settings. */
+export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = {}) =>
+  Entities.layer.pipe(
+    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Cluster.layerStandalone).pipe(
+      Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+    )),
+    Layer.provideMerge(database),
+    Layer.provideMerge(Layer.mergeAll(Config.layerTest(changes), Ids.layer))
+  )
+
+/** An account as registration makes it, without the mail. */
+export const newAgent = Effect.fnUntraced(function*(handle: string) {
+  const sql = yield* SqlClient.SqlClient
+  const ids = yield* Ids
+  const id = ids.make("agt")
+  const key = ids.apiKey()
+  yield* sql`
+    INSERT INTO agents (id, handle, email, key_hash, created_at, updated_at)
+    VALUES (${id}, ${handle}, ${`${handle}@example.com`}, ${sha256(key)}, 0, 0)`
+  yield* sql`INSERT INTO inboxes (agent_id) VALUES (${id})`
+  return { id, handle, key }
+})
+
+export const draft = (clientMsgId: string, text = clientMsgId): Draft => ({
+  clientMsgId,
+  type: "text",
+  content: JSON.stringify({ text }),
+  metadata: "{}",
+  attachmentId: undefined
+})
