@@ -1,18 +1,18 @@
-import { PGlite, type PGliteOptions, type postgresMod } from "@electric-sql/pglite"
+import { PGlite, type postgresMod } from "@electric-sql/pglite"
 import { NodeFS } from "@electric-sql/pglite/nodefs"
 import * as fs from "node:fs"
 import * as path from "node:path"
-import { DatabaseFault, encode, type Outcome, parserOf } from "./SqlValues.ts"
+import { PgliteSession } from "./PgliteSession.ts"
 
 /** What Emscripten's streams and file systems are here, as far as syncing needs them. */
 interface Stream {
-  readonly nfd?: number
+  nfd?: number
   readonly path: string
   readonly node: unknown
 }
 
 interface Mounted {
-  readonly FS: { readonly ErrnoError: new(errno: number) => Error }
+  readonly FS: { readonly ErrnoError: new(errno: number) => Error; readonly streams: ReadonlyArray<Stream | null> }
   readonly NODEFS: {
     readonly realPath: (node: unknown) => string
     readonly stream_ops: { fsync?: (stream: Stream) => number }
@@ -26,9 +26,10 @@ const EIO = 29
  * fsync reaches the disk never, and a power cut takes what was committed.
  */
 class SyncedNodeFS extends NodeFS {
-  readonly #onSync: ((file: string) => void) | undefined
+  readonly #onSync: (file: string) => void
+  #mounted: Mounted | undefined
 
-  constructor(folder: string, onSync: ((file: string) => void) | undefined) {
+  constructor(folder: string, onSync: (file: string) => void) {
     super(folder)
     this.#onSync = onSync
   }
@@ -37,19 +38,28 @@ class SyncedNodeFS extends NodeFS {
     const { emscriptenOpts } = await super.init(pg, options)
     const addSync = (module: unknown) => {
       // The module is Emscripten's own; its types leave out both file systems' insides.
-      const { FS, NODEFS } = module as Mounted
-      NODEFS.stream_ops.fsync = (stream) => {
+      const mounted = module as Mounted
+      this.#mounted = mounted
+      mounted.NODEFS.stream_ops.fsync = (stream) => {
         try {
           if (stream.nfd !== undefined) fs.fdatasyncSync(stream.nfd)
-          else syncFolder(NODEFS.realPath(stream.node))
+          else syncFolder(mounted.NODEFS.realPath(stream.node))
         } catch {
-          throw new FS.ErrnoError(EIO)
+          throw new mounted.FS.ErrnoError(EIO)
         }
-        this.#onSync?.(stream.path)
+        this.#onSync(stream.path)
         return 0
       }
     }
     return { emscriptenOpts: { ...emscriptenOpts, preRun: [...(emscriptenOpts.preRun ?? []), addSync] } }
+  }
+
+  /** Closes the files that a crashed PGlite left open. */
+  abandon(): void {
+    for (const stream of this.#mounted?.FS.streams ?? []) {
+      if (stream?.nfd !== undefined) fs.closeSync(stream.nfd)
+    }
+    this.#mounted = undefined
   }
 }
 
@@ -98,304 +108,83 @@ const durable = [
   ...["fsync=on", "synchronous_commit=on", "full_page_writes=on", "wal_sync_method=fsync"].flatMap((set) => ["-c", set])
 ]
 
-/** Opens the database in its folder, or makes it. An interrupted making leaves nothing that would be opened. */
-const openFolder = async (folder: string, settings: PgliteSettings): Promise<PGlite> => {
-  if (!fs.existsSync(folder)) {
-    const unfinished = `${folder}.creating`
-    fs.rmSync(unfinished, { recursive: true, force: true })
-    fs.mkdirSync(path.dirname(folder), { recursive: true })
-    const made = await PGlite.create({ fs: new NodeFS(unfinished) })
-    await made.close()
-    syncTree(unfinished)
-    fs.renameSync(unfinished, folder)
-    syncFolder(path.dirname(folder))
-  }
-  return await PGlite.create({ fs: new SyncedNodeFS(folder, settings.onSync), startParams: durable })
+/** Makes the database's folder. An interrupted making leaves nothing that would be opened. */
+const makeFolder = async (folder: string): Promise<void> => {
+  const unfinished = `${folder}.creating`
+  fs.rmSync(unfinished, { recursive: true, force: true })
+  fs.mkdirSync(path.dirname(folder), { recursive: true })
+  const made = await PGlite.create({ fs: new NodeFS(unfinished) })
+  await made.close()
+  syncTree(unfinished)
+  fs.renameSync(unfinished, folder)
+  syncFolder(path.dirname(folder))
 }
 
-const openMemory = (settings: PgliteSettings): Promise<PGlite> => {
-  const options: PGliteOptions = settings.snapshot === undefined ? {} : { loadDataDir: settings.snapshot }
-  return PGlite.create(options)
-}
-
-/** PostgreSQL's messages, written into one buffer that is used again for the next statement. */
-class MessageWriter {
-  #buffer = Buffer.allocUnsafe(64 * 1024)
-  #length = 0
-  #start = 0
-
-  #room(bytes: number): void {
-    if (this.#length + bytes <= this.#buffer.length) return
-    const larger = Buffer.allocUnsafe(Math.max(this.#buffer.length * 2, this.#length + bytes))
-    this.#buffer.copy(larger, 0, 0, this.#length)
-    this.#buffer = larger
-  }
-
-  reset(): this {
-    if (this.#buffer.length > 4 * 1024 * 1024) this.#buffer = Buffer.allocUnsafe(64 * 1024)
-    this.#length = 0
-    return this
-  }
-
-  begin(type: string): this {
-    this.#room(5)
-    this.#buffer[this.#length] = type.charCodeAt(0)
-    this.#start = this.#length + 1
-    this.#length += 5
-    return this
-  }
-
-  end(): this {
-    this.#buffer.writeUInt32BE(this.#length - this.#start, this.#start)
-    return this
-  }
-
-  byte(value: string): this {
-    this.#room(1)
-    this.#buffer[this.#length++] = value.charCodeAt(0)
-    return this
-  }
-
-  int16(value: number): this {
-    this.#room(2)
-    this.#length = this.#buffer.writeUInt16BE(value, this.#length)
-    return this
-  }
-
-  int32(value: number): this {
-    this.#room(4)
-    this.#length = this.#buffer.writeInt32BE(value, this.#length)
-    return this
-  }
-
-  /** Text that ends in a zero byte. */
-  text(value: string): this {
-    this.#room(value.length * 3 + 1)
-    this.#length += this.#buffer.write(value, this.#length)
-    this.#buffer[this.#length++] = 0
-    return this
-  }
-
-  /** A value that begins with its length. */
-  sized(value: string | Buffer): this {
-    this.#room(4 + (typeof value === "string" ? value.length * 3 : value.length))
-    const bytes = typeof value === "string"
-      ? this.#buffer.write(value, this.#length + 4)
-      : value.copy(this.#buffer, this.#length + 4)
-    this.#buffer.writeInt32BE(bytes, this.#length)
-    this.#length += 4 + bytes
-    return this
-  }
-
-  get bytes(): Uint8Array {
-    return this.#buffer.subarray(0, this.#length)
-  }
-}
-
-interface Column {
-  readonly name: string
-  readonly parse: (text: string) => unknown
-}
-
-const cstringEnd = (buffer: Buffer, from: number): number => buffer.indexOf(0, from)
-
-/** What PostgreSQL answered to one buffer of messages. */
-interface Answer {
-  readonly columns: ReadonlyArray<Column> | undefined
-  readonly rows: ReadonlyArray<ReadonlyArray<unknown>>
-  readonly tag: string
-}
+/** WAL between two checkpoints, in segments of 16 MB: PGlite makes none of its own accord, and recovery reads it all. */
+const SEGMENTS_PER_CHECKPOINT = 4
 
 /**
- * PGlite below its `query`, which takes five round trips through the protocol
- * and plans each time: here a statement is one buffer, and a named one keeps its
- * plan. Every call is synchronous, so nothing can come between; whoever needs
- * several statements in a row takes turns above this.
+ * The one database of a folder, or of memory, over the crashes of PGlite: a
+ * folder can be opened again, which recovers what was committed.
  */
-export class PgliteSession {
-  readonly #pg: PGlite
-  readonly #writer = new MessageWriter()
-  readonly #named = new Map<string, { readonly text: string; readonly columns: ReadonlyArray<Column> }>()
-  #received = Buffer.allocUnsafe(256 * 1024)
-  #length = 0
-  #status = "I"
+export class PgliteDatabase {
+  readonly #settings: PgliteSettings
+  readonly #onCheckpointDue: () => void
+  #session: PgliteSession | undefined
+  #files: SyncedNodeFS | undefined
+  #segment = ""
+  #segments = 0
+  #written = false
 
-  constructor(pg: PGlite) {
-    this.#pg = pg
+  private constructor(settings: PgliteSettings, onCheckpointDue: () => void) {
+    this.#settings = settings
+    this.#onCheckpointDue = onCheckpointDue
   }
 
-  static async open(settings: PgliteSettings): Promise<PgliteSession> {
-    return new PgliteSession(
-      await (settings.dataDir === undefined ? openMemory(settings) : openFolder(folderOf(settings.dataDir), settings))
-    )
+  /** `onCheckpointDue` is told, amid a statement, that so much was written that a checkpoint should follow. */
+  static async open(settings: PgliteSettings, onCheckpointDue: () => void = () => {}): Promise<PgliteDatabase> {
+    const database = new PgliteDatabase(settings, onCheckpointDue)
+    if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeFolder(folderOf(settings.dataDir))
+    await database.reopen()
+    return database
   }
 
-  get inTransaction(): boolean {
-    return this.#status !== "I"
+  get session(): PgliteSession {
+    if (this.#session === undefined) throw new Error("not open")
+    return this.#session
+  }
+
+  /** After a crash. In memory there is nothing to open again. */
+  async reopen(): Promise<void> {
+    const { dataDir, snapshot } = this.#settings
+    if (dataDir === undefined) {
+      if (this.#session !== undefined) throw new Error("PGlite crashed, and with it what it had in memory")
+      this.#session = new PgliteSession(await PGlite.create(snapshot === undefined ? {} : { loadDataDir: snapshot }))
+      return
+    }
+    this.#files?.abandon()
+    this.#files = new SyncedNodeFS(folderOf(dataDir), this.#synced)
+    this.#session = new PgliteSession(await PGlite.create({ fs: this.#files, startParams: durable }))
+  }
+
+  readonly #synced = (file: string): void => {
+    this.#settings.onSync?.(file)
+    if (!file.includes("/pg_wal/")) return
+    this.#written = true
+    if (file === this.#segment) return
+    this.#segment = file
+    if (++this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
+  }
+
+  /** Bounds the WAL and what recovery has to read; stops the event loop while it writes. Nothing to do unless something was committed. */
+  checkpoint(): void {
+    if (!this.#written) return
+    this.session.query("CHECKPOINT", [])
+    this.#segments = 0
+    this.#written = false
   }
 
   close(): Promise<void> {
-    return this.#pg.close()
-  }
-
-  /** A dump to begin another database in memory from. */
-  snapshot(): Promise<Blob> {
-    return this.#pg.dumpDataDir("none")
-  }
-
-  /** One statement; without parameters it may be several, of which the last answers. Throws `DatabaseFault`. */
-  query(text: string, params: ReadonlyArray<unknown>): Answer {
-    const writer = this.#writer.reset()
-    if (params.length === 0) return this.#exchange(writer.begin("Q").text(text).end(), undefined)
-    writer.begin("P").text("").text(text).int16(0).end()
-    this.#bind("", params)
-    writer.begin("D").byte("P").text("").end()
-    return this.#exchange(this.#execute(), undefined)
-  }
-
-  /** A statement that is parsed once under its name. */
-  prepared(name: string, text: string, params: ReadonlyArray<unknown>): Answer {
-    let known = this.#named.get(name)
-    if (known === undefined) {
-      const writer = this.#writer.reset()
-      writer.begin("P").text(name).text(text).int16(0).end()
-      writer.begin("D").byte("S").text(name).end()
-      const described = this.#exchange(writer.begin("S").end(), undefined)
-      known = { text, columns: described.columns ?? [] }
-      this.#named.set(name, known)
-    } else if (known.text !== text) {
-      throw new Error(`two statements have the name ${name}`)
-    }
-    this.#writer.reset()
-    this.#bind(name, params)
-    return this.#exchange(this.#execute(), known.columns)
-  }
-
-  #bind(name: string, params: ReadonlyArray<unknown>): void {
-    const values = params.map(encode)
-    const writer = this.#writer.begin("B").text("").text(name).int16(values.length)
-    for (const value of values) writer.int16(Buffer.isBuffer(value) ? 1 : 0)
-    writer.int16(values.length)
-    for (const value of values) {
-      if (value === null) writer.int32(-1)
-      else writer.sized(value)
-    }
-    writer.int16(0).end()
-  }
-
-  #execute(): MessageWriter {
-    return this.#writer.begin("E").text("").int32(0).end().begin("S").end()
-  }
-
-  #exchange(message: MessageWriter, columns: ReadonlyArray<Column> | undefined): Answer {
-    this.#length = 0
-    const done = this.#pg.execProtocolRawStream(message.bytes, { syncToFs: false, onRawData: this.#receive })
-    // All of it has happened by now; the promise would only tell of a broken PGlite, which has sent no answer.
-    done.catch(() => {})
-    return this.#read(columns)
-  }
-
-  readonly #receive = (bytes: Uint8Array): void => {
-    if (this.#length + bytes.length > this.#received.length) {
-      const larger = Buffer.allocUnsafe(Math.max(this.#received.length * 2, this.#length + bytes.length))
-      this.#received.copy(larger, 0, 0, this.#length)
-      this.#received = larger
-    }
-    this.#received.set(bytes, this.#length)
-    this.#length += bytes.length
-  }
-
-  #read(known: ReadonlyArray<Column> | undefined): Answer {
-    const buffer = this.#received
-    let columns = known
-    let rows: Array<ReadonlyArray<unknown>> = []
-    let tag = ""
-    let fault: DatabaseFault | undefined
-    let ready = false
-    for (let at = 0; at < this.#length;) {
-      const next = at + 1 + buffer.readUInt32BE(at + 1)
-      switch (buffer[at]) {
-        case 0x44: // D, a row
-          rows.push(this.#row(at + 5, columns ?? []))
-          break
-        case 0x54: // T, the columns
-          columns = this.#columns(at + 5)
-          rows = []
-          break
-        case 0x43: // C, complete
-          tag = buffer.toString("latin1", at + 5, next - 1)
-          break
-        case 0x45: // E, an error
-          fault ??= this.#fault(at + 5)
-          break
-        case 0x5a: // Z, ready
-          this.#status = String.fromCharCode(buffer[at + 5] ?? 0x49)
-          ready = true
-          break
-      }
-      at = next
-    }
-    if (buffer.length > 4 * 1024 * 1024) this.#received = Buffer.allocUnsafe(256 * 1024)
-    if (fault !== undefined) throw fault
-    if (!ready) throw new Error("PGlite has stopped")
-    return { columns, rows, tag }
-  }
-
-  #row(from: number, columns: ReadonlyArray<Column>): ReadonlyArray<unknown> {
-    const buffer = this.#received
-    const values: Array<unknown> = []
-    let at = from + 2
-    for (const column of columns) {
-      const length = buffer.readInt32BE(at)
-      at += 4
-      if (length < 0) {
-        values.push(null)
-      } else {
-        values.push(column.parse(buffer.toString("utf8", at, at + length)))
-        at += length
-      }
-    }
-    return values
-  }
-
-  #columns(from: number): ReadonlyArray<Column> {
-    const buffer = this.#received
-    const columns: Array<Column> = []
-    let at = from + 2
-    for (let left = buffer.readUInt16BE(from); left > 0; left--) {
-      const end = cstringEnd(buffer, at)
-      columns.push({ name: buffer.toString("utf8", at, end), parse: parserOf(buffer.readUInt32BE(end + 7)) })
-      at = end + 19
-    }
-    return columns
-  }
-
-  #fault(from: number): DatabaseFault {
-    const buffer = this.#received
-    const names: Record<string, string> = { C: "code", M: "message", P: "position", n: "constraint", t: "table", c: "column" }
-    const fields: Record<string, string> = {}
-    for (let at = from; buffer[at] !== 0;) {
-      const end = cstringEnd(buffer, at + 1)
-      const name = names[String.fromCharCode(buffer[at] ?? 0)]
-      if (name !== undefined) fields[name] = buffer.toString("utf8", at + 1, end)
-      at = end + 1
-    }
-    return new DatabaseFault(fields)
-  }
-}
-
-/** Rows as objects, or as arrays of their values. */
-export const outcomeOf = (answer: Answer): Outcome => {
-  const columns = answer.columns ?? []
-  const [command = "", ...rest] = answer.tag.split(" ")
-  const count = Number(rest.at(-1))
-  return {
-    command,
-    rowCount: rest.length === 0 || Number.isNaN(count) ? null : count,
-    rows: answer.rows.map((values) => {
-      const row: Record<string, unknown> = {}
-      for (let i = 0; i < columns.length; i++) row[columns[i]?.name ?? ""] = values[i]
-      return row
-    })
+    return this.session.close()
   }
 }

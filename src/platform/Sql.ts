@@ -1,9 +1,10 @@
-import { Context, Effect, Layer, Redacted, Scope, Semaphore, Stream } from "effect"
+import { Clock, Context, Effect, Latch, Layer, Redacted, Scope, Semaphore, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
 import { setTimeout as wait } from "node:timers/promises"
 import { type CustomTypesConfig, Pool, type PoolClient } from "pg"
-import { databaseIsNew, outcomeOf, PgliteSession, type PgliteSettings } from "./Pglite.ts"
+import { databaseIsNew, PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
+import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { DatabaseFault, encode, type Outcome, parserOf, sqlError } from "./SqlValues.ts"
 
 /**
@@ -252,37 +253,60 @@ export const layerPg = (options: { readonly url: Redacted.Redacted<string>; read
 
 /** The one session of PGlite. A statement runs at once and stops the event loop meanwhile. */
 class EmbeddedSession extends Session {
-  readonly #session: PgliteSession
+  readonly #database: PgliteDatabase
+  #retryAt = 0
 
-  constructor(session: PgliteSession) {
+  constructor(database: PgliteDatabase) {
     super()
-    this.#session = session
+    this.#database = database
   }
 
   get inTransaction(): boolean {
-    return this.#session.inTransaction
+    return this.#database.session.inTransaction
   }
 
   run(text: string, params: ReadonlyArray<unknown>, name?: string) {
-    return this.#attempt(() =>
-      outcomeOf(name === undefined ? this.#session.query(text, params) : this.#session.prepared(name, text, params))
+    return this.#attempt((session) =>
+      outcomeOf(name === undefined ? session.query(text, params) : session.prepared(name, text, params))
     )
   }
 
   executeValues(text: string, params: ReadonlyArray<unknown>) {
-    return this.#attempt(() => this.#session.query(text, params).rows)
+    return this.#attempt((session) => session.query(text, params).rows)
   }
 
-  #attempt<A>(statement: () => A): Effect.Effect<A, SqlError.SqlError> {
+  /** Between two holders: what one left open must not become part of the next one's work, and a crash is recovered from. */
+  readonly ready: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() => {
+    if (this.#database.session.hasCrashed) return this.#recover
+    return this.inTransaction ? Effect.asVoid(this.run("ROLLBACK", [])) : Effect.void
+  })
+
+  readonly #recover = Effect.gen({ self: this }, function*() {
+    const now = yield* Clock.currentTimeMillis
+    if (now < this.#retryAt) return yield* sqlError(new Error("PGlite crashed and could not be opened again"), "connect")
+    this.#retryAt = now + RECOVERY_INTERVAL_MILLIS
+    yield* Effect.logError("PGlite crashed; opening the database again")
+    yield* Effect.tryPromise({
+      try: () => this.#database.reopen(),
+      catch: (error) => sqlError(error, "connect")
+    })
+    this.#retryAt = 0
+  })
+
+  #attempt<A>(statement: (session: PgliteSession) => A): Effect.Effect<A, SqlError.SqlError> {
     return Effect.suspend(() => {
       try {
-        return Effect.succeed(statement())
+        return Effect.succeed(statement(this.#database.session))
       } catch (error) {
         return error instanceof DatabaseFault ? Effect.fail(sqlError(error, "execute")) : Effect.die(error)
       }
     })
   }
 }
+
+/** How soon after a failed recovery the next is tried: each stops the event loop for a moment. */
+const RECOVERY_INTERVAL_MILLIS = 1_000
+const CHECKPOINT_INTERVAL = "5 minutes"
 
 /**
  * PGlite, in a folder or in memory. It has one session: a transaction holds it
@@ -291,23 +315,33 @@ class EmbeddedSession extends Session {
 export const layerPglite = (settings: PgliteSettings) =>
   Layer.effectContext(Effect.gen(function*() {
     if (databaseIsNew(settings)) yield* Effect.logInfo("Creating the database…")
-    const pglite = yield* Effect.acquireRelease(
-      Effect.promise(() => PgliteSession.open(settings)),
-      (session) => Effect.promise(() => session.close())
+    const checkpointDue = yield* Latch.make()
+    const database = yield* Effect.acquireRelease(
+      Effect.promise(() => PgliteDatabase.open(settings, () => checkpointDue.openUnsafe())),
+      (opened) => Effect.promise(() => opened.close())
     )
-    const session = new EmbeddedSession(pglite)
+    const session = new EmbeddedSession(database)
     const turn = yield* Semaphore.make(1)
-    // What a holder left open must not become part of the next one's work.
-    const clean = Effect.suspend(() => session.inTransaction ? Effect.orDie(session.run("ROLLBACK", [])) : Effect.void)
+    yield* checkpointDue.await.pipe(
+      Effect.timeoutOption(CHECKPOINT_INTERVAL),
+      Effect.andThen(checkpointDue.close),
+      Effect.andThen(turn.withPermit(Effect.try({
+        try: () => database.checkpoint(),
+        catch: (error) => error
+      }))),
+      Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error)),
+      Effect.forever,
+      Effect.forkScoped
+    )
     return yield* services({
       driver: "pglite",
       acquirer: Effect.uninterruptibleMask((restore) =>
         Effect.gen(function*() {
           yield* restore(turn.takeScoped(1))
-          yield* Effect.addFinalizer(() => clean)
+          yield* session.ready
           return session
         })
       ),
-      borrower: (use) => turn.withPermit(Effect.ensuring(use(session), clean))
+      borrower: (use) => turn.withPermit(Effect.andThen(session.ready, use(session)))
     })
   })).pipe(Layer.provide(Reactivity.layer))

@@ -5,7 +5,7 @@ import { mkdir, readFile, rename, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import * as Migrations from "../../src/platform/Migrations.ts"
-import { PgliteSession } from "../../src/platform/Pglite.ts"
+import { PgliteDatabase } from "../../src/platform/Pglite.ts"
 import { type Database, layerPg, layerPglite } from "../../src/platform/Sql.ts"
 import { isInstalled, type PostgresVersion } from "./Postgres.ts"
 
@@ -28,10 +28,10 @@ const emptyPglite = async (): Promise<Blob> => {
   const file = path.join(modules, ".cache", "parley", `pglite-${version}.tar`)
   const kept = await readFile(file).catch(() => undefined)
   if (kept !== undefined) return new Blob([kept])
-  const session = await PgliteSession.open({ dataDir: undefined })
-  session.query("CHECKPOINT", [])
-  const dump = await session.snapshot()
-  await session.close()
+  const database = await PgliteDatabase.open({ dataDir: undefined })
+  database.session.query("CHECKPOINT", [])
+  const dump = await database.session.snapshot()
+  await database.close()
   await mkdir(path.dirname(file), { recursive: true })
   await writeFile(`${file}.${process.pid}`, Buffer.from(await dump.arrayBuffer()))
   await rename(`${file}.${process.pid}`, file)
