@@ -7,11 +7,18 @@ import { Api } from "../Api.ts"
 /** Made at the first request: nobody should wait for it at every start. */
 const document = Effect.cached(Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(Api))))
 
-/** Scalar's page without what would leave this server; its script is in the page itself. */
-const scalar = HttpApiScalar.layer(Api, {
-  path: "/docs",
-  scalar: { withDefaultFonts: false, showOperationId: true, defaultOpenAllTags: true, hideModels: false }
-})
+/** Nothing that would leave this server: no fonts, no buttons that lead to Scalar's own services. */
+const appearance = {
+  withDefaultFonts: false,
+  hideClientButton: true,
+  showDeveloperTools: "never",
+  telemetry: false,
+  defaultOpenAllTags: true,
+  authentication: { preferredSecurityScheme: "bearer" }
+}
+
+/** Scalar's page, with its script in the page itself. */
+const scalar = HttpApiScalar.layer(Api, { path: "/docs", scalar: appearance })
 
 /** The page may run the scripts that are in it and call this server; it may load nothing from anywhere. */
 const policyFor = (page: string): string => {

@@ -121,6 +121,9 @@ export const published = (spec: Json): Json => {
     paths,
     components: {
       ...components,
+      securitySchemes: {
+        bearer: { type: "http", scheme: "bearer", description: "The agent's API key, which begins with ac_." }
+      },
       schemas,
       headers: {
         RequestId: {
