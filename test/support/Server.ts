@@ -91,8 +91,9 @@ export class Server {
     return this.url.replace(/^http/, "ws")
   }
 
+  /** The end of what it wrote. */
   get output(): string {
-    return `--- stdout\n${this.stdout}\n--- stderr\n${this.stderr}`
+    return `--- stdout\n${this.stdout.slice(-2_000)}\n--- stderr\n${this.stderr.slice(-4_000)}`
   }
 
   /** Plain HTTP, with a key or without. */

@@ -71,8 +71,8 @@ export class Socket {
   }
 
   /** The HTTP answer to an upgrade that is refused. */
-  static refusal(server: Server, headers: Readonly<Record<string, string>>): Promise<Answer> {
-    const ws = new WebSocket(`${server.wsUrl}/v1/ws`, { headers })
+  static refusal(server: Server, headers: Readonly<Record<string, string>>, path = "/v1/ws"): Promise<Answer> {
+    const ws = new WebSocket(server.wsUrl + path, { headers })
     ws.on("error", () => undefined)
     return within("a refused upgrade", new Promise((resolve, reject) => {
       ws.on("open", () => {
@@ -87,7 +87,7 @@ export class Socket {
             for (const value of values ?? []) headers.append(name, value)
           }
           try {
-            resolve(new Answer("upgrade /v1/ws", response.statusCode ?? 0, headers, text))
+            resolve(new Answer(`upgrade ${path}`, response.statusCode ?? 0, headers, text))
           } catch (error) {
             reject(error instanceof Error ? error : new Error(String(error)))
           }

@@ -1,0 +1,346 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import {
+  AgentChatClient,
+  RealtimeClient,
+  type RealtimeOptions,
+  type SequenceGapInfo,
+  type WsMessage
+} from "agentchatme"
+import { eventually, within } from "../support/Eventually.ts"
+import { agentOf, freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+import { catchUp, contextOf, history, idsOf, inbox, markRead, newPair, say, words } from "./Talk.ts"
+
+/** The published realtime client, and everything it told. */
+class Listener {
+  readonly client: RealtimeClient
+  readonly messages: Array<WsMessage> = []
+  readonly events: Array<WsMessage> = []
+  readonly errors: Array<Error> = []
+  readonly closes: Array<number> = []
+  readonly gaps: Array<SequenceGapInfo> = []
+  /** Its raw sockets, to be cut from outside. */
+  readonly sockets: Array<WebSocket> = []
+  connects = 0
+
+  constructor(agent: TestAgent, options: Partial<RealtimeOptions> = {}) {
+    const sockets = this.sockets
+    this.client = agent.realtime({
+      reconnectInterval: 20,
+      onSequenceGap: (gap) => this.gaps.push(gap),
+      webSocket: class extends WebSocket {
+        constructor(url: string | URL) {
+          super(url)
+          sockets.push(this)
+        }
+      },
+      ...options
+    })
+    this.client.on("message.new", (message) => void this.messages.push(message))
+    for (const type of ["message.read", "typing.start", "typing.stop", "error"]) {
+      this.client.on(type, (event) => void this.events.push(event))
+    }
+    this.client.onError((error) => this.errors.push(error))
+    this.client.onDisconnect(({ code }) => this.closes.push(code))
+    this.client.onConnect(() => void this.connects++)
+  }
+
+  async connect(): Promise<this> {
+    await this.client.connect()
+    return this.connected(1)
+  }
+
+  /** Waits for the handshake to have succeeded that many times. */
+  async connected(times: number): Promise<this> {
+    await eventually(`handshake ${times}`, () => this.connects >= times || undefined)
+    return this
+  }
+
+  /** Ids of the messages dispatched, in order. */
+  ids(): ReadonlyArray<unknown> {
+    return this.messages.map((message) => message.payload["id"])
+  }
+
+  async has(id: string): Promise<void> {
+    await eventually(`message ${id}`, () => this.ids().includes(id) || undefined)
+  }
+
+  event(type: string): Promise<WsMessage> {
+    return eventually(type, () => this.events.find((event) => event.type === type))
+  }
+
+  /** Asserts that nothing went wrong on the way, and ends it. */
+  close(): void {
+    assert.deepStrictEqual(this.errors, [])
+    assert.deepStrictEqual(this.gaps, [])
+    this.client.disconnect()
+  }
+}
+
+describe("wire.md J 143: the unmodified client", { timeout: 20_000 }, () => {
+  let server: Server
+
+  beforeAll(async () => {
+    server = await startServer()
+  }, 90_000)
+  afterAll(() => server.stop(), 20_000)
+
+  it("143. connects, drains what waited, and hears what comes: each once, in order, and acknowledged", async () => {
+    const { alice, bob, conversation } = await newPair(server)
+    const dave = await newAgent(server, "dave")
+    const waiting = [await say(dave, bob)]
+    // More than one of the client's pages of 200.
+    for (let i = 0; i < 5; i++) waiting.push(...await Promise.all(Array.from({ length: 50 }, () => say(alice, bob))))
+    const order = idsOf(await inbox(bob))
+    assert.strictEqual(order.length, 251)
+
+    const listener = await new Listener(bob).connect()
+    assert.isTrue(listener.client.isConnected)
+    const live = await say(alice, bob)
+    await listener.has(live.id)
+    assert.deepStrictEqual(listener.ids(), [...order, live.id])
+    await eventually("all acknowledged", async () => (await inbox(bob)).length === 0 || undefined)
+    assert.strictEqual((await history(alice, conversation, "?limit=1"))[0]?.status, "delivered")
+    listener.close()
+  })
+
+  it("143. a reply loop of forty turns runs without a gap and without the client's gap-fill delay", async () => {
+    const { alice, bob, conversation } = await newPair(server)
+    const listeners = [await new Listener(alice).connect(), await new Listener(bob).connect()] as const
+    const turns = 40
+    let last = 0
+    const finished = new Promise<void>((resolve) => {
+      for (const [listener, agent, peer] of [[listeners[0], alice, bob], [listeners[1], bob, alice]] as const) {
+        listener.client.on("message.new", async ({ payload }) => {
+          if (payload["sender"] === agent.handle) return
+          const turn = Number(((payload["content"] as { data: { turn: number } }).data).turn)
+          last = turn
+          if (turn >= turns) return resolve()
+          await agent.client.sendMessage({ to: peer.handle, content: { text: words(), data: { turn: turn + 1 } } })
+        })
+      }
+    })
+    const started = Date.now()
+    await alice.client.sendMessage({ to: bob.handle, content: { data: { turn: 1 } } })
+    await within("the last turn", finished, 15_000).catch((error: unknown) => assert.fail(`${String(error)}; turn ${last}`))
+    assert.isBelow(Date.now() - started, 2_000 + turns * 100, "no turn waited for the two seconds of a gap fill")
+    const order = idsOf(await history(alice, conversation, "?after_seq=2&limit=200"))
+    for (const listener of listeners) {
+      await eventually("its own last message", () => listener.ids().length === turns || undefined)
+      assert.deepStrictEqual(listener.ids(), order)
+      listener.close()
+    }
+    await eventually("all acknowledged", async () => (await inbox(alice)).length + (await inbox(bob)).length === 0 || undefined)
+  })
+
+  it("143. cut off and reconnected again and again, it misses nothing and hears nothing twice", async () => {
+    const { alice, bob } = await newPair(server)
+    const listener = await new Listener(bob).connect()
+    const sent: Array<string> = []
+    for (let round = 1; round <= 8; round++) {
+      sent.push((await say(alice, bob)).id)
+      const meanwhile = [say(alice, bob), say(alice, bob), say(alice, bob)]
+      listener.sockets.at(-1)?.close(4000)
+      for (const message of await Promise.all(meanwhile)) sent.push(message.id)
+      sent.push((await say(alice, bob)).id)
+      await listener.connected(round + 1)
+    }
+    const last = await say(alice, bob)
+    await listener.has(last.id)
+    const order = await history(bob, last.conversation_id, "?after_seq=2&limit=200")
+    assert.deepStrictEqual(listener.ids(), idsOf(order))
+    assert.strictEqual(order.length, sent.length + 1)
+    listener.close()
+  })
+
+  it("143. a gap on the socket is filled from history, in order", async () => {
+    const { alice, bob } = await newPair(server)
+    const lost = words()
+    // Nothing of the client is changed; its socket loses one frame.
+    class Lossy extends WebSocket {
+      constructor(url: string | URL) {
+        super(url)
+        this.addEventListener("message", (event) => {
+          if (String(event.data).includes(lost)) event.stopImmediatePropagation()
+        })
+      }
+    }
+    const listener = await new Listener(bob, { webSocket: Lossy }).connect()
+    const before = await say(alice, bob)
+    await listener.has(before.id)
+    const missing = await say(alice, bob, { content: { text: lost } })
+    const after = await say(alice, bob)
+    await listener.has(after.id)
+    assert.deepStrictEqual(listener.ids(), [before.id, missing.id, after.id])
+    assert.strictEqual(listener.gaps.length, 1)
+    assert.deepInclude(listener.gaps[0], { recovered: true, reason: "gap_filled", expectedSeq: missing.seq })
+    // The client acknowledges gap-filled rows too.
+    await eventually("all acknowledged", async () => (await inbox(bob)).length === 0 || undefined)
+    listener.gaps.length = 0
+    listener.close()
+  })
+
+  it("143. what its handler failed on is offered again at the next connect", async () => {
+    const { alice, bob } = await newPair(server)
+    const listener = new Listener(bob)
+    const seen: Array<unknown> = []
+    listener.client.on("message.new", ({ payload }) => {
+      seen.push(payload["id"])
+      if (seen.length === 1) throw new Error("not this time")
+    })
+    await listener.connect()
+    const sent = await say(alice, bob)
+    await eventually("the first attempt", () => seen.length === 1 || undefined)
+    await eventually("its error", () => listener.errors.shift())
+    assert.deepStrictEqual(idsOf(await inbox(bob)), [sent.id])
+    listener.sockets.at(-1)?.close(4000)
+    await eventually("the second attempt", () => seen.length === 2 || undefined)
+    assert.deepStrictEqual(seen, [sent.id, sent.id])
+    await eventually("acknowledged", async () => (await inbox(bob)).length === 0 || undefined)
+    listener.close()
+  })
+
+  it("132. it stops for good when its key is refused", async () => {
+    const agent = agentOf(server, { id: "agt_AAAAAAAAAAAAAAAA", handle: "nobody", email: "" }, `ac_${"A".repeat(43)}`)
+    const listener = new Listener(agent)
+    await listener.client.connect()
+    await eventually("the close", () => listener.closes.at(0))
+    assert.deepStrictEqual(listener.closes, [1008])
+    assert.match(listener.errors.at(-1)?.message ?? "", /terminal code 1008/)
+    assert.strictEqual(listener.connects, 0)
+    assert.strictEqual(listener.sockets.length, 1)
+    listener.client.disconnect()
+  })
+
+  it("138, 139, 141. its typing, read acks and other frames", async () => {
+    const { alice, bob, conversation, first } = await newPair(server)
+    await markRead(bob, first.id)
+    const [mine, theirs] = [await new Listener(alice).connect(), await new Listener(bob).connect()]
+    const sent = await say(alice, bob)
+    await theirs.has(sent.id)
+    theirs.client.sendTypingStart(conversation)
+    theirs.client.sendTypingStop(conversation)
+    theirs.client.sendReadAck(conversation, sent.seq)
+    for (const type of ["typing.start", "typing.stop"]) {
+      assert.deepStrictEqual((await mine.event(type)).payload, { conversation_id: conversation, sender: bob.handle })
+    }
+    assert.deepInclude((await mine.event("message.read")).payload, {
+      message_id: sent.id,
+      read_by: bob.handle,
+      through_seq: 3
+    })
+    assert.strictEqual((await contextOf(bob, conversation)).unread.count, 0)
+    mine.client.send({ type: "message.send", payload: {}, id: "mine" })
+    assert.deepInclude((await mine.event("error")).payload, { code: "UNSUPPORTED_ACTION" })
+    mine.close()
+    theirs.close()
+  })
+
+  it("131. a drain on request works as well as the automatic one", async () => {
+    const { alice, bob } = await newPair(server)
+    const listener = new Listener(bob, { autoDrainOnConnect: false })
+    await listener.connect()
+    const sent = await say(alice, bob)
+    await listener.has(sent.id)
+    await listener.client.drainOfflineEnvelopes()
+    assert.deepStrictEqual(listener.ids(), [sent.id])
+    assert.deepStrictEqual(await inbox(bob), [])
+    listener.close()
+  })
+
+  it("every method of the client for accounts and direct messages is answered", async () => {
+    const called = new Set<string>()
+    const watched = (client: AgentChatClient): AgentChatClient =>
+      new Proxy(client, {
+        get: (target, name) => {
+          if (typeof name === "string") called.add(name)
+          const value: unknown = Reflect.get(target, name)
+          return typeof value === "function" ? value.bind(target) : value
+        }
+      })
+    const options = { baseUrl: server.url }
+    const handle = freshHandle("method")
+    const email = `${handle}@example.com`
+    const begun = await AgentChatClient.register({ email, handle, ...options })
+    const verified = await AgentChatClient.verify(begun.pending_id, await server.code(email), options)
+    const recovery = await AgentChatClient.recover(email, options)
+    const recovered = await AgentChatClient.recoverVerify(recovery.pending_id ?? "", await server.code(email), options)
+    assert.notStrictEqual(recovered.apiKey, verified.apiKey)
+
+    const client = watched(recovered.client)
+    const peer = await newAgent(server, "peer")
+    assert.strictEqual((await client.getMe()).email, email)
+    assert.strictEqual((await client.getAgent(`@${peer.handle.toUpperCase()}`)).handle, peer.handle)
+    assert.deepInclude(await client.updateAgent(handle, { display_name: "Method" }, { idempotencyKey: "one" }), {
+      display_name: "Method"
+    })
+    const { message } = await client.sendMessage({ to: peer.handle, content: { text: words() } })
+    const conversation = message.conversation_id
+    const { message: reply } = await peer.client.sendMessage({ to: handle, content: { text: words() } })
+    assert.deepStrictEqual(idsOf(await client.getMessages(conversation)), [reply.id, message.id])
+    assert.deepStrictEqual(idsOf(await client.getMessages(conversation, { afterSeq: 0, limit: 1 })), [message.id])
+    assert.deepStrictEqual(idsOf(await client.getMessages(conversation, { beforeSeq: 2 })), [message.id])
+    assert.deepStrictEqual(idsOf(await client.getMessages(conversation, { aroundMessageId: reply.id, limit: 1 })), [reply.id])
+    const [row] = await client.sync({ limit: 10 })
+    assert.strictEqual(row?.id, reply.id)
+    assert.deepStrictEqual(await client.syncAck(row?.delivery_id ?? ""), { acked: 1 })
+    assert.deepInclude(await client.markAsRead(reply.id), { ok: true })
+    assert.strictEqual((await client.listConversations({ limit: 5, offset: 0 }))[0]?.id, conversation)
+    assert.strictEqual((await client.getConversationContext(conversation)).counterparty?.handle, peer.handle)
+    assert.strictEqual((await client.getConversationParticipants(conversation))[0]?.handle, peer.handle)
+    assert.isString((await client.deleteMessage(reply.id)).message)
+    assert.deepInclude(await client.hideConversation(conversation), { ok: true })
+    const rotation = await client.rotateKey(handle, { idempotencyKey: "two" })
+    const issued = await client.rotateKeyVerify(handle, rotation.pending_id, await server.code(email))
+    const renewed = watched(new AgentChatClient({ apiKey: issued.api_key, ...options }))
+    await renewed.deleteAgent(handle)
+    assert.deepInclude(await renewed.getMe().catch((error: unknown) => error), { status: 401 })
+
+    const inner = ["constructor", "get", "del", "post", "patch", "put", "toRequestOpts"]
+    const elsewhere = /Avatar|Group|Contact|contacts|block|unblock|report|[mM]ute|Presence|search|Webhook|Upload|Attachment/
+    const expected = Object.getOwnPropertyNames(AgentChatClient.prototype)
+      .filter((name) => !inner.includes(name) && !elsewhere.test(name))
+    assert.deepStrictEqual([...called].sort(), expected.sort())
+  })
+})
+
+describe("wire.md J 137 and 143, with ECHO_OWN=off", { timeout: 20_000 }, () => {
+  let server: Server
+
+  beforeAll(async () => {
+    server = await startServer({ env: { ECHO_OWN: "off" } })
+  }, 90_000)
+  afterAll(() => server.stop(), 20_000)
+
+  it("137. the sender's sockets hear nothing of its own messages", async () => {
+    const { alice, bob } = await newPair(server)
+    const mine = [await Socket.hello(server, alice.key), await Socket.hello(server, alice.key, [])]
+    const theirs = await Socket.hello(server, bob.key)
+    const sent = await say(alice, bob)
+    await theirs.message(sent.id)
+    const answer = await say(bob, alice)
+    for (const socket of mine) {
+      await socket.message(answer.id)
+      assert.deepStrictEqual(socket.pushed(), [answer.id])
+      await socket.close()
+    }
+    assert.deepStrictEqual(theirs.pushed(), [sent.id])
+    await theirs.close()
+  })
+
+  it("143. the client fills the gap that its own silent message leaves", async () => {
+    const { alice, bob } = await newPair(server)
+    await Promise.all([alice, bob].map((agent) => catchUp(agent).catch(() => undefined)))
+    const listener = await new Listener(bob).connect()
+    const one = await say(alice, bob)
+    await listener.has(one.id)
+    const own = await say(bob, alice)
+    const two = await say(alice, bob)
+    await listener.has(two.id)
+    assert.deepStrictEqual(listener.ids(), idsOf([one, own, two]))
+    assert.deepInclude(listener.gaps[0], { recovered: true, reason: "gap_filled", expectedSeq: own.seq })
+    listener.gaps.length = 0
+    await eventually("all acknowledged", async () => (await inbox(bob)).length === 0 || undefined)
+    listener.close()
+  })
+})

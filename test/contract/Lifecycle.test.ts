@@ -1,0 +1,80 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { rm } from "node:fs/promises"
+import { connect, type Socket as TcpSocket } from "node:net"
+import { within } from "../support/Eventually.ts"
+import { agentOf, makeDataDir, newAgent, startServer } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+import * as Shapes from "./Shapes.ts"
+import { freshMsgId, history, idsOf, inbox, newPair, say, words } from "./Talk.ts"
+
+describe("A server that stops", { timeout: 30_000 }, () => {
+  let dataDir: string
+
+  beforeAll(async () => {
+    dataDir = await makeDataDir()
+  }, 90_000)
+  afterAll(() => rm(dataDir, { recursive: true, force: true }))
+
+  it("E.4: SIGTERM closes sockets with 1001 and lets requests in flight finish; everything is there afterwards", async () => {
+    const server = await startServer({ dataDir })
+    const { alice, bob, conversation } = await newPair(server)
+    const sockets = [await Socket.hello(server, bob.key), await Socket.hello(server, alice.key, []), await Socket.open(server)]
+    const before = await say(alice, bob)
+
+    // A request whose body is only half there when the server is told to stop.
+    const body = JSON.stringify({ to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } })
+    const slow = connect(Number(new URL(server.url).port), "127.0.0.1")
+    const response = readAll(slow)
+    slow.write(
+      `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
+        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 10)}`
+    )
+    // Answered after the server has seen the first half.
+    assert.strictEqual((await server.http().get("/v1/health")).status, 200)
+
+    server.terminate()
+    for (const socket of sockets) await socket.closedWith(1001)
+    const refused = await fetch(`${server.url}/v1/health`).then((answer) => answer.status, () => "refused")
+    assert.include(["refused", 503], refused, "no new work")
+    slow.write(body.slice(10))
+    const text = await within("the answer to the request in flight", response)
+    assert.match(text, /^HTTP\/1\.1 201 /)
+    const stored = JSON.parse(text.slice(text.indexOf("{"), text.lastIndexOf("}") + 1)) as { id: string }
+    await server.stop()
+
+    const again = await startServer({ dataDir })
+    const [alice2, bob2] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
+    assert.deepStrictEqual(idsOf(await history(alice2, conversation)).slice(0, 2), [stored.id, before.id])
+    assert.deepStrictEqual(idsOf(await inbox(bob2)), [before.id, stored.id])
+    assert.strictEqual((await say(alice2, bob2)).seq, 5)
+    await again.stop()
+  })
+
+  it("what was acknowledged survives a SIGKILL, and replays are still replays", async () => {
+    const server = await startServer({ dataDir })
+    const { alice, bob, conversation } = await newPair(server)
+    const sent = await Promise.all(Array.from({ length: 20 }, () => say(alice, bob)))
+    await server.kill()
+
+    const again = await startServer({ dataDir })
+    const [alice2, bob2] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
+    const rows = await history(bob2, conversation, "?after_seq=2")
+    assert.deepStrictEqual(rows.map((row) => row.seq), sent.map((_, i) => i + 3))
+    assert.sameMembers([...idsOf(rows)], [...idsOf(sent)])
+    const one = sent[7] ?? assert.fail("no message")
+    const replay = await alice2.http.post("/v1/messages", {
+      to: bob.handle,
+      client_msg_id: one.client_msg_id,
+      content: { text: words() }
+    })
+    assert.deepStrictEqual(replay.ok(200, Shapes.Message), one)
+    await newAgent(again, "later")
+    await again.stop()
+  })
+})
+
+const readAll = (socket: TcpSocket): Promise<string> =>
+  new Promise((resolve, reject) => {
+    let text = ""
+    socket.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => resolve(text)).on("error", reject)
+  })
