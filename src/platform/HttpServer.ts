@@ -1,6 +1,7 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { ByteSize, Cause, Context, Data, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
 import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
+import { isUtf8 } from "node:buffer"
 import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Duplex } from "node:stream"
@@ -89,6 +90,42 @@ class Answer extends ServerResponse {
   }
 }
 
+/** Reads on without keeping anything, so that the peer reads its answer before the connection goes, within reason. */
+const discard = (request: IncomingMessage, read: number): void => {
+  let size = read
+  request.on("data", (chunk: Buffer) => {
+    size += chunk.length
+    if (size > 8 * MAX_BODY_BYTES) request.destroy()
+  })
+}
+
+/**
+ * The body of a request that is no upload, whole: a fiber is not spent on it
+ * before it is there, and reading it by callback costs half of what a fiber
+ * waiting for the stream does. Undefined is one that is too large.
+ */
+const read = (request: IncomingMessage, done: (body: Buffer | undefined) => void): void => {
+  const { "content-length": length, "transfer-encoding": encoding } = request.headers
+  if (encoding === undefined && (length === undefined || length === "0")) return done(Buffer.alloc(0))
+  let first: Buffer | undefined
+  let rest: Array<Buffer> | undefined
+  let size = 0
+  const onData = (chunk: Buffer) => {
+    size += chunk.length
+    if (size > MAX_BODY_BYTES) {
+      request.off("data", onData)
+      request.off("end", onEnd)
+      discard(request, size)
+      return done(undefined)
+    }
+    if (first === undefined) first = chunk
+    else (rest ??= [first]).push(chunk)
+  }
+  const onEnd = () => done(rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest))
+  request.on("data", onData)
+  request.on("end", onEnd)
+}
+
 /** Remembers which methods each path answers, whatever adds them to the router. */
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
@@ -159,7 +196,15 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
         ? toResponse(new NotFound({ message: "This API has no such path." }))
         : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") })
     }
-    const app = Effect.catchCause(routed, (cause) => {
+    const bodies = new WeakMap<object, Effect.Effect<string>>()
+    const withBody = Effect.withFiber((fiber) => {
+      const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+      const text = bodies.get(request.source)
+      // Shadows the getter that would read the stream, which has been read.
+      if (text !== undefined) Object.defineProperty(request, "text", { value: text })
+      return routed
+    })
+    const app = Effect.catchCause(withBody, (cause) => {
       for (const reason of cause.reasons) {
         if (
           Cause.isFailReason(reason) && HttpServerError.isHttpServerError(reason.error) &&
@@ -239,15 +284,19 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       const raw = isRaw(request.method, path)
       const refused = refusal(request, path, raw)
       if (refused !== undefined) {
-        // What is left of a body that is not read would be taken for the next request.
-        response.refuse(refused, { connection: "close" })
-        return
-      }
-      if (!raw && request.method !== "GET" && request.method !== "HEAD") {
-        request.headers["content-type"] = "application/json"
+        if (expectsContinue) return response.refuse(refused, { connection: "close" })
+        response.refuse(refused)
+        return discard(request, 0)
       }
       if (expectsContinue) response.writeContinue()
-      handle(request, response)
+      if (raw || request.method === "GET" || request.method === "HEAD") return handle(request, response)
+      request.headers["content-type"] = "application/json"
+      read(request, (body) => {
+        if (body === undefined) return response.refuse(new PayloadTooLarge())
+        if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
+        bodies.set(request, Effect.succeed(body.toString("utf8")))
+        handle(request, response)
+      })
     }
 
     const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {

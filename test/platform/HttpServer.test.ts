@@ -228,6 +228,30 @@ describe("HttpServer", () => {
       })
     ))
 
+  it.live("goes on with the connection after a body that was too large", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        const body = "x".repeat(3_000_000)
+        const received = yield* raw(
+          server,
+          `POST /v1/things HTTP/1.1\r\nhost: x\r\ncontent-length: ${body.length}\r\n\r\n${body}` +
+            "GET /v1/things/next HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
+        )
+        assert.match(received, /^HTTP\/1\.1 413 /)
+        assert.include(received, "{\"id\":\"next\"}")
+      })
+    ))
+
+  it.live("refuses a body that is not UTF-8", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        const body = Buffer.from("7b226e616d65223a22ff227d", "hex")
+        assertWire(yield* call(server, "/v1/things", { method: "POST", body }), 400, "VALIDATION_ERROR")
+        const snow = yield* call(server, "/v1/things", { method: "POST", body: "{\"name\":\"☃\"}" })
+        assert.deepStrictEqual(snow.body, { name: "☃" })
+      })
+    ))
+
   it.live("tells a wrong method from an unknown path, and which methods there are", () =>
     withServer((server) =>
       Effect.gen(function*() {
