@@ -1,11 +1,12 @@
 import { Cause, Effect, Exit, Layer } from "effect"
 import { SqlError } from "effect/sql"
-import { resolve } from "node:path"
+import { join, resolve } from "node:path"
 import * as Entities from "../src/Entities.ts"
 import * as Http from "../src/Http.ts"
 import * as Cluster from "../src/platform/Cluster.ts"
 import { Config, ConfigInvalid, settings, type Settings } from "../src/platform/Config.ts"
-import { HttpServer } from "../src/platform/HttpServer.ts"
+import { DataDir } from "../src/platform/DataDir.ts"
+import { addressIsFree, HttpServer } from "../src/platform/HttpServer.ts"
 import { Ids } from "../src/platform/Ids.ts"
 import * as Migrations from "../src/platform/Migrations.ts"
 import { databaseIsNew } from "../src/platform/Pglite.ts"
@@ -29,17 +30,18 @@ const help = (): string => {
   ].join("\n")
 }
 
-const database = (config: Settings) => {
-  if (config.DATABASE_URL !== undefined) {
-    return layerPg({ url: config.DATABASE_URL, poolSize: config.DATABASE_POOL })
-  }
-  const dataDir = resolve(config.DATA_DIR)
-  if (databaseIsNew({ dataDir })) say("Making the database, once; this takes a few seconds…")
-  return layerPglite({ dataDir })
-}
+/** PostgreSQL if it is set, else PGlite in the folder that this process alone has. */
+const database = (config: Settings) =>
+  Layer.unwrap(Effect.map(DataDir, (dataDir) => {
+    if (config.DATABASE_URL !== undefined) {
+      return layerPg({ url: config.DATABASE_URL, poolSize: config.DATABASE_POOL })
+    }
+    if (databaseIsNew({ dataDir: dataDir.path })) say("Making the database, once; this takes a few seconds…")
+    return layerPglite({ dataDir: dataDir.path })
+  }))
 
 const welcome = (config: Settings, server: HttpServer["Service"]): string => {
-  const outbox = resolve(config.MAIL_OUTBOX ?? `${config.DATA_DIR}/outbox`)
+  const outbox = resolve(config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox"))
   return [
     "",
     `Parley ${VERSION} listens on ${server.url}`,
@@ -50,7 +52,7 @@ const welcome = (config: Settings, server: HttpServer["Service"]): string => {
     `  curl -s ${server.url}/v1/register -d '{"email":"ada@example.com","handle":"ada"}'`,
     "",
     config.SMTP_URL === undefined
-      ? `Its code is shown here and mailed to ${outbox}`
+      ? `Its code is shown here, and the mail with it is a file in ${outbox}`
       : "Its code comes by mail.",
     "Stop with Ctrl-C.",
     ""
@@ -65,6 +67,8 @@ const program = Effect.gen(function*() {
     Layer.provide(Cluster.layerStandalone),
     Layer.provide(Migrations.layer),
     Layer.provide(database(config)),
+    Layer.provide(Layer.effectDiscard(addressIsFree)),
+    Layer.provide(DataDir.layer),
     Layer.provide(Ids.layer),
     Layer.provide(layerLogger),
     Layer.provide(Layer.succeed(Config, config))

@@ -1,4 +1,5 @@
 import { Layer } from "effect"
+import { Accounts } from "./agents/Accounts.ts"
 import { AgentActors, SessionsLive } from "./agents/AgentActors.ts"
 import { AgentEntityLive } from "./agents/AgentEntityLive.ts"
 import { Agents } from "./agents/Agents.ts"
@@ -9,11 +10,17 @@ import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
 import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
+import { Mailer } from "./platform/Mailer.ts"
 import { RateLimits } from "./platform/RateLimits.ts"
 import { Secrets } from "./platform/Secrets.ts"
+import { AddressLimits } from "./registration/AddressLimits.ts"
+import { Codes } from "./registration/Codes.ts"
+import { CodesRepo } from "./registration/CodesRepo.ts"
+import { Registration } from "./registration/Registration.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Conversations.layer.pipe(
+export const services = Layer.mergeAll(Conversations.layer, Registration.layer).pipe(
+  Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(Deliveries.layerInboxes),
   Layer.provideMerge(SessionsLive),
@@ -21,9 +28,11 @@ export const services = Conversations.layer.pipe(
   Layer.provideMerge(Agents.layer),
   Layer.provideMerge(Layer.mergeAll(
     AgentsRepo.layer,
+    CodesRepo.layer,
     ColdSlots.layer,
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
+    Mailer.layer,
     RateLimits.layerMemory,
     Secrets.layer
   ))

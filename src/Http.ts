@@ -1,32 +1,38 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
+import { AgentsHttp } from "./agents/AgentsHttp.ts"
 import { Api } from "./Api.ts"
 import { Auth } from "./auth/Auth.ts"
 import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.ts"
-import { Budgets } from "./auth/Budgets.ts"
+import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
 import { HttpServer } from "./platform/HttpServer.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
+import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
 import { Docs } from "./service/Docs.ts"
-import { notYet } from "./service/NotYet.ts"
 import { Readiness } from "./service/Readiness.ts"
 import { ServiceHttp } from "./service/ServiceHttp.ts"
 
 /** The handlers of every group of the Api. */
 const rooms = Layer.mergeAll(
-  notYet("registration"),
-  notYet("agents"),
+  RegistrationHttp,
+  AgentsHttp,
   MessagesHttp,
   ConversationsHttp,
   ServiceHttp
 )
 
 /** What stands before the handlers. */
-const middleware = Layer.mergeAll(Authorization.layer, AuthorizationEvenSuspended.layer, WireErrors.layer)
+const middleware = Layer.mergeAll(
+  Authorization.layer,
+  AuthorizationEvenSuspended.layer,
+  AnonymousBudget.layer,
+  WireErrors.layer
+)
 
 /** All routes of the contract, and the pages that describe it. */
 const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), Docs).pipe(

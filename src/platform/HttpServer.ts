@@ -3,11 +3,11 @@ import { ByteSize, Cause, Context, Data, Effect, Exit, Layer, References, Schedu
 import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
-import type { AddressInfo } from "node:net"
+import type { AddressInfo, Server } from "node:net"
 import type { Duplex } from "node:stream"
 import { Gateway } from "../realtime/Gateway.ts"
 import { Readiness } from "../service/Readiness.ts"
-import { Config, MAX_BODY_BYTES } from "./Config.ts"
+import { Config, MAX_BODY_BYTES, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"
 import { requestIdFrom } from "./RequestId.ts"
 import { countRequest } from "./Telemetry.ts"
@@ -219,10 +219,10 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(MAX_BODY_BYTES))
     )
 
-    const origins = config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim())
-    const anyOrigin = origins.includes("*")
+    const origins = new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
+    const anyOrigin = origins.has("*")
     const allowOrigin = (origin: string | undefined): string =>
-      anyOrigin ? "*" : origin !== undefined && origins.includes(origin) ? origin : ""
+      anyOrigin ? "*" : origin !== undefined && origins.has(origin) ? origin : ""
 
     const logged = (yield* References.MinimumLogLevel) === "Debug" || config.LOG_LEVEL === "debug"
     const context = yield* Effect.context<never>()
@@ -352,14 +352,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids)))
     server.on("clientError", onClientError)
 
-    yield* Effect.callback<void, ListenFailed>((resume) => {
-      const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
-      server.once("error", failed)
-      server.listen(config.PORT, config.HOST, () => {
-        server.off("error", failed)
-        resume(Effect.void)
-      })
-    })
+    yield* listen(server, config)
     const { port } = server.address() as AddressInfo
     server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
 
@@ -385,6 +378,26 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
     const host = config.HOST.includes(":") ? `[${config.HOST}]` : config.HOST
     return HttpServer.of({ port, url: config.PUBLIC_URL ?? `http://${host}:${port}` })
   })
+
+const listen = (server: Server, config: Settings): Effect.Effect<void, ListenFailed> =>
+  Effect.callback((resume) => {
+    const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
+    server.once("error", failed)
+    server.listen(config.PORT, config.HOST, () => {
+      server.off("error", failed)
+      resume(Effect.void)
+    })
+  })
+
+/** Fails as the server would if its address cannot be had, for a start that has long work to do before it listens. */
+export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.gen(function*() {
+  const config = yield* Config
+  const server = createServer()
+  yield* listen(server, config)
+  yield* Effect.callback<void>((resume) => {
+    server.close(() => resume(Effect.void))
+  })
+})
 
 const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
   switch (error.code) {

@@ -400,7 +400,7 @@ describe("HttpServer", () => {
     withServer((server) =>
       Effect.gen(function*() {
         assertRawWire(yield* raw(server, "what is this\r\n\r\n"), 400, "VALIDATION_ERROR")
-        assertRawWire(yield* raw(server, "GET / HTTP/1.1\r\n\r\n"), 400, "VALIDATION_ERROR")
+        assertRawWire(yield* raw(server, "GET / HTTP/1.1\r\nconnection: close\r\n\r\n"), 400, "VALIDATION_ERROR")
         assertRawWire(
           yield* raw(server, `GET / HTTP/1.1\r\nhost: x\r\nx-big: ${"y".repeat(17_000)}\r\n\r\n`),
           431,

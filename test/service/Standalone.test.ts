@@ -1,0 +1,163 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { type ChildProcess, spawn, spawnSync } from "node:child_process"
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { connect, createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { join, resolve } from "node:path"
+import { settings } from "../../src/platform/Config.ts"
+
+const ROOT = resolve(import.meta.dirname, "../..")
+const OLD_NODE = "/usr/local/bin:/usr/bin:/bin"
+
+interface Run {
+  readonly child: ChildProcess
+  readonly stdout: () => string
+  readonly stderr: () => string
+  readonly ended: Promise<number | null>
+}
+
+const running = new Set<ChildProcess>()
+
+const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> = []): Run => {
+  const child = spawn(
+    process.execPath,
+    ["--import", "./runners/require-node.js", "runners/standalone.ts", ...args],
+    { cwd: ROOT, env: { PATH: process.env["PATH"] ?? "", ...env }, stdio: ["ignore", "pipe", "pipe"] }
+  )
+  running.add(child)
+  let stdout = ""
+  let stderr = ""
+  child.stdout.on("data", (chunk: Buffer) => stdout += chunk.toString())
+  child.stderr.on("data", (chunk: Buffer) => stderr += chunk.toString())
+  const ended = new Promise<number | null>((done) => child.on("close", (code) => done(code)))
+  return { child, stdout: () => stdout, stderr: () => stderr, ended }
+}
+
+/** The address that a server says it listens on. */
+const listening = (server: Run): Promise<string> =>
+  new Promise((resolve, reject) => {
+    const look = () => {
+      const url = /listens on (\S+)/.exec(server.stdout())?.[1]
+      if (url !== undefined) resolve(url)
+    }
+    server.child.stdout?.on("data", look)
+    server.child.on("close", (code) => reject(new Error(`ended with ${code}: ${server.stderr()}`)))
+    look()
+  })
+
+const freePort = (): Promise<number> =>
+  new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const address = server.address()
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
+    })
+  })
+
+/** What a start that is refused writes: that many lines on standard error, nothing else, and a code that is not 0. */
+const refusal = async (refused: Run, lines: number): Promise<string> => {
+  const code = await refused.ended
+  assert.isAbove(code ?? 0, 0)
+  assert.strictEqual(refused.stderr().trimEnd().split("\n").length, lines, refused.stderr())
+  assert.notInclude(refused.stdout(), "listens")
+  return refused.stderr()
+}
+
+let folder = ""
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "parley-standalone-"))
+})
+afterAll(() => {
+  for (const child of running) child.kill("SIGKILL")
+  rmSync(folder, { recursive: true, force: true })
+})
+
+describe("npm start", () => {
+  it("names every setting that is wrong, a line each, before it touches anything", async () => {
+    const dataDir = join(folder, "untouched")
+    const said = await refusal(run({ DATA_DIR: dataDir, PORT: "99999", LOG_LEVEL: "loud", DATABASE_URL: "mysql://u:hidden@h/d" }), 3)
+    for (const name of ["PORT", "LOG_LEVEL", "DATABASE_URL"]) assert.match(said, new RegExp(`^parley: ${name}: expected`, "m"))
+    assert.notInclude(said, "hidden")
+    assert.notInclude(readdirSync(folder), "untouched")
+  })
+
+  it("says that the folder cannot be used", async () => {
+    const file = join(folder, "a-file")
+    writeFileSync(file, "")
+    assert.include(await refusal(run({ DATA_DIR: join(file, "data"), PORT: "0" }), 1), `DATA_DIR ${join(file, "data")}`)
+  })
+
+  it("says that the database cannot be reached, without its password", async () => {
+    const port = await freePort()
+    const env = { DATA_DIR: join(folder, "pg"), PORT: "0", DATABASE_URL: `postgres://u:hidden@127.0.0.1:${port}/parley` }
+    const said = await refusal(run(env), 1)
+    assert.include(said, "database")
+    assert.notInclude(said, "hidden")
+  })
+
+  it("shows every setting with --help, and refuses what it does not know", async () => {
+    const help = run({}, ["--help"])
+    assert.strictEqual(await help.ended, 0)
+    for (const [name, setting] of Object.entries(settings)) {
+      assert.include(help.stdout(), `  ${name} `)
+      assert.include(help.stdout(), setting.about)
+    }
+    assert.include(await refusal(run({}, ["--port=5"]), 1), "--port=5")
+  })
+
+  it("makes the database, tells a person what to do, keeps others away, drains, and starts again after a SIGKILL", async () => {
+    const dataDir = join(folder, "data")
+    const first = run({ DATA_DIR: dataDir, PORT: "0" })
+    const url = await listening(first)
+    const { port } = new URL(url)
+    assert.match(first.stdout(), /^Making the database/m)
+    assert.include(first.stdout(), `${url}/docs`)
+    assert.match(first.stdout(), new RegExp(`^  curl .*${url}/v1/register`, "m"))
+    assert.include(first.stdout(), join(dataDir, "outbox"))
+    for (const path of ["/v1/health", "/v1/ready"]) assert.strictEqual((await fetch(`${url}${path}`)).status, 200)
+
+    assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
+    const busy = run({ DATA_DIR: join(folder, "other"), PORT: port })
+    assert.include(await refusal(busy, 1), `Port ${port} on 127.0.0.1 is in use`)
+    assert.notInclude(busy.stdout(), "Making the database")
+
+    first.child.kill("SIGKILL")
+    await first.ended
+    const second = run({ DATA_DIR: dataDir, PORT: port })
+    assert.strictEqual(await listening(second), url)
+    assert.notInclude(second.stdout(), "Making the database")
+    second.child.kill("SIGTERM")
+    assert.strictEqual(await second.ended, 0)
+    assert.strictEqual(second.stderr(), "")
+
+    const third = run({ DATA_DIR: dataDir, PORT: port })
+    await listening(third)
+    const slow = connect(Number(port), "127.0.0.1")
+    slow.on("error", () => {})
+    slow.write("POST /v1/register HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n")
+    await fetch(`${url}/`)
+    third.child.kill("SIGINT")
+    await new Promise<void>((resolve) => third.child.stdout?.on("data", () => resolve()))
+    const still = await Promise.race([third.ended, new Promise((resolve) => setTimeout(resolve, 300, "waiting"))])
+    assert.strictEqual(still, "waiting")
+    third.child.kill("SIGINT")
+    assert.strictEqual(await third.ended, 130)
+    slow.destroy()
+  }, 60_000)
+
+  it("says in one line that Node is too old", ({ skip }) => {
+    const env = { PATH: OLD_NODE }
+    const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
+    if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
+    const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
+      scripts: Record<string, string>
+    }
+    for (const script of Object.values(scripts)) {
+      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js )/)
+    }
+    const old = spawnSync("node", ["--import", "./runners/require-node.js", "runners/standalone.ts"], { cwd: ROOT, env })
+    assert.strictEqual(old.status, 1)
+    assert.strictEqual(old.stderr.toString().trimEnd().split("\n").length, 1)
+    assert.include(old.stderr.toString(), "needs Node 24")
+    assert.include(old.stderr.toString(), version.slice(1))
+  })
+})
