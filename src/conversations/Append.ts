@@ -56,10 +56,8 @@ WITH input AS MATERIALIZED (
     sender text, recipient text, key text, id text, type text, content text, metadata text, at bigint
   )
 ), held AS MATERIALIZED (
-  SELECT c.id, c.last_seq
-  FROM conversations c
-  JOIN (SELECT DISTINCT conv, epoch, version FROM input WHERE NOT opens) w
-    ON c.id = w.conv AND c.epoch = w.epoch AND c.version = w.version
+  SELECT c.id, c.last_seq, c.epoch, c.version
+  FROM conversations c JOIN (SELECT DISTINCT conv FROM input WHERE NOT opens) w ON c.id = w.conv
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
 ), slots AS MATERIALIZED (
@@ -73,11 +71,9 @@ WITH input AS MATERIALIZED (
     x.*,
     COALESCE(h.last_seq, 0) AS base,
     b.status = 'suspended' AS uncapped,
-    CASE
-      WHEN h.id IS NULL AND s.conversation_id IS NULL THEN 'fenced'
-      WHEN a.id IS NULL OR a.deleted_at IS NOT NULL OR a.status = 'suspended' THEN 'sender'
-      WHEN b.id IS NULL OR b.deleted_at IS NOT NULL THEN 'recipient'
-    END AS verdict
+    COALESCE(h.epoch = x.epoch AND h.version = x.version, s.conversation_id IS NOT NULL) AS holds,
+    COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send,
+    COALESCE(b.id IS NOT NULL AND b.deleted_at IS NULL, false) AS may_receive
   FROM input x
   LEFT JOIN held h ON h.id = x.conv
   LEFT JOIN slots s ON s.conversation_id = x.conv
@@ -86,7 +82,7 @@ WITH input AS MATERIALIZED (
 ), numbers AS MATERIALIZED (
   SELECT n.agent_id, n.last_no, n.undelivered
   FROM inboxes n
-  JOIN (SELECT DISTINCT recipient FROM judged WHERE verdict IS NULL) w ON n.agent_id = w.recipient
+  JOIN (SELECT DISTINCT recipient FROM judged WHERE holds AND may_send AND may_receive) w ON n.agent_id = w.recipient
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), weighed AS MATERIALIZED (
@@ -95,7 +91,7 @@ WITH input AS MATERIALIZED (
     n.undelivered + row_number() OVER (PARTITION BY j.recipient ORDER BY j.i) AS after
   FROM judged j
   JOIN numbers n ON n.agent_id = j.recipient
-  WHERE j.verdict IS NULL
+  WHERE j.holds AND j.may_send AND j.may_receive
 ), keys AS (
   INSERT INTO message_keys (sender_id, client_msg_id, message_id)
   SELECT sender, key, id FROM weighed WHERE uncapped OR after <= $2 ORDER BY sender, key
@@ -107,7 +103,8 @@ WITH input AS MATERIALIZED (
     w.base + row_number() OVER (PARTITION BY w.conv ORDER BY w.i) AS seq,
     w.last_no + row_number() OVER (PARTITION BY w.recipient ORDER BY w.i) AS no
   FROM weighed w
-  JOIN keys k ON k.message_id = w.id
+  -- not a join: the planner takes these rows for one and would compare each with each
+  WHERE (w.id IN (SELECT message_id FROM keys)) IS TRUE
 ), opened AS (
   INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
   SELECT conv, 'direct', next_epoch, seq, at, at, sender FROM fresh WHERE opens
@@ -149,41 +146,34 @@ WITH input AS MATERIALIZED (
   SELECT recipient, no, conv, seq, sender FROM fresh
 )
 SELECT
-  j.i, j.verdict, f.seq, f.no, w.after,
+  j.i, j.holds, j.may_send, f.seq, f.no, w.after,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
-  GREATEST(
-    (SELECT own.last_no FROM inboxes own WHERE own.agent_id = j.sender),
-    (SELECT max(r.no) FROM fresh r WHERE r.recipient = j.sender AND r.i < j.i)
-  ) AS sender_last_no
+  own.last_no AS sender_last_no
 FROM judged j
 LEFT JOIN weighed w ON w.i = j.i
-LEFT JOIN fresh f ON f.i = j.i`
+LEFT JOIN fresh f ON f.i = j.i
+LEFT JOIN inboxes own ON own.agent_id = j.sender
+ORDER BY j.i`
 
 interface Row {
   readonly i: number
-  readonly verdict: "fenced" | "sender" | "recipient" | null
+  readonly holds: boolean
+  readonly may_send: boolean
   readonly seq: number | null
   readonly no: number | null
   readonly after: number | null
   readonly backlogged: boolean | null
+  /** As the statement's snapshot saw it: what this batch itself adds is not in it. */
   readonly sender_last_no: number | null
 }
 
-const outcome = (row: Row): Appended => {
-  switch (row.verdict) {
-    case "fenced":
-      return { _tag: "Fenced" }
-    case "sender":
-      return { _tag: "SenderGone" }
-    case "recipient":
-      return { _tag: "RecipientGone" }
-    case null:
-      break
-  }
+const outcome = (row: Row, senderLastNo: number): Appended => {
+  if (!row.holds) return { _tag: "Fenced" }
+  if (!row.may_send) return { _tag: "SenderGone" }
   if (row.after === null) return { _tag: "RecipientGone" }
   if (row.backlogged === true) return { _tag: "Backlogged", undelivered: row.after - 1 }
   if (row.seq === null || row.no === null) return { _tag: "Replayed" }
-  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo: row.sender_last_no ?? 0 }
+  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo }
 }
 
 /** Commits a batch of appends in one statement; results in the order of the batch. */
@@ -192,9 +182,13 @@ export const makeAppend = (backlogHard: number) =>
     const statement = database.prepared<Row>("append", APPEND)
     return (batch: ReadonlyArray<Append>) =>
       Effect.map(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
-        const outcomes = new Array<Appended>(batch.length)
-        for (const row of rows) outcomes[row.i] = outcome(row)
-        return outcomes
+        // What the batch itself has put into inboxes so far, in its own order.
+        const reached = new Map<string, number>()
+        return rows.map((row) => {
+          const { recipientId, senderId } = batch[row.i]!
+          if (row.no !== null) reached.set(recipientId, row.no)
+          return outcome(row, Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0))
+        })
       })
   })
 

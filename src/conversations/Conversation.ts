@@ -5,13 +5,24 @@ import { WireError } from "../platform/WireError.ts"
 
 export type ConversationId = string
 
+const REMEMBERED = 50_000
+
 /**
  * The id of the one direct conversation of a pair: an HMAC of the sorted pair,
  * so it needs no look-up, is unique by construction and cannot be computed by others.
+ * Recent pairs are remembered: the HMAC costs as much as a good part of a send.
  */
-export const directId = (secret: Uint8Array, one: string, other: string): ConversationId => {
-  const pair = one < other ? `${one} ${other}` : `${other} ${one}`
-  return `conv_${createHmac("sha256", secret).update(pair).digest().subarray(0, 12).toString("base64url")}`
+export const makeDirectIds = (secret: Uint8Array): (one: string, other: string) => ConversationId => {
+  const known = new Map<string, ConversationId>()
+  return (one, other) => {
+    const pair = one < other ? `${one} ${other}` : `${other} ${one}`
+    const remembered = known.get(pair)
+    if (remembered !== undefined) return remembered
+    const id = `conv_${createHmac("sha256", secret).update(pair).digest().subarray(0, 12).toString("base64url")}`
+    if (known.size >= REMEMBERED) known.clear()
+    known.set(pair, id)
+    return id
+  }
 }
 
 export const Party = Schema.Struct({

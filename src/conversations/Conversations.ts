@@ -18,7 +18,7 @@ import { unavailable } from "../platform/Unavailable.ts"
 import { type RateLimited, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { type Append, type Appended, makeAppend } from "./Append.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
-import { ConversationNotFound, directId, GroupNotFound } from "./Conversation.ts"
+import { ConversationNotFound, GroupNotFound, makeDirectIds } from "./Conversation.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
 import { ConversationEntity, type SendCommand, type SendFailure, type Sent } from "./ConversationEntity.ts"
 import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
@@ -116,7 +116,7 @@ export class Conversations extends Context.Service<Conversations, {
       const ids = yield* Ids
       const sharding = yield* Sharding.Sharding
       const client = yield* ConversationEntity.client
-      const secret = (yield* Secrets).conversationIds
+      const directId = makeDirectIds((yield* Secrets).conversationIds)
       const { driver } = yield* Database
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const now = () => clock.currentTimeMillisUnsafe()
@@ -270,7 +270,7 @@ export class Conversations extends Context.Service<Conversations, {
           recipient: { id: recipient.id, handle: recipient.handle },
           draft
         }
-        return deliver(directId(secret, sender.id, recipient.id), command)
+        return deliver(directId(sender.id, recipient.id), command)
       }
 
       const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>

@@ -13,7 +13,7 @@ import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadC
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { Inboxes } from "./Inboxes.ts"
 
-const ACK_LANES = 2
+const ACK_LANES = { pg: 2, pglite: 1 }
 const READ_LANES = 1
 
 /** Any number for the same text, evenly spread: which lane an agent's writes go through. */
@@ -74,7 +74,7 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const acks = yield* makeGroupCommit<Ack, void>({
         name: "ack",
-        lanes: ACK_LANES,
+        lanes: ACK_LANES[driver],
         laneOf: (ack) => laneOf(ack.agentId),
         rowsOf: () => 1,
         bytesOf: () => 0,

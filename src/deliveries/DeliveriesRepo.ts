@@ -67,19 +67,26 @@ export const storedMessage = (row: MessageRow): StoredMessage => ({
   createdAt: row.created_at
 })
 
+/** Delivered envelopes that a page may step over before the inbox remembers where the waiting ones begin. */
+const CATCH_UP = 100
+
 const PAGE = `
-SELECT b.last_no, b.undelivered, e.no, m.*
+SELECT b.last_no, b.undelivered, b.delivered_through, e.no, m.*
 FROM inboxes b
 LEFT JOIN LATERAL (
   SELECT no, conversation_id, seq FROM envelopes
-  WHERE recipient_id = b.agent_id AND no > $2 AND delivered_at IS NULL
+  WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
   ORDER BY no LIMIT $3
 ) e ON true
 LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
 WHERE b.agent_id = $1
 ORDER BY e.no`
 
-/** The inbox rows come first, as everywhere: the counter changes under their lock, with what it counts. */
+/**
+ * The inbox rows come first, as everywhere: the counter changes under their lock,
+ * with what it counts. `delivered_through` moves when the acknowledged numbers join
+ * it without a hole; what came out of order is caught up with when a page is read.
+ */
 const ACKNOWLEDGE = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(agent text, no bigint, at bigint)
@@ -92,23 +99,34 @@ WITH input AS MATERIALIZED (
   UPDATE envelopes e SET delivered_at = i.at
   FROM input i JOIN held h ON h.agent_id = i.agent
   WHERE e.recipient_id = i.agent AND e.no = i.no AND e.delivered_at IS NULL
-  RETURNING e.recipient_id
+  RETURNING e.recipient_id, e.no
 )
-UPDATE inboxes n SET undelivered = n.undelivered - w.n
-FROM (SELECT recipient_id, count(*) AS n FROM done GROUP BY recipient_id) w
+UPDATE inboxes n SET
+  undelivered = n.undelivered - w.n,
+  delivered_through = CASE
+    WHEN w.first = n.delivered_through + 1 AND w.last - w.first + 1 = w.n THEN w.last ELSE n.delivered_through
+  END
+FROM (SELECT recipient_id, count(*) AS n, min(no) AS first, max(no) AS last FROM done GROUP BY recipient_id) w
 WHERE n.agent_id = w.recipient_id`
+
+/** What a page has shown to be delivered, so that the next one begins there. */
+const DELIVERED_THROUGH = `UPDATE inboxes SET delivered_through = GREATEST(delivered_through, $2) WHERE agent_id = $1`
 
 const ACKNOWLEDGE_THROUGH = `
 WITH held AS MATERIALIZED (
   SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), seen AS MATERIALIZED (
+  SELECT last_no, delivered_through FROM inboxes WHERE agent_id = $1
 ), done AS (
   UPDATE envelopes e SET delivered_at = $3
-  FROM held h
-  WHERE e.recipient_id = h.agent_id AND e.no <= $2 AND e.delivered_at IS NULL
+  FROM held h, seen s
+  WHERE e.recipient_id = h.agent_id AND e.no > s.delivered_through AND e.no <= $2 AND e.delivered_at IS NULL
   RETURNING e.no
 ), counted AS (
-  UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
-  FROM held h WHERE n.agent_id = h.agent_id
+  UPDATE inboxes n SET
+    undelivered = n.undelivered - (SELECT count(*) FROM done),
+    delivered_through = GREATEST(n.delivered_through, LEAST($2, s.last_no))
+  FROM held h, seen s WHERE n.agent_id = h.agent_id
 )
 SELECT count(*) AS acked FROM done`
 
@@ -200,7 +218,10 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     DeliveriesRepo,
     Effect.gen(function*() {
       const database = yield* Database
-      const page = database.prepared<MessageRow & { last_no: number; undelivered: number; no: number | null }>("inbox_page", PAGE)
+      const page = database.prepared<
+        MessageRow & { last_no: number; undelivered: number; delivered_through: number; no: number | null }
+      >("inbox_page", PAGE)
+      const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
       const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
       const through = database.prepared<{ acked: number }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
       const read = database.prepared<
@@ -211,14 +232,18 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
         MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
       >("find_message", FIND)
       return DeliveriesRepo.of({
-        page: (agentId, after, limit) =>
-          Effect.map(page([agentId, after, limit]), (rows) => {
-            const [first] = rows
-            if (first === undefined) return undefined
-            const pending: Array<Pending> = []
-            for (const row of rows) if (row.no !== null) pending.push({ no: row.no, message: storedMessage(row) })
-            return { lastNo: first.last_no, undelivered: first.undelivered, rows: pending }
-          }),
+        page: Effect.fnUntraced(function*(agentId, after, limit) {
+          const rows = yield* page([agentId, after, limit])
+          const [first] = rows
+          if (first === undefined) return undefined
+          const pending: Array<Pending> = []
+          for (const row of rows) if (row.no !== null) pending.push({ no: row.no, message: storedMessage(row) })
+          const clear = (first.no ?? first.last_no + 1) - 1
+          if (after <= first.delivered_through && clear - first.delivered_through > CATCH_UP) {
+            yield* deliveredThrough([agentId, clear])
+          }
+          return { lastNo: first.last_no, undelivered: first.undelivered, rows: pending }
+        }),
         acknowledge: (batch) =>
           Effect.asVoid(
             acknowledge([JSON.stringify(batch.map(({ agentId, at, no }) => ({ agent: agentId, no, at })))])
