@@ -69,7 +69,7 @@ class Answer extends ServerResponse {
     const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
     const all: OutgoingHttpHeaders = { ...given, "x-request-id": this.requestId }
     if (this.allowOrigin !== undefined) {
-      all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
+      if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
       if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
       if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
     }

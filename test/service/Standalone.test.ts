@@ -114,6 +114,12 @@ describe("npm start", () => {
     assert.match(first.stdout(), new RegExp(`^  curl .*${url}/v1/register`, "m"))
     assert.include(first.stdout(), join(dataDir, "outbox"))
     for (const path of ["/v1/health", "/v1/ready"]) assert.strictEqual((await fetch(`${url}${path}`)).status, 200)
+    const command = /curl -s (\S+) -d '(.+)'/.exec(first.stdout())
+    assert.strictEqual((await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })).status, 200)
+    const [mail = ""] = readdirSync(join(dataDir, "outbox")).filter((name) => name.endsWith(".eml"))
+    const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
+    assert.include(first.stdout(), code)
+    assert.notInclude(first.stderr(), code)
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
     const busy = run({ DATA_DIR: join(folder, "other"), PORT: port })
