@@ -1,7 +1,11 @@
-import { Context } from "effect"
+import { Context, Effect, Layer, Redacted } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import type { unhandled } from "effect/Types"
 import { AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
+import { Auth } from "./Auth.ts"
+import { Budgets, emptyBudget, showBudget } from "./Budgets.ts"
 
 /** The agent whose key came with the request. */
 export class CurrentAgent extends Context.Service<CurrentAgent, {
@@ -12,11 +16,47 @@ export class CurrentAgent extends Context.Service<CurrentAgent, {
 
 const bearer = HttpApiSecurity.bearer
 
+/** Keys in headers only: what a query string holds is never looked at. */
+const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void, E> | undefined) =>
+  Effect.gen(function*() {
+    const auth = yield* Auth
+    const budgets = yield* Budgets
+    return {
+      bearer: (
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled, CurrentAgent>,
+        { credential }: { readonly credential: Redacted.Redacted }
+      ) =>
+        Effect.withFiber<
+          HttpServerResponse.HttpServerResponse,
+          unhandled | E | Unauthorized | Unavailable | RateLimited
+        >((fiber) =>
+          Effect.flatMap(auth.authenticate(Redacted.value(credential)), (agent) =>
+            Effect.matchEffect(budgets.ofAgent(agent.id), {
+              onFailure: (error) => {
+                showBudget(fiber.context, emptyBudget(error))
+                return Effect.fail(error)
+              },
+              onSuccess: (state) => {
+                showBudget(fiber.context, state)
+                const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
+                const admission = admit(agent)
+                return admission === undefined ? handled : Effect.andThen(admission, handled)
+              }
+            }))
+        )
+    }
+  })
+
 /** A live key is required and its agent not suspended (wire.md C.0, Auth and Suspended caller). */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentAgent }>()(
   "parley/auth/Authorization",
   { security: { bearer }, error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
-) {}
+) {
+  static readonly layer = Layer.effect(
+    Authorization,
+    guard((agent) => agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : undefined)
+  )
+}
 
 /** A live key is required; a suspended agent may pass, to read its own status. */
 export class AuthorizationEvenSuspended
@@ -24,4 +64,6 @@ export class AuthorizationEvenSuspended
     "parley/auth/AuthorizationEvenSuspended",
     { security: { bearer }, error: [Unauthorized, RateLimited, Unavailable] }
   )
-{}
+{
+  static readonly layer = Layer.effect(AuthorizationEvenSuspended, guard(() => undefined))
+}

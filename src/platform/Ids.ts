@@ -1,5 +1,5 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { createHash, createHmac, randomBytes } from "node:crypto"
+import { createHmac, hash, randomBytes } from "node:crypto"
 
 /** The kinds of id that have the form prefix, `_`, 16 url-safe base64 characters (wire.md D). */
 export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req"
@@ -72,4 +72,4 @@ export class Ids extends Context.Service<Ids, {
 }
 
 /** The only form in which keys and codes are stored. */
-export const sha256 = (text: string): Buffer => createHash("sha256").update(text).digest()
+export const sha256 = (data: string | Buffer): Buffer => hash("sha256", data, "buffer")

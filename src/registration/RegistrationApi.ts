@@ -1,6 +1,7 @@
-import { Schema } from "effect"
+import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
+import { AnonymousBudget } from "../auth/Budgets.ts"
 import { HandleInput, Text } from "../platform/Text.ts"
 import {
   CodeExpired,
@@ -15,11 +16,32 @@ import {
   OtpHourlyCap
 } from "./Code.ts"
 
-/** An e-mail address as callers write it; compared trimmed and lower-cased. */
-const Email = Text(3, 254)
+// A dot-atom and a host name with a dot: nothing that could be more than one address, or more than an address, in a header.
+const ADDRESS =
+  /^[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
+
+/** An e-mail address as callers write it; trimmed and lower-cased. */
+export const Email = Schema.String.annotate({ format: "email" }).pipe(
+  Schema.decodeTo(
+    Schema.String.check(Schema.makeFilter((text) =>
+      (text.length <= 254 && ADDRESS.test(text)) || "must be an e-mail address of at most 254 characters"
+    )),
+    SchemaTransformation.transform({
+      decode: (text: string) => text.length > 1_000 ? text : text.trim().toLowerCase(),
+      encode: (text: string) => text
+    })
+  )
+)
+
+const Code = Schema.String.annotate({ description: "Six digits." }).pipe(
+  Schema.decodeTo(
+    Schema.String.check(Schema.makeFilter((text) => /^\d{6}$/.test(text) || "must be the six digits that were mailed")),
+    SchemaTransformation.transform({ decode: (text: string) => text.trim(), encode: (text: string) => text })
+  )
+)
 
 /** A pending id and the six digits that were mailed. */
-export const CodeAnswer = Schema.Struct({ pending_id: Text(1, 128), code: Text(1, 128) })
+export const CodeAnswer = Schema.Struct({ pending_id: Text(1, 128), code: Code })
 
 /** Onboarding and recovery, without a key (wire.md C.2). */
 export class RegistrationApi extends HttpApiGroup.make("registration")
@@ -49,5 +71,6 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       error: [CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotate(OpenApi.Description, "Issues a new API key; the old one is dead at once.")
   )
+  .middleware(AnonymousBudget)
   .annotateMerge(OpenApi.annotations({ title: "Registration", description: "Onboarding and key recovery by e-mail code." }))
 {}

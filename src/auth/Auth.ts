@@ -1,0 +1,28 @@
+import { Context, Effect, Layer } from "effect"
+import type { Agent } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { sha256 } from "../platform/Ids.ts"
+import { Unauthorized, type Unavailable } from "../platform/WireError.ts"
+
+const KEY = /^ac_[A-Za-z0-9_-]{43}$/
+
+/** Whose key it is, for every way in: HTTP and sockets. */
+export class Auth extends Context.Service<Auth, {
+  /**
+   * The account of a live key, suspended ones included: what they may do is the
+   * caller's to decide. A key that is malformed, unknown, replaced or of a deleted
+   * account is refused in one and the same way; one that cannot be checked is 503.
+   */
+  readonly authenticate: (key: string) => Effect.Effect<Agent, Unauthorized | Unavailable>
+}>()("parley/auth/Auth") {
+  static readonly layer = Layer.effect(
+    Auth,
+    Effect.map(Agents, (agents) =>
+      Auth.of({
+        authenticate: (key) =>
+          KEY.test(key)
+            ? Effect.flatMap(agents.byKeyHash(sha256(key)), (agent) =>
+              agent === undefined ? Effect.fail(new Unauthorized()) : Effect.succeed(agent))
+            : Effect.fail(new Unauthorized())
+      })))
+}

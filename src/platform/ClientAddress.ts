@@ -1,0 +1,58 @@
+import { Option } from "effect"
+import type { HttpServerRequest } from "effect/http"
+import { isIP, isIPv6 } from "node:net"
+
+/**
+ * The address of whoever made a request. Each of the `proxies` in front appends to
+ * X-Forwarded-For whom it heard from, so the n-th entry from the right is the last
+ * that none but a proxy can have written; what stands left of it is only claimed.
+ */
+export const clientAddress = (
+  remote: string | undefined,
+  forwardedFor: string | undefined,
+  proxies: number
+): string => {
+  if (proxies > 0 && forwardedFor !== undefined) {
+    const entries = forwardedFor.split(",")
+    const heard = normalize(entries[Math.max(0, entries.length - proxies)] ?? "")
+    if (heard !== undefined) return heard
+  }
+  return normalize(remote ?? "") ?? "unknown"
+}
+
+/** The address of an HTTP request's client; `proxies` is TRUST_PROXY. */
+export const addressOf = (request: HttpServerRequest.HttpServerRequest, proxies: number): string =>
+  clientAddress(Option.getOrUndefined(request.remoteAddress), request.headers["x-forwarded-for"], proxies)
+
+/** What limits per IP address count by: with IPv6 the network of one subscriber (/64), not each of its 2^64 addresses. */
+export const addressKey = (address: string): string => {
+  if (!isIPv6(address)) return address
+  const [head = "", tail] = address.split("::")
+  const groups = head === "" ? [] : head.split(":")
+  if (tail !== undefined) {
+    const right = tail === "" ? [] : tail.split(":")
+    while (groups.length + right.length < 8) groups.push("0")
+    groups.push(...right)
+  }
+  return `${groups.slice(0, 4).join(":")}::/64`
+}
+
+const MAPPED = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/
+
+/** One spelling for each address; IPv4 in IPv6 is IPv4. Ports, brackets and zones are dropped. */
+const normalize = (text: string): string | undefined => {
+  let address = text.trim()
+  if (address.startsWith("[")) address = address.slice(1, address.indexOf("]"))
+  else if (address.includes(".") && /:\d+$/.test(address) && !address.includes("::")) {
+    address = address.slice(0, address.lastIndexOf(":"))
+  }
+  const zone = address.indexOf("%")
+  if (zone !== -1) address = address.slice(0, zone)
+  const family = isIP(address)
+  if (family !== 6) return family === 4 ? address : undefined
+  const canonical = new URL(`http://[${address}]`).hostname.slice(1, -1)
+  const mapped = MAPPED.exec(canonical)
+  if (mapped === null) return canonical
+  const [high, low] = [Number.parseInt(mapped[1] ?? "", 16), Number.parseInt(mapped[2] ?? "", 16)]
+  return [high >> 8, high & 255, low >> 8, low & 255].join(".")
+}

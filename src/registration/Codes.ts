@@ -1,0 +1,253 @@
+import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Config } from "../platform/Config.ts"
+import { Ids, sha256 } from "../platform/Ids.ts"
+import { Mailer } from "../platform/Mailer.ts"
+import { orUnavailable } from "../platform/OrUnavailable.ts"
+import { publicUrl } from "../platform/PublicUrl.ts"
+import type { Unavailable } from "../platform/WireError.ts"
+import {
+  CodeExpired,
+  CodeInvalid,
+  OtpAttemptsExhausted,
+  OtpCooldown,
+  OtpFailed,
+  OtpHourlyCap,
+  type Purpose
+} from "./Code.ts"
+import { codeMail } from "./CodeMail.ts"
+import { type Allowance, CodesRepo, type RedeemedCode } from "./CodesRepo.ts"
+
+interface Recipient {
+  readonly id: string
+  readonly handle: string
+}
+
+export type CodeRequest =
+  | {
+    readonly purpose: "register"
+    readonly email: string
+    readonly handle: string
+    readonly displayName: string | null
+    readonly description: string | null
+    /** The account that the address has already: the mail says so, the answer does not. */
+    readonly existing: Recipient | undefined
+  }
+  | { readonly purpose: "rotate"; readonly email: string; readonly agent: Recipient }
+
+/**
+ * One-time codes: six digits that prove a mailbox (wire.md D, OTP). Several
+ * pending ids may stand for one code; they share its tries, so that asking again
+ * buys nobody more guesses.
+ *
+ * A code for a registration or a rotation is mailed before its request is
+ * answered, so that the answer can say that it could not be: for a free and a
+ * taken address alike, which therefore take equally long. A code for a recovery
+ * leaves after the answer, and for an unknown address only the mail is missing.
+ */
+export class Codes extends Context.Service<Codes, {
+  /** Mails a code and gives the pending id that stands for it. */
+  readonly send: (request: CodeRequest) => Effect.Effect<string, OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable>
+  /**
+   * Gives a pending id for a recovery, whether or not the address has an account.
+   * Within the cooldown and above the hourly cap it stands for the code that was
+   * mailed last. The mail is tried a few times; one that never leaves is logged.
+   */
+  readonly sendQuietly: (email: string, agent: Recipient | undefined) => Effect.Effect<string, Unavailable>
+  /**
+   * Judges a code and, if it is right, does what it was for, both or neither. Of
+   * any number of concurrent tries with the right code one succeeds.
+   */
+  readonly redeem: <A>(
+    answer: {
+      readonly purpose: Purpose
+      readonly pendingId: string
+      readonly code: string
+      /** The only agent whose code counts. */
+      readonly agentId?: string
+    },
+    use: (code: RedeemedCode) => Effect.Effect<A, SqlError.SqlError>
+  ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
+  /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
+  readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
+}>()("parley/registration/Codes") {
+  static readonly layer = Layer.effect(
+    Codes,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const ids = yield* Ids
+      const mailer = yield* Mailer
+      const repo = yield* CodesRepo
+      const sql = yield* SqlClient.SqlClient
+      const base = publicUrl(config)
+      const allowance: Allowance = {
+        cooldownMs: config.LIMITS_OTP_COOLDOWN_SECONDS * 1000,
+        perHour: config.LIMITS_OTP_PER_HOUR,
+        ttlMs: config.LIMITS_OTP_TTL_SECONDS * 1000
+      }
+      const attempts = config.LIMITS_OTP_ATTEMPTS
+
+      const background = yield* FiberSet.make<void, never>()
+      const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
+      // Mails on their way at shutdown get a moment; what is lost then, its owner asks for again.
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
+
+      let sweptAt = 0
+      const sweep = Effect.gen(function*() {
+        const now = yield* Clock.currentTimeMillis
+        if (Math.abs(now - sweptAt) < SWEEP_EVERY_MILLIS) return
+        sweptAt = now
+        yield* inBackground(
+          Effect.catchCause(repo.sweep(allowance, now), (cause) => Effect.logWarning("Old codes were not removed", cause))
+        )
+      })
+
+      const make = (fields: {
+        readonly purpose: Purpose
+        readonly email: string
+        readonly agentId: string | null
+        readonly handle: string | null
+        readonly displayName: string | null
+        readonly description: string | null
+        readonly decoy: boolean
+      }) => {
+        const { decoy, ...rest } = fields
+        const id = ids.make("pnd")
+        const code = ids.code()
+        // A decoy costs the same.
+        const hash = hashOf(id, code)
+        return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
+      }
+
+      const refusal = (email: string, purpose: Purpose, now: number) =>
+        Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
+          Effect.fail(
+            cooldownMs > 0 || capMs <= 0
+              // Nothing in the way any more: somebody else took the slot and gave it back meanwhile.
+              ? new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
+              : new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
+          ))
+
+      return Codes.of({
+        send: Effect.fn("Codes.send")(
+          function*(request: CodeRequest) {
+            yield* sweep
+            const { email, purpose } = request
+            const now = yield* Clock.currentTimeMillis
+            const { code, stored } = make(
+              request.purpose === "register"
+                ? {
+                  purpose,
+                  email,
+                  agentId: null,
+                  handle: request.handle,
+                  displayName: request.displayName,
+                  description: request.description,
+                  decoy: false
+                }
+                : { purpose, email, agentId: request.agent.id, handle: null, displayName: null, description: null, decoy: false }
+            )
+            if (!(yield* repo.issue(stored, allowance, now))) return yield* refusal(email, purpose, now)
+            const mail = codeMail({
+              purpose,
+              to: email,
+              code,
+              handle: request.purpose === "register" ? request.handle : request.agent.handle,
+              existing: request.purpose === "register" ? request.existing?.handle : undefined,
+              base,
+              ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
+            })
+            yield* Effect.catch(mailer.send(mail), ({ reason }) =>
+              Effect.gen(function*() {
+                yield* Effect.logWarning("A mail could not be sent", { purpose, reason })
+                yield* repo.withdraw(stored.id, email, purpose, now)
+                return yield* new OtpFailed()
+              }))
+            return stored.pendingId
+          },
+          orUnavailable
+        ),
+
+        sendQuietly: Effect.fn("Codes.sendQuietly")(
+          function*(email: string, agent: Recipient | undefined) {
+            yield* sweep
+            const purpose = "recover"
+            const now = yield* Clock.currentTimeMillis
+            const { code, stored } = make({
+              purpose,
+              email,
+              agentId: agent?.id ?? null,
+              handle: null,
+              displayName: null,
+              description: null,
+              decoy: agent === undefined
+            })
+            if (!(yield* repo.issue(stored, allowance, now))) {
+              yield* repo.again(stored.pendingId, email, purpose, now)
+              return stored.pendingId
+            }
+            if (agent !== undefined) {
+              const mail = codeMail({
+                purpose,
+                to: email,
+                code,
+                handle: agent.handle,
+                base,
+                ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
+              })
+              const full = (yield* FiberSet.size(background)) >= MAX_BACKGROUND
+              const sent = full
+                ? Effect.logWarning("A mail could not be sent", { purpose, reason: "too many mails are waiting" })
+                : Effect.catch(Effect.retry(mailer.send(mail), again), ({ reason }) =>
+                  Effect.andThen(
+                    Effect.logWarning("A mail could not be sent", { purpose, reason }),
+                    Effect.ignore(repo.withdraw(stored.id, email, purpose, now))
+                  ))
+              yield* inBackground(sent)
+            }
+            return stored.pendingId
+          },
+          orUnavailable
+        ),
+
+        redeem: (answer, use) =>
+          Effect.gen(function*() {
+            const now = yield* Clock.currentTimeMillis
+            const settled = yield* sql.withTransaction(Effect.gen(function*() {
+              const tried = yield* repo.attempt(
+                {
+                  pendingId: answer.pendingId,
+                  purpose: answer.purpose,
+                  digest: sha256(answer.code),
+                  agentId: answer.agentId,
+                  attempts
+                },
+                now
+              )
+              return tried.outcome === "used" ? { ...tried, result: yield* use(tried.code) } : tried
+            }))
+            switch (settled.outcome) {
+              case "used":
+                return settled.result
+              case "wrong":
+                return yield* new CodeInvalid({ details: { attempts_remaining: attempts - settled.attempts } })
+              case "exhausted":
+                return yield* new OtpAttemptsExhausted()
+              case "none":
+                return yield* new CodeExpired()
+            }
+          }).pipe(orUnavailable, Effect.withSpan("Codes.redeem")),
+
+        isAnothers: (pendingId, purpose, agentId) => orUnavailable(repo.isAnothers(pendingId, purpose, agentId))
+      })
+    })
+  )
+}
+
+const SWEEP_EVERY_MILLIS = 60_000
+const MAX_BACKGROUND = 1_000
+
+/** Tries again after 2, 4 and 8 seconds. */
+const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))
+
+const hashOf = (id: string, code: string): Buffer => sha256(Buffer.concat([Buffer.from(id), sha256(code)]))

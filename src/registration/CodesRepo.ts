@@ -1,0 +1,205 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { Purpose } from "./Code.ts"
+
+export interface NewCode {
+  readonly id: string
+  readonly pendingId: string
+  readonly purpose: Purpose
+  readonly email: string
+  readonly agentId: string | null
+  readonly handle: string | null
+  readonly displayName: string | null
+  readonly description: string | null
+  /** Null makes a decoy. */
+  readonly hash: Buffer | null
+}
+
+/** What a code was mailed for. */
+export interface RedeemedCode {
+  readonly email: string
+  readonly agentId: string | null
+  readonly handle: string | null
+  readonly displayName: string | null
+  readonly description: string | null
+}
+
+export interface Allowance {
+  readonly cooldownMs: number
+  readonly perHour: number
+  readonly ttlMs: number
+}
+
+/** What the rules say of an address and purpose right now; 0 where nothing stands in the way. */
+export interface Wait {
+  readonly cooldownMs: number
+  readonly capMs: number
+}
+
+export interface Try {
+  readonly pendingId: string
+  readonly purpose: Purpose
+  /** SHA-256 of the six digits. */
+  readonly digest: Buffer
+  /** Only a code of this agent counts, if given. */
+  readonly agentId: string | undefined
+  readonly attempts: number
+}
+
+export type Tried =
+  | { readonly outcome: "used"; readonly code: RedeemedCode }
+  | { readonly outcome: "wrong"; readonly attempts: number }
+  | { readonly outcome: "exhausted" }
+  /** Nothing that is open goes by this id, for this purpose. */
+  | { readonly outcome: "none" }
+
+export const HOUR_MILLIS = 3_600_000
+
+/** All statements on one-time codes. Each rule is decided in the statement that acts on it. */
+export class CodesRepo extends Context.Service<CodesRepo, {
+  /**
+   * Takes the address's next slot and makes the code with its pending id; false, and
+   * nothing is made, while the address cools down or has had its mails of the hour.
+   * Exact because the address's row is locked between the test and the taking.
+   */
+  readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Makes another pending id for the code that an address got last. */
+  readonly again: (pendingId: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly wait: (
+    email: string,
+    purpose: Purpose,
+    allowance: Allowance,
+    now: number
+  ) => Effect.Effect<Wait, SqlError.SqlError>
+  /** Closes a code whose mail did not leave, and gives its slot back. */
+  readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
+  /** One try, counted and judged in one statement; a right one uses the code and ends its cooldown. */
+  readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
+  /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
+  readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Removes some of what can no longer matter. */
+  readonly sweep: (allowance: Allowance, now: number) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/registration/CodesRepo") {
+  static readonly layer = Layer.effect(
+    CodesRepo,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      return CodesRepo.of({
+        issue: (code, allowance, now) =>
+          Effect.map(
+            sql`
+              WITH slot AS (
+                INSERT INTO code_addresses AS a (email, purpose, code_id, last_sent_at, sent_at)
+                VALUES (${code.email}, ${code.purpose}, ${code.id}, ${now}, ARRAY[${now}::bigint])
+                ON CONFLICT (email, purpose) DO UPDATE SET
+                  code_id = EXCLUDED.code_id,
+                  last_sent_at = EXCLUDED.last_sent_at,
+                  cleared = false,
+                  sent_at = ARRAY(
+                    SELECT t FROM unnest(a.sent_at) AS t WHERE t > ${now - HOUR_MILLIS}::bigint ORDER BY t
+                  ) || EXCLUDED.sent_at
+                WHERE (a.cleared OR a.last_sent_at <= ${now - allowance.cooldownMs}::bigint)
+                  AND (SELECT count(*) FROM unnest(a.sent_at) AS t WHERE t > ${now - HOUR_MILLIS}::bigint)
+                    < ${allowance.perHour}::bigint
+                RETURNING code_id
+              ), code AS (
+                INSERT INTO codes
+                  (id, purpose, email, agent_id, handle, display_name, description, code_hash, expires_at)
+                SELECT code_id, ${code.purpose}::text, ${code.email}::text, ${code.agentId}::text, ${code.handle}::text,
+                  ${code.displayName}::text, ${code.description}::text, ${code.hash}::bytea,
+                  ${now + allowance.ttlMs}::bigint
+                FROM slot
+              )
+              INSERT INTO pending_codes (id, code_id, created_at)
+              SELECT ${code.pendingId}::text, code_id, ${now}::bigint FROM slot
+              RETURNING id`,
+            (rows) => rows.length > 0
+          ),
+
+        again: (pendingId, email, purpose, now) =>
+          Effect.asVoid(sql`
+            INSERT INTO pending_codes (id, code_id, created_at)
+            SELECT ${pendingId}::text, code_id, ${now}::bigint FROM code_addresses
+            WHERE email = ${email} AND purpose = ${purpose}`),
+
+        wait: (email, purpose, allowance, now) =>
+          Effect.map(
+            sql<{ readonly cleared: boolean; readonly last: number; readonly sent: ReadonlyArray<number> }>`
+              SELECT cleared, last_sent_at AS last, sent_at AS sent FROM code_addresses
+              WHERE email = ${email} AND purpose = ${purpose}`,
+            ([row]) => {
+              if (row === undefined) return { cooldownMs: 0, capMs: 0 }
+              const recent = row.sent.filter((time) => time > now - HOUR_MILLIS)
+              const leaving = recent[recent.length - allowance.perHour]
+              return {
+                cooldownMs: row.cleared ? 0 : Math.max(0, row.last + allowance.cooldownMs - now),
+                capMs: leaving === undefined ? 0 : leaving + HOUR_MILLIS - now
+              }
+            }
+          ),
+
+        withdraw: (id, email, purpose, now) =>
+          Effect.asVoid(sql`
+            WITH closed AS (UPDATE codes SET closed_at = ${now}::bigint WHERE id = ${id} RETURNING id)
+            UPDATE code_addresses SET cleared = true, sent_at = sent_at[1:cardinality(sent_at) - 1]
+            WHERE email = ${email} AND purpose = ${purpose} AND code_id = (SELECT id FROM closed)`),
+
+        attempt: (attempt, now) =>
+          Effect.map(
+            sql<RedeemedCode & { readonly outcome: "used" | "wrong" | "exhausted"; readonly attempts: number }>`
+              WITH tried AS (
+                UPDATE codes AS c SET
+                  attempts = c.attempts +
+                    CASE WHEN c.attempts < ${attempt.attempts}::integer AND ${matches(sql, attempt.digest)} THEN 0 ELSE 1 END,
+                  closed_at =
+                    CASE WHEN c.attempts >= ${attempt.attempts}::integer OR ${matches(sql, attempt.digest)} THEN ${now}::bigint END
+                FROM pending_codes AS p
+                WHERE p.id = ${attempt.pendingId} AND c.id = p.code_id AND c.purpose = ${attempt.purpose}
+                  AND c.closed_at IS NULL AND c.expires_at > ${now}::bigint
+                  AND (${attempt.agentId ?? null}::text IS NULL OR c.agent_id = ${attempt.agentId ?? null}::text)
+                RETURNING c.id, c.email, c.purpose, c.agent_id, c.handle, c.display_name, c.description, c.attempts,
+                  CASE WHEN c.attempts > ${attempt.attempts}::integer THEN 'exhausted'
+                    WHEN c.closed_at IS NOT NULL THEN 'used' ELSE 'wrong' END AS outcome
+              ), cleared AS (
+                UPDATE code_addresses AS a SET cleared = true FROM tried AS t
+                WHERE t.outcome = 'used' AND a.email = t.email AND a.purpose = t.purpose AND a.code_id = t.id
+              )
+              SELECT outcome, attempts, email, agent_id AS "agentId", handle, display_name AS "displayName", description
+              FROM tried`,
+            ([row]): Tried => {
+              if (row === undefined) return { outcome: "none" }
+              const { attempts, outcome, ...code } = row
+              return outcome === "used" ? { outcome, code } : outcome === "wrong" ? { outcome, attempts } : { outcome }
+            }
+          ),
+
+        isAnothers: (pendingId, purpose, agentId) =>
+          Effect.map(
+            sql`
+              SELECT FROM pending_codes AS p JOIN codes AS c ON c.id = p.code_id
+              WHERE p.id = ${pendingId} AND c.purpose = ${purpose} AND c.agent_id <> ${agentId}`,
+            (rows) => rows.length > 0
+          ),
+
+        sweep: (allowance, now) =>
+          Effect.gen(function*() {
+            yield* sql`DELETE FROM codes WHERE id IN (
+              SELECT id FROM codes WHERE expires_at <= ${now} ORDER BY expires_at LIMIT ${SWEEP_ROWS})`
+            yield* sql`DELETE FROM pending_codes WHERE id IN (
+              SELECT id FROM pending_codes WHERE created_at <= ${now - allowance.ttlMs} ORDER BY created_at LIMIT ${SWEEP_ROWS})`
+            const long = now - Math.max(HOUR_MILLIS, allowance.cooldownMs)
+            // The outer test is what still holds for a row that was taken again meanwhile.
+            yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
+              SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
+              ORDER BY last_sent_at LIMIT ${SWEEP_ROWS})`
+          })
+      })
+    })
+  )
+}
+
+const SWEEP_ROWS = 1_000
+
+/** The hash of a code holds its id, so that equal digits never look alike in storage. */
+const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>
+  sql`c.code_hash = sha256(convert_to(c.id, 'UTF8') || ${digest}::bytea)`

@@ -1,0 +1,116 @@
+import { Context, Effect, Layer } from "effect"
+import { Accounts, type Issued } from "../agents/Accounts.ts"
+import type { AgentId } from "../agents/Agent.ts"
+import { Forbidden, type Unavailable } from "../platform/WireError.ts"
+import {
+  CodeExpired,
+  type CodeInvalid,
+  EmailExhausted,
+  EmailTaken,
+  HandleTaken,
+  type OtpAttemptsExhausted,
+  type OtpCooldown,
+  type OtpFailed,
+  type OtpHourlyCap
+} from "./Code.ts"
+import { Codes } from "./Codes.ts"
+
+export interface Applicant {
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly description: string | null
+}
+
+export interface Answer {
+  readonly pendingId: string
+  readonly code: string
+}
+
+type NotSent = OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable
+type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable
+
+/**
+ * How accounts come to be, and how a lost or leaked key is replaced. Whether an
+ * address has an account is told only to who proved that the mailbox is theirs.
+ */
+export class Registration extends Context.Service<Registration, {
+  /** Mails a code and gives its pending id. The handle must be registrable; it is not reserved by this. */
+  readonly register: (applicant: Applicant) => Effect.Effect<string, HandleTaken | NotSent>
+  /** Makes the account. The code is used up even when somebody was faster with handle or address. */
+  readonly completeRegistration: (
+    answer: Answer
+  ) => Effect.Effect<Issued, EmailTaken | EmailExhausted | HandleTaken | NotRedeemed>
+  /** Mails a code if the address has an account, suspended or not; gives a pending id in any case. */
+  readonly recover: (email: string) => Effect.Effect<string, Unavailable>
+  readonly completeRecovery: (answer: Answer) => Effect.Effect<Issued, NotRedeemed>
+  readonly rotate: (agent: { readonly id: AgentId; readonly handle: string; readonly email: string }) => Effect.Effect<string, NotSent>
+  readonly completeRotation: (answer: Answer, agentId: AgentId) => Effect.Effect<Issued, Forbidden | NotRedeemed>
+}>()("parley/registration/Registration") {
+  static readonly layer = Layer.effect(
+    Registration,
+    Effect.gen(function*() {
+      const accounts = yield* Accounts
+      const codes = yield* Codes
+
+      /** After the commit: what the old key could do ends before the new one is told. */
+      const issued = Effect.fnUntraced(function*(issue: Issued | undefined) {
+        if (issue === undefined) return yield* new CodeExpired()
+        yield* accounts.keyReplaced(issue.agent.id)
+        return issue
+      })
+
+      return Registration.of({
+        register: Effect.fn("Registration.register")(function*(applicant: Applicant) {
+          if (yield* accounts.isHandleTaken(applicant.handle)) return yield* new HandleTaken()
+          const existing = yield* accounts.byEmail(applicant.email)
+          return yield* codes.send({ ...applicant, purpose: "register", existing })
+        }),
+
+        completeRegistration: Effect.fn("Registration.completeRegistration")(function*(answer: Answer) {
+          const outcome = yield* codes.redeem({ ...answer, purpose: "register" }, (code) =>
+            accounts.create({
+              // A code for a registration has one.
+              handle: code.handle ?? "",
+              email: code.email,
+              displayName: code.displayName,
+              description: code.description
+            }))
+          switch (outcome) {
+            case "email_taken":
+              return yield* new EmailTaken()
+            case "email_exhausted":
+              return yield* new EmailExhausted()
+            case "handle_taken":
+              return yield* new HandleTaken()
+            default:
+              return outcome
+          }
+        }),
+
+        recover: Effect.fn("Registration.recover")(function*(email: string) {
+          return yield* codes.sendQuietly(email, yield* accounts.byEmail(email))
+        }),
+
+        completeRecovery: Effect.fn("Registration.completeRecovery")(function*(answer: Answer) {
+          return yield* issued(
+            yield* codes.redeem({ ...answer, purpose: "recover" }, (code) => accounts.replaceKey(code.agentId ?? ""))
+          )
+        }),
+
+        rotate: Effect.fn("Registration.rotate")(function*(agent) {
+          return yield* codes.send({ purpose: "rotate", email: agent.email, agent })
+        }),
+
+        completeRotation: Effect.fn("Registration.completeRotation")(function*(answer: Answer, agentId: AgentId) {
+          const redeemed = codes.redeem({ ...answer, purpose: "rotate", agentId }, () => accounts.replaceKey(agentId))
+          return yield* issued(
+            yield* Effect.catchTag(redeemed, "CodeExpired", (error) =>
+              Effect.flatMap(codes.isAnothers(answer.pendingId, "rotate", agentId), (foreign) =>
+                Effect.fail(foreign ? new Forbidden({ message: "This code is for another agent." }) : error)))
+          )
+        })
+      })
+    })
+  )
+}

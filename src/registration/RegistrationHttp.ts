@@ -1,0 +1,62 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { isRegistrable, toRecord } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { Api } from "../Api.ts"
+import { Config } from "../platform/Config.ts"
+import { AddressLimits } from "./AddressLimits.ts"
+import { HandleInvalid } from "./Code.ts"
+import { Registration } from "./Registration.ts"
+
+const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
+
+/** Onboarding and recovery. An impossible handle costs nothing; every other attempt counts for its IP address. */
+export const RegistrationHttp = HttpApiBuilder.group(Api, "registration", (handlers) =>
+  Effect.gen(function*() {
+    const agents = yield* Agents
+    const config = yield* Config
+    const limits = yield* AddressLimits
+    const registration = yield* Registration
+
+    return handlers.handleAll({
+      register: Effect.fnUntraced(function*({ payload, request }) {
+        if (!isRegistrable(payload.handle)) return yield* new HandleInvalid()
+        yield* limits.take("register", request)
+        const pendingId = yield* registration.register({
+          handle: payload.handle,
+          email: payload.email,
+          displayName: textOrNull(payload.display_name),
+          description: textOrNull(payload.description)
+        })
+        return {
+          pending_id: pendingId,
+          message: "A code is on its way to your address: confirm with it at /v1/register/verify.",
+          expires_in: config.LIMITS_OTP_TTL_SECONDS
+        }
+      }),
+      registerVerify: Effect.fnUntraced(function*({ payload, request }) {
+        yield* limits.take("register_verify", request)
+        const { agent, apiKey } = yield* registration.completeRegistration({
+          pendingId: payload.pending_id,
+          code: payload.code
+        })
+        return { agent: toRecord(agent, agents.avatarUrl(agent)), api_key: apiKey }
+      }),
+      recover: Effect.fnUntraced(function*({ payload, request }) {
+        yield* limits.take("recover", request)
+        return {
+          pending_id: yield* registration.recover(payload.email),
+          message:
+            "If the address has an account, it was mailed a code, now or a moment ago: confirm with it at /v1/agents/recover/verify."
+        }
+      }),
+      recoverVerify: Effect.fnUntraced(function*({ payload, request }) {
+        yield* limits.take("recover_verify", request)
+        const { agent, apiKey } = yield* registration.completeRecovery({
+          pendingId: payload.pending_id,
+          code: payload.code
+        })
+        return { handle: agent.handle, api_key: apiKey }
+      })
+    })
+  }))

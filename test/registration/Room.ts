@@ -1,0 +1,101 @@
+import { Context, Effect, Layer } from "effect"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { Agents } from "../../src/agents/Agents.ts"
+import { AgentsRepo } from "../../src/agents/AgentsRepo.ts"
+import { Auth } from "../../src/auth/Auth.ts"
+import { Inboxes } from "../../src/deliveries/Inboxes.ts"
+import { Config, type Settings } from "../../src/platform/Config.ts"
+import { Ids } from "../../src/platform/Ids.ts"
+import { type Mail, Mailer, MailFailed } from "../../src/platform/Mailer.ts"
+import { Sessions } from "../../src/realtime/Gateway.ts"
+import { Codes } from "../../src/registration/Codes.ts"
+import { CodesRepo } from "../../src/registration/CodesRepo.ts"
+import { Registration } from "../../src/registration/Registration.ts"
+import type { TestDatabase } from "../support/Databases.ts"
+
+/** What the room said to its neighbours, and how they behave. */
+export class Neighbours extends Context.Service<Neighbours, {
+  readonly mails: Array<Mail>
+  readonly disconnected: Array<{ readonly agentId: string; readonly code: number; readonly text: string }>
+  readonly closed: Array<string>
+  /** Runs before each mail is taken. */
+  beforeMail: Effect.Effect<void, MailFailed>
+}>()("test/registration/Neighbours") {
+  static readonly layer = Layer.sync(Neighbours, () => ({
+    mails: [],
+    disconnected: [],
+    closed: [],
+    beforeMail: Effect.void
+  }))
+}
+
+const recording = Layer.mergeAll(
+  Layer.effect(
+    Mailer,
+    Effect.map(Neighbours, (neighbours) =>
+      Mailer.of({
+        send: (mail) =>
+          Effect.suspend(() =>
+            Effect.andThen(neighbours.beforeMail, Effect.sync(() => void neighbours.mails.push(mail)))
+          )
+      }))
+  ),
+  Layer.effect(
+    Sessions,
+    Effect.map(Neighbours, (neighbours) =>
+      Sessions.of({
+        disconnect: (agentId, { code, text }) =>
+          Effect.sync(() => void neighbours.disconnected.push({ agentId, code, text }))
+      }))
+  ),
+  Layer.effect(
+    Inboxes,
+    Effect.map(Neighbours, (neighbours) =>
+      Inboxes.of({ closeAll: (agentId) => Effect.sync(() => void neighbours.closed.push(agentId)) }))
+  )
+)
+
+/** Registration and accounts on a database, with neighbours that only record. */
+export const layerRoom = (database: TestDatabase, changes: Partial<Settings> = {}) =>
+  Layer.mergeAll(Registration.layer, Auth.layer).pipe(
+    Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer)),
+    Layer.provideMerge(Layer.mergeAll(Agents.layer, CodesRepo.layer)),
+    Layer.provideMerge(AgentsRepo.layer),
+    Layer.provideMerge(recording),
+    Layer.provideMerge(Neighbours.layer),
+    Layer.provideMerge(Layer.mergeAll(Config.layerTest({ PUBLIC_URL: "https://parley.example", ...changes }), Ids.layer)),
+    Layer.provideMerge(database)
+  )
+
+export const mailsTo = (address: string) =>
+  Effect.map(Neighbours, ({ mails }) => mails.filter((mail) => mail.to === address))
+
+/** The code of the latest mail to an address. */
+export const codeTo = Effect.fnUntraced(function*(address: string) {
+  const mail = (yield* mailsTo(address)).at(-1)
+  const code = /^(\d{6})$/m.exec(mail?.text ?? "")?.[1]
+  return code ?? (yield* Effect.die(new Error(`no code for ${address}`)))
+})
+
+/** A code that is not this one. */
+export const other = (code: string): string => String((Number(code) + 1) % 1_000_000).padStart(6, "0")
+
+let count = 0
+
+/** Handle and address that no other test has. */
+export const fresh = (prefix = "reg") => {
+  const handle = `${prefix}-${++count}`
+  return { handle, email: `${handle}@example.com`, displayName: null, description: null }
+}
+
+/** An account that went through registration. */
+export const newAccount = Effect.fnUntraced(function*(changes: Partial<ReturnType<typeof fresh>> = {}) {
+  const applicant = { ...fresh("agent"), ...changes }
+  const registration = yield* Registration
+  const pendingId = yield* registration.register(applicant)
+  const { agent, apiKey } = yield* registration.completeRegistration({
+    pendingId,
+    code: yield* codeTo(applicant.email)
+  })
+  return { ...applicant, id: agent.id, apiKey }
+})
