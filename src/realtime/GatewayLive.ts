@@ -8,7 +8,7 @@ import { Auth } from "../auth/Auth.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
-import { Forbidden, isWireFailure, Unavailable, type WireFailure } from "../platform/WireError.ts"
+import { isWireFailure, Unavailable, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
@@ -298,16 +298,8 @@ export const GatewayLive = Layer.effect(
       server.handleUpgrade(request, socket, head, (ws) => then(opened(ws)))
     }
 
-    const allowedOrigins = config.ALLOWED_ORIGINS === "*"
-      ? undefined
-      : new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
-
     const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string): void => {
       requestIds.set(request, requestId)
-      const origin = request.headers.origin
-      if (allowedOrigins !== undefined && origin !== undefined && !allowedOrigins.has(origin)) {
-        return refuse(socket, new Forbidden({ message: "Pages of this origin may not connect." }), requestId)
-      }
       const header = request.headers.authorization
       if (header === undefined) return accept(request, socket, head, () => undefined)
       const key = /^bearer +(\S+) *$/i.exec(header)?.[1] ?? ""
