@@ -1,0 +1,118 @@
+import { Clock, Context, Data, Effect, Layer } from "effect"
+import * as fs from "node:fs"
+import { hostname } from "node:os"
+import * as path from "node:path"
+import { DatabaseSync } from "node:sqlite"
+import { Config } from "./Config.ts"
+
+/** What is to become DATA_DIR cannot be made, written to, or locked. */
+export class DataDirUnwritable extends Data.TaggedError("DataDirUnwritable")<{
+  readonly path: string
+  readonly reason: string
+}> {
+  override get message(): string {
+    return `DATA_DIR ${this.path} cannot be used: ${this.reason}`
+  }
+}
+
+/** Another process has it; two would corrupt it. */
+export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
+  readonly path: string
+  readonly holder: string | undefined
+}> {
+  override get message(): string {
+    return `DATA_DIR ${this.path} is in use by another server${this.holder === undefined ? "" : ` (${this.holder})`}: ` +
+      "stop that one, or give this one another DATA_DIR"
+  }
+}
+
+const REASONS: Readonly<Record<string, string>> = {
+  EACCES: "permission denied",
+  EPERM: "permission denied",
+  EROFS: "its file system is read-only",
+  ENOTDIR: "a part of the path is a file",
+  EEXIST: "it is a file",
+  ENOSPC: "the disk is full",
+  EDQUOT: "the disk quota is used up"
+}
+
+const reasonOf = (error: unknown): string => {
+  const code: unknown = Reflect.get(Object(error), "code")
+  return (typeof code === "string" ? REASONS[code] : undefined) ?? (error instanceof Error ? error.message : String(error))
+}
+
+const SQLITE_BUSY = 5
+
+/**
+ * The folder of a standalone server, which it has to itself.
+ *
+ * The lock is SQLite's exclusive lock on the file `lock`, because Node has no
+ * flock and SQLite comes with it: a lock of the kernel on the file itself, gone
+ * with the process however that ends, seen by every process of the machine
+ * whatever its container or mount, and decided by the kernel when two start at
+ * once. (A socket has none of the first two, or leaves a file to clean up.) The
+ * file must never be removed, and nothing else in this process may open it:
+ * closing any descriptor of it would give up the lock. Who holds it is
+ * therefore told in a file beside it.
+ */
+export class DataDir extends Context.Service<DataDir, {
+  /** Absolute. */
+  readonly path: string
+}>()("parley/platform/DataDir") {
+  static readonly layerAt = (folder: string) =>
+    Layer.effect(
+      DataDir,
+      Effect.gen(function*() {
+        const absolute = path.resolve(folder)
+        yield* Effect.try({
+          try: () => prepare(absolute),
+          catch: (error) => new DataDirUnwritable({ path: absolute, reason: reasonOf(error) })
+        })
+        const since = new Date(yield* Clock.currentTimeMillis).toISOString()
+        yield* Effect.acquireRelease(lock(absolute, since), (held) =>
+          Effect.sync(() => {
+            fs.rmSync(holderFile(absolute), { force: true })
+            held.close()
+          }))
+        return DataDir.of({ path: absolute })
+      })
+    )
+
+  static readonly layer = Layer.unwrap(Effect.map(Config, (config) => DataDir.layerAt(config.DATA_DIR)))
+}
+
+const holderFile = (folder: string): string => path.join(folder, "lock.holder")
+
+const prepare = (folder: string): void => {
+  fs.mkdirSync(folder, { recursive: true, mode: 0o700 })
+  const probe = path.join(folder, `.probe-${process.pid}`)
+  fs.writeFileSync(probe, "x")
+  fs.rmSync(probe)
+}
+
+const lock = (folder: string, since: string) =>
+  Effect.try({
+    try: () => {
+      const file = new DatabaseSync(path.join(folder, "lock"), { timeout: 0 })
+      try {
+        file.exec("BEGIN EXCLUSIVE")
+        fs.writeFileSync(holderFile(folder), `process ${process.pid} on ${hostname()} since ${since}\n`)
+        return file
+      } catch (error) {
+        file.close()
+        throw error
+      }
+    },
+    catch: (error) =>
+      Reflect.get(Object(error), "errcode") === SQLITE_BUSY
+        ? new DataDirInUse({ path: folder, holder: holder(folder) })
+        : new DataDirUnwritable({ path: folder, reason: reasonOf(error) })
+  })
+
+const holder = (folder: string): string | undefined => {
+  try {
+    return fs.readFileSync(holderFile(folder), "utf8").trim() || undefined
+  } catch {
+    return undefined
+  }
+}

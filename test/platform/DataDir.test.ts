@@ -1,0 +1,124 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { type ChildProcessByStdio, spawn } from "node:child_process"
+import * as fs from "node:fs"
+import { tmpdir } from "node:os"
+import * as path from "node:path"
+import { createInterface } from "node:readline"
+import type { Readable, Writable } from "node:stream"
+import { fileURLToPath } from "node:url"
+import { DataDir, DataDirInUse, DataDirUnwritable } from "../../src/platform/DataDir.ts"
+
+const temporary = Effect.acquireRelease(
+  Effect.sync(() => fs.mkdtempSync(path.join(tmpdir(), "parley-data-dir-"))),
+  (folder) => Effect.sync(() => fs.rmSync(folder, { recursive: true, force: true }))
+)
+
+/** Another process that takes DATA_DIRs. */
+class Holder {
+  readonly #child: ChildProcessByStdio<Writable, Readable, null>
+  readonly #lines: AsyncIterator<string>
+
+  constructor() {
+    const script = fileURLToPath(new URL("../support/HoldDataDir.ts", import.meta.url))
+    this.#child = spawn(process.execPath, [script], { stdio: ["pipe", "pipe", "inherit"] })
+    this.#lines = createInterface({ input: this.#child.stdout })[Symbol.asyncIterator]()
+  }
+
+  get pid(): number {
+    return this.#child.pid ?? 0
+  }
+
+  async answer(): Promise<string> {
+    const { value } = await this.#lines.next()
+    return String(value)
+  }
+
+  take(folder: string): Promise<string> {
+    this.#child.stdin.write(`${folder}\n`)
+    return this.answer()
+  }
+
+  async kill(): Promise<void> {
+    if (this.#child.signalCode !== null) return
+    const gone = new Promise((resolve) => this.#child.once("exit", resolve))
+    this.#child.kill("SIGKILL")
+    await gone
+  }
+}
+
+const holder = Effect.acquireRelease(
+  Effect.promise(async () => {
+    const process = new Holder()
+    assert.strictEqual(await process.answer(), "ready")
+    return process
+  }),
+  (process) => Effect.promise(() => process.kill())
+)
+
+const take = (folder: string) => Effect.scoped(Layer.build(DataDir.layerAt(folder)))
+
+describe("DataDir", () => {
+  it.effect("makes the folder, and gives it up at the end", () =>
+    Effect.gen(function*() {
+      const folder = path.join(yield* temporary, "a", "b")
+      yield* take(folder)
+      assert.isTrue(fs.statSync(folder).isDirectory())
+      yield* take(folder)
+    }))
+
+  it.effect("is refused to a second taker in the same process", () =>
+    Effect.gen(function*() {
+      const folder = yield* temporary
+      yield* Layer.build(DataDir.layerAt(folder))
+      const error = yield* Effect.flip(take(folder))
+      assert.instanceOf(error, DataDirInUse)
+      assert.include(error.message, `process ${process.pid} on `)
+    }))
+
+  it.live("is refused while another process has it, and free once that is killed", () =>
+    Effect.gen(function*() {
+      const folder = yield* temporary
+      const first = yield* holder
+      assert.strictEqual(yield* Effect.promise(() => first.take(folder)), "held")
+      const error = yield* Effect.flip(take(folder))
+      assert.instanceOf(error, DataDirInUse)
+      assert.include(error.message, folder)
+      assert.include(error.message, `process ${first.pid} on `)
+      assert.notInclude(error.message, "\n")
+      yield* Effect.promise(() => first.kill())
+      yield* take(folder)
+    }))
+
+  it.live("goes to exactly one of those that start at the same instant", () =>
+    Effect.gen(function*() {
+      const parent = yield* temporary
+      const all = yield* Effect.all([holder, holder, holder], { concurrency: "unbounded" })
+      for (let round = 0; round < 20; round++) {
+        const folder = path.join(parent, String(round))
+        const answers = yield* Effect.promise(() => Promise.all(all.map((process) => process.take(folder))))
+        const others = answers.filter((answer) => answer !== "held")
+        assert.strictEqual(others.length, all.length - 1, answers.join("; "))
+        for (const answer of others) assert.match(answer, /^DataDirInUse /)
+      }
+    }))
+
+  it.effect("says in a line why a folder cannot be used", () =>
+    Effect.gen(function*() {
+      const folder = path.join(yield* temporary, "file")
+      fs.writeFileSync(folder, "not a folder")
+      const isFile = yield* Effect.flip(take(folder))
+      assert.instanceOf(isFile, DataDirUnwritable)
+      assert.strictEqual(isFile.message, `DATA_DIR ${folder} cannot be used: it is a file`)
+      const below = yield* Effect.flip(take(path.join(folder, "below")))
+      assert.instanceOf(below, DataDirUnwritable)
+      assert.include(below.message, "a part of the path is a file")
+    }))
+
+  it.effect.skipIf(process.platform !== "linux")("says so where nobody may write (Linux has such a place for root too)", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(take("/sys/parley"))
+      assert.instanceOf(error, DataDirUnwritable)
+      assert.match(error.message, /permission denied|read-only/)
+    }))
+})

@@ -1,0 +1,19 @@
+/**
+ * A process that takes DATA_DIRs: of each line of its input it takes the folder
+ * and answers `held`, or the error's tag and message. It keeps them to its end.
+ */
+import { Effect, Layer, Scope } from "effect"
+import { createInterface } from "node:readline"
+import { DataDir } from "../../src/platform/DataDir.ts"
+
+const say = (text: string): void => void process.stdout.write(`${text}\n`)
+
+createInterface({ input: process.stdin }).on("line", (folder) => {
+  const taking = Effect.gen(function*() {
+    const scope = yield* Scope.make()
+    yield* Layer.buildWithScope(DataDir.layerAt(folder), scope)
+    say("held")
+  })
+  Effect.runSync(Effect.catch(taking, (error) => Effect.sync(() => say(`${error._tag} ${error.message}`))))
+})
+say("ready")
