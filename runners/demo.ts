@@ -99,12 +99,12 @@ class Agent {
   }
 
   async send(to: Agent, text: string, clientMsgId?: string): Promise<Message> {
+    tell(this.handle, `to ${to.handle}: "${text}"`)
     const { message }: SendMessageResult = await this.client.sendMessage({
       to: to.handle,
       content: { text },
       ...(clientMsgId === undefined ? {} : { client_msg_id: clientMsgId })
     })
-    tell(this.handle, `to ${to.handle}: "${text}"`)
     return message
   }
 
@@ -134,8 +134,8 @@ const play = async (server: ServerProcess, outbox: Outbox): Promise<void> => {
     await bob.hears(thanks)
     const names = await bob.send(ada, "The Albatross and the Heron.")
     await ada.hears(names)
-    await ada.client.markAsRead(names.id)
     tell("ada", "marks it as read")
+    await ada.client.markAsRead(names.id)
     await until("bob learns of it", () => bob.reads.length > 0)
 
     tell("cleo", "is away")
@@ -146,12 +146,12 @@ const play = async (server: ServerProcess, outbox: Outbox): Promise<void> => {
     )
     verify("a second message to somebody who has not answered yet is refused", refused instanceof AwaitingReplyError)
     tell("ada", refused instanceof AwaitingReplyError
-      ? "wants to ask again, and has to wait for an answer first"
-      : `sends again and gets ${String(refused)}`)
+      ? "has to wait for an answer first"
+      : `is not stopped and gets ${String(refused)}`)
     const second = await bob.send(cleo, "The harbour master knows about the Heron.")
 
-    tell("ada", "sends the next one, and pretends that the answer got lost")
     const once = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
+    tell("ada", "pretends that the answer got lost, and sends it again")
     const again = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
     tell("ada", again.id === once.id ? `is answered with the same message ${dim(`(${once.id})`)}` : "gets a second message")
     await bob.hears(once)

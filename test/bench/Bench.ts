@@ -377,6 +377,8 @@ const latency = (q: Quantiles) => `${ms(q.p50)} / ${ms(q.p95)} / ${ms(q.p99)}`
 const micros = (value: number | undefined) => (value === undefined ? "n/a" : value.toFixed(0))
 const percent = (share: number) => `${(share * 100).toFixed(0)} %`
 const kB = (bytes: number) => `${(bytes / 1000).toFixed(1)} kB`
+const json = (value: unknown) =>
+  JSON.stringify(value, (_, part: unknown) => (typeof part === "number" ? Math.round(part * 1000) / 1000 : part))
 const batchText = (batch: Record<string, number>) =>
   Object.entries(batch).map(([name, mean]) => `${name} ${mean.toFixed(1)}`).join(", ") || "n/a"
 
@@ -438,11 +440,7 @@ const benchMessages = async (): Promise<boolean> => {
   for (const { verdict, ...rest } of results) {
     const { accepted, delivered, echoed, problems, stored } = verdict
     good &&= problems.length === 0 && accepted === stored && accepted === delivered
-    console.log(JSON.stringify({
-      bench: "messages",
-      ...rest,
-      verdict: { accepted, stored, delivered, echoed, problems }
-    }))
+    console.log(json({ bench: "messages", ...rest, verdict: { accepted, stored, delivered, echoed, problems } }))
   }
   if (!good) console.error("\nFAILED: what was accepted, stored and delivered is not the same")
   return good
@@ -488,7 +486,7 @@ const benchHttp = async (): Promise<boolean> => {
     row("bare HttpApi endpoint", theirs)
   ]))
   console.log(`Parley has ${percent(ratio)} of the bare endpoint's speed (median of ${rounds.length} rounds taken in turn)`)
-  console.log(JSON.stringify({ bench: "http", parley: ours, bare: theirs, ratio }))
+  console.log(json({ bench: "http", parley: ours, bare: theirs, ratio }))
   return true
 }
 

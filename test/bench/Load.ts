@@ -386,11 +386,11 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   running = false
   await new Promise<void>((resolve) => (idle = resolve))
   onReceived = undefined
+  for (const connection of connections) connection.close()
   for (const deadline = performance.now() + SETTLE_MS; performance.now() < deadline; await wait(20)) {
     if (delivered === accepted) break
   }
   fatal = undefined
-  for (const connection of connections) connection.close()
 
   const toSocket: Array<number> = []
   const toAnswer: Array<number> = []
@@ -543,3 +543,6 @@ process.on("message", (call: Call) => {
       process.send?.({ event: "failure", message: error instanceof Error ? error.message : String(error) } satisfies Reply)
   )
 })
+
+// Without the bench there is nobody to report to.
+process.on("disconnect", () => process.exit(1))

@@ -121,7 +121,7 @@ type SyncRow = Row & { readonly delivery_id: string }
 
 class Trial {
   readonly random: () => number
-  readonly folder: string
+  readonly dataDir: string
   readonly say: (line: string) => void
   readonly sends: Array<Send> = []
   readonly pushed: Array<Row> = []
@@ -142,8 +142,8 @@ class Trial {
     slowestStartMs: 0
   }
 
-  constructor(folder: string, seed: number, say: (line: string) => void) {
-    this.folder = folder
+  constructor(dataDir: string, seed: number, say: (line: string) => void) {
+    this.dataDir = dataDir
     this.random = randomOf(seed)
     this.say = say
   }
@@ -154,7 +154,7 @@ class Trial {
 
   async spawn(): Promise<ServerProcess> {
     const server = await spawnServer({
-      dataDir: join(this.folder, "data"),
+      dataDir: this.dataDir,
       env: LIMITS,
       ...(this.port === undefined ? {} : { port: this.port })
     })
@@ -195,7 +195,7 @@ class Trial {
   async begin(): Promise<void> {
     const server = await this.start()
     const handles = Array.from({ length: AGENTS }, (_, i) => `kill-${i}`)
-    this.agents = await registerAgents(server.url, join(this.folder, "data/outbox"), handles)
+    this.agents = await registerAgents(server.url, join(this.dataDir, "outbox"), handles)
     for (const { handle } of this.agents) {
       this.acknowledged.set(handle, new Set())
       this.maybeAcknowledged.set(handle, new Set())
@@ -397,9 +397,11 @@ export const killServer = async (options: {
   readonly kills: number
   readonly seed: number
   readonly say: (line: string) => void
+  /** A folder for the server's data that the caller removes; without it, a fresh one. */
+  readonly dataDir?: string
 }): Promise<KillReport> => {
-  const folder = await mkdtemp(join(tmpdir(), "parley-kill-"))
-  const trial = new Trial(folder, options.seed, options.say)
+  const folder = options.dataDir === undefined ? await mkdtemp(join(tmpdir(), "parley-kill-")) : undefined
+  const trial = new Trial(options.dataDir ?? join(folder!, "data"), options.seed, options.say)
   try {
     await trial.begin()
     for (let kill = 1; kill <= options.kills; kill++) {
@@ -433,7 +435,7 @@ export const killServer = async (options: {
     }
   } finally {
     await trial.server?.kill()
-    await rm(folder, { recursive: true, force: true })
+    if (folder !== undefined) await rm(folder, { recursive: true, force: true })
   }
 }
 

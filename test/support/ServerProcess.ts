@@ -101,7 +101,7 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
 }
 
 /** Waits until the server answers that it is ready; fails with its output if it ends first or takes too long. */
-export const untilReady = async (server: ServerProcess, timeoutMs = 30_000): Promise<void> => {
+export const untilReady = async (server: ServerProcess, timeoutMs = 90_000): Promise<void> => {
   const deadline = Date.now() + timeoutMs
   let over = false
   void server.ended.then(() => (over = true))
