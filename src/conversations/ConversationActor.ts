@@ -1,6 +1,6 @@
 import { Cause, Effect, Exit } from "effect"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
-import { Unavailable } from "../platform/WireError.ts"
+import { Unauthorized, Unavailable } from "../platform/WireError.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
 import { iso } from "../platform/Text.ts"
 import type { Append, Appended } from "./Append.ts"
@@ -263,7 +263,7 @@ export class ConversationActor {
         }))
         return
       case "SenderGone":
-        this.refuse(waiting, new AgentSuspended())
+        this.turnAway(waiting)
         return
       case "RecipientGone":
         this.refuse(waiting, new AgentNotFound())
@@ -276,6 +276,15 @@ export class ConversationActor {
           })
         )
     }
+  }
+
+  /** A sender that is suspended or deleted by now: the one refusal that a replay meets too (wire.md C.6). */
+  private turnAway(waiting: Waiting): void {
+    this.world.fork(Effect.matchCause(this.world.facts(waiting.command), {
+      onSuccess: (facts) =>
+        this.settle(waiting, Exit.fail(facts?.senderStatus === null ? new Unauthorized() : new AgentSuspended())),
+      onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+    }))
   }
 
   /** A refusal looks the key up before it answers: a replay is never refused (wire.md C.6). */
@@ -300,6 +309,7 @@ export class ConversationActor {
   /** Puts the guards that need storage into their place in the order (wire.md C.6, guard order). */
   private weigh(command: SendCommand, facts: OutreachFacts | undefined, failure: SendFailure): SendFailure {
     if (facts === undefined || facts.recipientDeleted) return new AgentNotFound()
+    if (facts.blocked) return new Blocked()
     if (failure._tag === "AwaitingReply" && facts.inboxMode === "contacts_only" && !facts.isContact) {
       return new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
     }
@@ -317,7 +327,8 @@ export class ConversationActor {
       if (facts === undefined || facts.recipientDeleted) return yield* new AgentNotFound()
       if (facts.blocked) return yield* new Blocked()
       if (facts.senderStatus === "restricted") return yield* new AgentRestricted()
-      if (facts.senderStatus !== "active") return yield* new AgentSuspended()
+      if (facts.senderStatus === null) return yield* new Unauthorized()
+      if (facts.senderStatus === "suspended") return yield* new AgentSuspended()
       if (facts.inboxMode === "contacts_only" && !facts.isContact) {
         return yield* new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
       }

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
-import { Unavailable } from "../platform/WireError.ts"
+import { Unauthorized, Unavailable } from "../platform/WireError.ts"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -40,6 +40,7 @@ export const Sent = Schema.Struct({
 export type Sent = typeof Sent.Type
 
 export const SendFailure = Schema.Union([
+  Unauthorized,
   AgentNotFound,
   AgentSuspended,
   Blocked,

@@ -5,7 +5,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../agents/ColdSlots.ts"
-import { Deliveries, laneOf } from "../deliveries/Deliveries.ts"
+import { Deliveries, LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -133,6 +133,8 @@ export class Conversations extends Context.Service<Conversations, {
         gather: true,
         commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD)
       })
+
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
       const publish = (stored: Published): void => {
         actors.tell(stored.recipientId, {

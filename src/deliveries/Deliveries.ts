@@ -15,6 +15,8 @@ import { Inboxes } from "./Inboxes.ts"
 
 const ACK_LANES = { pg: 2, pglite: 1 }
 const READ_LANES = 1
+/** How long a shutdown waits for what was taken to be committed. */
+export const LAST_COMMITS = "5 seconds"
 
 /** Any number for the same text, evenly spread: which lane an agent's writes go through. */
 export const laneOf = (id: string): number => {
@@ -96,6 +98,9 @@ export class Deliveries extends Context.Service<Deliveries, {
         gather,
         commit: repo.read
       })
+
+      const settled = Effect.andThen(acks.idle, reads.idle)
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
       const acknowledge = (agentId: string, no: number): void =>
         acks.submit({ agentId, no, at: clock.currentTimeMillisUnsafe() }, ignoreSettled)
@@ -189,7 +194,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         }),
         readThrough: (agentId, handle, conversationId, through) =>
           mark({ agentId, conversationId, from: 1, through, at: clock.currentTimeMillisUnsafe() }, handle),
-        settled: Effect.andThen(acks.idle, reads.idle)
+        settled
       })
     })
   )
