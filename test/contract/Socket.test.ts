@@ -442,7 +442,10 @@ describe("wire.md J, WebSocket", { timeout: 20_000 }, () => {
   it("142. acks that mean nothing are ignored without a word", async () => {
     const { alice, bob, first, reply } = await newPair(server)
     const unread = await say(alice, bob)
-    const [socket, theirs] = [await Socket.hello(server, bob.key), await Socket.hello(server, outsider.key)]
+    const [socket, theirs] = [
+      await Socket.hello(server, bob.key),
+      await Socket.hello(server, (await newAgent(server, "dave")).key)
+    ]
     await socket.message(unread.id)
     // Unknown, no message id, own, delivered before; and somebody else's message.
     for (const id of ["msg_AAAAAAAAAAAAAAAA", "nonsense", reply.id, first.id]) socket.ack(id)
