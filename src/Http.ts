@@ -8,7 +8,7 @@ import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.
 import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
-import { HttpServer } from "./platform/HttpServer.ts"
+import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
@@ -42,7 +42,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), Docs).pipe(
 )
 
 /** Listens once everything behind the routes is there; needs the rooms' services (Entities.ts). */
-export const layer = HttpServer.layer(routes).pipe(
+export const layer = HttpServer.layer(routes satisfies SelfContained<typeof routes>).pipe(
   Layer.provideMerge(GatewayLive),
   Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, Readiness.layer, ProcessMetrics.layer))
 )

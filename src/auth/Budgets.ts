@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
-import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
+import { addAnswerHeaders } from "../platform/AnswerHeaders.ts"
 import { addressKey, addressOf } from "../platform/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
 import { RateLimits, type RateState } from "../platform/RateLimits.ts"
@@ -33,12 +34,11 @@ export class Budgets extends Context.Service<Budgets, {
 
 /** Puts what is left of a budget on the answer to this fiber's request, failures included. */
 export const showBudget = (context: Context.Context<never>, state: RateState): void =>
-  HttpEffect.appendPreResponseHandlerUnsafe(context, (_request, response) =>
-    Effect.succeed(HttpServerResponse.setHeaders(response, {
-      "ratelimit-limit": String(state.limit),
-      "ratelimit-remaining": String(state.remaining),
-      "ratelimit-reset": String(Math.ceil(state.resetMs / 1000))
-    })))
+  addAnswerHeaders(context, {
+    "ratelimit-limit": String(state.limit),
+    "ratelimit-remaining": String(state.remaining),
+    "ratelimit-reset": String(Math.ceil(state.resetMs / 1000))
+  })
 
 /** What a budget that is used up looks like. */
 export const emptyBudget = (error: RateLimited): RateState => ({

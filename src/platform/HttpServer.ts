@@ -1,5 +1,21 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { ByteSize, Cause, Context, Data, Effect, Exit, Layer, References, Schedule, Scope } from "effect"
+import {
+  ByteSize,
+  Cause,
+  Clock,
+  Context,
+  Data,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  Metric,
+  Random,
+  References,
+  Schedule,
+  Scope,
+  Tracer
+} from "effect"
 import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
@@ -7,6 +23,7 @@ import type { AddressInfo, Server } from "node:net"
 import type { Duplex } from "node:stream"
 import { Gateway } from "../realtime/Gateway.ts"
 import { Readiness } from "../service/Readiness.ts"
+import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, MAX_BODY_BYTES, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"
 import { requestIdFrom } from "./RequestId.ts"
@@ -24,6 +41,15 @@ import { answer, failureHeaders, refuse, toResponse } from "./WireErrors.ts"
 
 /** The address cannot be listened on; the message says what to do. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
+
+/**
+ * Routes whose handlers take their services when their group is built, as all
+ * must (`routes satisfies SelfContained<typeof routes>`): a request has none.
+ */
+export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R>
+  ? [HttpRouter.Request.Only<"Requires" | "GlobalRequires", R>] extends [never] ? L
+  : "a handler asks for a service at request time"
+  : never
 
 /** How long the server waits for slow peers, in milliseconds. */
 export interface Patience {
@@ -67,7 +93,7 @@ class Answer extends ServerResponse {
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
     const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
-    const all: OutgoingHttpHeaders = { ...given, "x-request-id": this.requestId }
+    const all: OutgoingHttpHeaders = { ...answerHeadersOf(this.req), ...given, "x-request-id": this.requestId }
     if (this.allowOrigin !== undefined) {
       if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
       if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
@@ -215,7 +241,10 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
     })
 
     const requestScope = yield* Scope.fork(scope, "parallel")
+    // Every request copies the context that it begins with. Handlers bring what they need, so it holds the settings
+    // of the runtime alone.
     const handle = yield* NodeHttpServer.makeHandler(app, { scope: requestScope }).pipe(
+      withRuntimeOnly,
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(MAX_BODY_BYTES))
     )
 
@@ -378,6 +407,21 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
     const host = config.HOST.includes(":") ? `[${config.HOST}]` : config.HOST
     return HttpServer.of({ port, url: config.PUBLIC_URL ?? `http://${host}:${port}` })
   })
+
+const runtimeKeys: ReadonlySet<string> = new Set([
+  Clock.Clock,
+  HttpIncomingMessage.MaxBodySize,
+  Logger.CurrentLoggers,
+  Metric.MetricRegistry,
+  Random.Random,
+  References.CurrentLogAnnotations,
+  References.MinimumLogLevel,
+  Tracer.Tracer
+].map((reference) => reference.key))
+
+const withRuntimeOnly = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.updateContext(self, (context: Context.Context<R>): Context.Context<R> =>
+    Context.makeUnsafe(new Map(Array.from(context.mapUnsafe).filter(([key]) => runtimeKeys.has(key)))))
 
 const listen = (server: Server, config: Settings): Effect.Effect<void, ListenFailed> =>
   Effect.callback((resume) => {
