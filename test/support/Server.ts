@@ -59,6 +59,7 @@ export class Server {
   url = ""
   private readonly exited: Promise<number | NodeJS.Signals>
   private readonly ownsData: boolean
+  private terminated = false
   private readonly keys = new Set<string>()
   private readonly codes = new Set<string>()
   private readonly bodies = new Set<string>()
@@ -115,9 +116,10 @@ export class Server {
     ])
   }
 
-  /** Sends SIGTERM and returns at once. */
+  /** Sends SIGTERM, once, for a second one would cut the drain short; returns at once. */
   terminate(): void {
-    this.process.kill("SIGTERM")
+    if (!this.terminated) this.process.kill("SIGTERM")
+    this.terminated = true
   }
 
   /** Waits until the process has ended and all it wrote is read. */
