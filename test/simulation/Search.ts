@@ -1,0 +1,64 @@
+import { Cause, Effect, Exit } from "effect"
+import { commandsOf, type Command } from "./Commands.ts"
+import type { Coverage } from "./World.ts"
+
+const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
+
+/** How many runs, of how many commands at least, beginning with which seed: run n has seed SEED + n. */
+export const RUNS = setting("SIMULATION_RUNS", 500)
+export const COMMANDS = setting("SIMULATION_COMMANDS", 50)
+export const SEED = setting("SIMULATION_SEED", Date.now() % 1_000_000_000)
+
+type Run<R> = (commands: ReadonlyArray<Command>) => Effect.Effect<void, unknown, R>
+
+const problemOf = (exit: Exit.Exit<void, unknown>): string | undefined =>
+  Exit.isSuccess(exit) ? undefined : Cause.prettyErrors(exit.cause).map((error) => error.stack ?? error.message).join("\n")
+
+/** How often a shorter list is tried. */
+const SHRINKS = 300
+
+/** Takes out what the failure does not need, in ever smaller pieces. */
+const shrink = Effect.fnUntraced(function*<R>(run: Run<R>, failing: ReadonlyArray<Command>) {
+  let commands = failing
+  let left = SHRINKS
+  for (let size = commands.length >> 1; size >= 1 && left > 0;) {
+    let removed = false
+    for (let from = 0; from < commands.length && left > 0;) {
+      const shorter = [...commands.slice(0, from), ...commands.slice(from + size)]
+      left--
+      if (Exit.isFailure(yield* Effect.exit(run(shorter)))) {
+        commands = shorter
+        removed = true
+      } else from += size
+    }
+    if (size > 1) size >>= 1
+    else if (!removed) break
+  }
+  return commands
+})
+
+/** Runs until something fails; what failed, as short as it gets, with the seed that finds it again. */
+export const search = Effect.fnUntraced(function*<R>(run: Run<R>, runs: number, seed: number) {
+  for (let i = 0; i < runs; i++) {
+    const commands = commandsOf(seed + i, COMMANDS)
+    const exit = yield* Effect.exit(run(commands))
+    if (Exit.isSuccess(exit)) continue
+    const shortest = yield* shrink(run, commands)
+    const last = problemOf(yield* Effect.exit(run(shortest))) ?? problemOf(exit)
+    return [
+      `run ${i + 1} failed; again with SIMULATION_SEED=${seed + i} SIMULATION_RUNS=1`,
+      ...shortest.map((command) => `  ${JSON.stringify(command)}`),
+      last
+    ].join("\n")
+  }
+  return undefined
+})
+
+/** How often each command and each transition ran. */
+export const covered = ({ commands, transitions }: Coverage): string => {
+  const rows = (title: string, counts: Map<string, number>) => [
+    `${title} (${[...counts.values()].reduce((sum, n) => sum + n, 0)})`,
+    ...[...counts].sort(([, a], [, b]) => b - a).map(([name, n]) => `${String(n).padStart(8)}  ${name}`)
+  ]
+  return [`seed ${SEED}`, ...rows("commands", commands), ...rows("transitions and answers", transitions)].join("\n")
+}

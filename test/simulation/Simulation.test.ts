@@ -1,0 +1,47 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { layerRooms } from "../support/Rooms.ts"
+import { COMMANDS, covered, RUNS, search, SEED } from "./Search.ts"
+import { type Coverage, layerSeam, makeWorld, SETTINGS, type Seam } from "./World.ts"
+
+/** What 500 runs must have met, or they have shown less than they say. */
+const TRANSITIONS = [
+  "none → cold",
+  "cold → established",
+  "established → established",
+  "stored → delivered, ack frame",
+  "stored → delivered, legacy push",
+  "stored → delivered, sync/ack",
+  "stored → delivered, hide message",
+  "stored → delivered, hide conversation",
+  "stored → read",
+  "delivered → read",
+  "send replayed",
+  "send stored, answer lost",
+  "send failed, nothing stored",
+  "send refused: AwaitingReply",
+  "send refused: Blocked",
+  "send refused: ColdCapExceeded",
+  "send refused: InboxRestricted",
+  "send refused: RecipientBacklogged"
+]
+
+const seam: Seam = { fault: undefined, struck: false }
+
+layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS), { timeout: "60 seconds" })((it) => {
+  it.effect(
+    `${RUNS} runs of ${COMMANDS} commands or more agree with the model`,
+    () =>
+      Effect.gen(function*() {
+        const coverage: Coverage = { commands: new Map(), transitions: new Map() }
+        const { run } = yield* makeWorld(seam, coverage)
+        const found = yield* search(run, RUNS, SEED)
+        console.log(covered(coverage))
+        if (found !== undefined) assert.fail(found)
+        const never = TRANSITIONS.filter((name) => !coverage.transitions.has(name))
+        if (RUNS >= 500) assert.deepStrictEqual(never, [])
+      }),
+    600_000
+  )
+})

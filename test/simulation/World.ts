@@ -1,0 +1,852 @@
+import { Clock, Context, Effect, Exit, Layer, Semaphore } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import type { WebSocket } from "ws"
+import type { LiveSession } from "../../src/agents/AgentActor.ts"
+import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { makeDirectIds } from "../../src/conversations/Conversation.ts"
+import { Conversations, type ListedPage } from "../../src/conversations/Conversations.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { Secrets } from "../../src/platform/Secrets.ts"
+import { Database } from "../../src/platform/Sql.ts"
+import { DatabaseFault, sqlError } from "../../src/platform/SqlValues.ts"
+import { Session } from "../../src/realtime/Session.ts"
+import type { TestDatabase } from "../support/Databases.ts"
+import { draft, newAgent } from "../support/Rooms.ts"
+import type { Command, Cursor } from "./Commands.ts"
+import * as Model from "./Model.ts"
+
+/** What a run found that should not be. */
+export class Violation extends Error {
+  override readonly name = "Violation"
+}
+
+const check = (holds: boolean, what: () => string): void => {
+  if (!holds) throw new Violation(what())
+}
+
+const same = (actual: unknown, expected: unknown, what: string): void => {
+  const left = JSON.stringify(actual)
+  const right = JSON.stringify(expected)
+  check(left === right, () => `${what}: got ${left}, expected ${right}`)
+}
+
+type Service<T> = T extends Context.Key<infer _I, infer S> ? S : never
+type DatabaseShape = Service<typeof Database>
+
+/** What goes wrong with the next commit of a batch of sends. */
+export type Fault =
+  /** It fails, and nothing is stored. */
+  | "refused"
+  /** It is stored, and the answer is lost. */
+  | "unanswered"
+
+/** Where a test reaches below the rooms. */
+export interface Seam {
+  fault: Fault | undefined
+  /** Whether the fault has happened. */
+  struck: boolean
+}
+
+/** How a mutant changes the batch statement, or what is done with it. */
+export interface Mutant {
+  readonly text?: (append: string) => string
+  /** Runs the statement for a batch whose commit fails; without it, nothing is run. */
+  readonly failing?: (
+    run: Effect.Effect<ReadonlyArray<object>, unknown>,
+    params: ReadonlyArray<unknown>
+  ) => Effect.Effect<void>
+}
+
+const broken = () => sqlError(new DatabaseFault({ message: "the connection was lost" }), "commit")
+
+/** A database whose batch statement can fail on demand, or is another one. */
+export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {}): TestDatabase =>
+  Layer.effectContext(Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const real = yield* Database
+    const prepared: DatabaseShape["prepared"] = <Row extends object>(name: string, text: string) => {
+      if (name !== "append") return real.prepared<Row>(name, text)
+      const run = real.prepared<Row>(name, mutant.text === undefined ? text : mutant.text(text))
+      return (params) =>
+        Effect.suspend(() => {
+          const { fault } = seam
+          if (fault === undefined) return run(params)
+          seam.fault = undefined
+          seam.struck = true
+          if (fault === "unanswered") return Effect.andThen(run(params), Effect.fail(broken()))
+          return mutant.failing === undefined
+            ? Effect.fail(broken())
+            : Effect.andThen(mutant.failing(run(params), params), Effect.fail(broken()))
+        })
+    }
+    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { driver: real.driver, prepared }))
+  })).pipe(Layer.provide(database))
+
+/** Replaces a passage that must be there: a mutant that no longer applies is an error, not a pass. */
+export const replacing = (from: string, to: string) => (text: string): string => {
+  if (!text.includes(from)) throw new Error(`the batch statement no longer holds: ${from}`)
+  return text.replace(from, to)
+}
+
+/** As much of a `ws` socket as a Session uses. */
+export class FakeSocket {
+  readyState = 1
+  bufferedAmount = 0
+  readonly sent: Array<{ readonly frame: string; readonly at: number }> = []
+  closedWith: number | undefined
+  private readonly now: () => number
+
+  constructor(now: () => number) {
+    this.now = now
+  }
+
+  send(frame: string): void {
+    this.sent.push({ frame, at: this.now() })
+  }
+
+  close(code: number): void {
+    this.closedWith ??= code
+    this.readyState = 2
+  }
+
+  terminate(): void {
+    this.readyState = 3
+  }
+
+  /** A Session takes a whole WebSocket and uses these members of it. */
+  get asWebSocket(): WebSocket {
+    return this as unknown as WebSocket
+  }
+}
+
+interface Connected {
+  readonly agent: number
+  readonly acknowledges: boolean
+  readonly socket: FakeSocket
+  readonly session: Session
+  readonly live: LiveSession
+  lose: number
+  delay: boolean
+  held: (() => void) | undefined
+  /** Frames that the checker has looked at. */
+  seen: number
+  /** The highest inbox number shown. */
+  shown: number
+  readonly showed: Set<Model.Slip>
+  readonly newest: Map<string, number>
+  readonly echoed: Set<Model.Letter>
+  /** Own messages that it must have shown by now. */
+  readonly due: Set<Model.Letter>
+  receipts: Array<Record<string, unknown>>
+}
+
+export interface Coverage {
+  readonly commands: Map<string, number>
+  readonly transitions: Map<string, number>
+}
+
+const tally = (counts: Map<string, number>, name: string, n = 1): void => {
+  counts.set(name, (counts.get(name) ?? 0) + n)
+}
+
+export const LIMITS: Model.Limits = { cold: 2, soft: 3, hard: 5 }
+
+/** The settings under which a simulation reaches its limits. */
+export const SETTINGS = {
+  LIMITS_SENDS_PER_SECOND: 1_000_000,
+  LIMITS_COLD_CONVERSATIONS: LIMITS.cold,
+  LIMITS_BACKLOG_SOFT: LIMITS.soft,
+  LIMITS_BACKLOG_HARD: LIMITS.hard
+}
+
+let serial = 0
+
+type Json = Record<string, unknown>
+const parse = (text: string): Json => JSON.parse(text) as Json
+
+const permutations = function*<A>(items: ReadonlyArray<A>): Generator<ReadonlyArray<A>> {
+  if (items.length <= 1) {
+    yield items
+    return
+  }
+  for (let i = 0; i < items.length; i++) {
+    for (const rest of permutations([...items.slice(0, i), ...items.slice(i + 1)])) yield [items[i]!, ...rest]
+  }
+}
+
+const turn = Effect.callback<void>((resume) => {
+  setImmediate(() => resume(Effect.void))
+})
+
+/** Runs lists of commands against the rooms, each on agents of its own, and compares with the model. */
+export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Coverage) {
+  const sql = yield* SqlClient.SqlClient
+  const conversations = yield* Conversations
+  const deliveries = yield* Deliveries
+  const actors = yield* AgentActors
+  const directId = makeDirectIds((yield* Secrets).conversationIds)
+  const clock = yield* Clock.Clock
+  const now = () => clock.currentTimeMillisUnsafe()
+  const context = yield* Effect.context<never>()
+  const runFork = Effect.runForkWith(context)
+  let outstanding = 0
+  const world = {
+    deliveries,
+    readers: Semaphore.makeUnsafe(8),
+    fork: (effect: Effect.Effect<void>): void => {
+      outstanding++
+      runFork(effect).addObserver(() => {
+        outstanding--
+      })
+    }
+  }
+
+  /** Waits until nothing is under way; what sleeps is woken by the clock. */
+  const settle = Effect.gen(function*() {
+    for (let idle = 0;; idle++) {
+      yield* conversations.settled
+      yield* deliveries.settled
+      if (outstanding === 0) return
+      if (idle % 4 === 3) yield* TestClock.adjust(10)
+      else yield* turn
+      check(idle < 400, () => "the rooms do not come to rest")
+    }
+  })
+
+  const run = Effect.fnUntraced(function*(commands: ReadonlyArray<Command>) {
+    const contactsOnly = [false, false, false, true]
+    const mark = serial++
+    const agents = yield* Effect.forEach(contactsOnly, (_, i) => newAgent(`sim-${mark.toString(36)}-${"abcd"[i]}`))
+    yield* sql`UPDATE agents SET inbox_mode = 'contacts_only' WHERE id = ${agents[3]!.id}`
+    const conversationId = (name: string) => {
+      const [one, other] = Model.partners(name)
+      return directId(agents[one]!.id, agents[other]!.id)
+    }
+    const talkNames = new Map(
+      [0, 1, 2, 3].flatMap((a) => [0, 1, 2, 3].filter((b) => b > a).map((b) => [conversationId(Model.nameOf(a, b)), Model.nameOf(a, b)]))
+    )
+    let state = Model.empty(contactsOnly, LIMITS)
+    let sessions: Array<Connected> = []
+    let expectedReceipts: Array<Model.Receipt> = []
+    /** Envelopes that were delivered before the present command: none of them may be offered. */
+    let deliveredBefore = new Set<Model.Slip>()
+
+    const letters = () => [...state.keys.values()]
+    const deliveryId = (agent: number, no: number) => deliveries.ids.encode(agents[agent]!.id, no)
+    const transition = (name: string, n = 1) => tally(coverage.transitions, name, n)
+    const statusOf = (slip: Model.Slip) => slip.readAt !== null ? "read" : slip.deliveredAt !== null ? "delivered" : "stored"
+    const isoOf = (at: number | null) => at === null ? null : new Date(at).toISOString()
+
+    /** Compares a message as somebody sees it. */
+    const compare = (message: Json, letter: Model.Letter, viewer: number, progress: Model.Slip | undefined, what: string): void => {
+      letter.id ??= String(message["id"])
+      same(
+        {
+          id: message["id"],
+          conversation_id: message["conversation_id"],
+          sender: message["sender"],
+          client_msg_id: message["client_msg_id"],
+          seq: message["seq"],
+          content: message["content"],
+          status: message["status"],
+          created_at: message["created_at"],
+          delivered_at: message["delivered_at"],
+          read_at: message["read_at"],
+          delivery_id: message["delivery_id"]
+        },
+        {
+          id: letter.id,
+          conversation_id: conversationId(letter.talk),
+          sender: agents[letter.sender]!.handle,
+          client_msg_id: letter.key,
+          seq: letter.seq,
+          content: { text: letter.text },
+          status: progress === undefined ? "stored" : statusOf(progress),
+          created_at: isoOf(letter.at),
+          delivered_at: isoOf(progress?.deliveredAt ?? null),
+          read_at: isoOf(progress?.readAt ?? null),
+          delivery_id: letter.recipient === viewer ? deliveryId(viewer, Model.slipOf(state, letter).no) : null
+        },
+        what
+      )
+    }
+
+    /** Looks at what every socket was sent since the last time. */
+    const observe = (): void => {
+      for (const connected of sessions) {
+        const { socket } = connected
+        for (; connected.seen < socket.sent.length; connected.seen++) {
+          const { at, frame } = socket.sent[connected.seen]!
+          const { payload, type } = parse(frame) as { readonly payload: Json; readonly type: string }
+          if (type === "message.read") {
+            connected.receipts.push(payload)
+            continue
+          }
+          check(type === "message.new", () => `a frame ${type}`)
+          const own = payload["sender"] === agents[connected.agent]!.handle
+          const talk = state.talks.get(talkNames.get(String(payload["conversation_id"])) ?? "")
+          const letter = talk?.letters[Number(payload["seq"]) - 1]
+          check(letter !== undefined && (letter.id === undefined || letter.id === payload["id"]), () =>
+            `a socket was shown what is not stored: ${frame}`)
+          if (letter === undefined) return
+          compare(payload, letter, connected.agent, undefined, "frame")
+          check((connected.newest.get(letter.talk) ?? 0) < letter.seq, () =>
+            `seq ${letter.seq} after ${connected.newest.get(letter.talk)} on a socket`)
+          connected.newest.set(letter.talk, letter.seq)
+          if (own) {
+            connected.echoed.add(letter)
+            continue
+          }
+          const { no, slip } = Model.slipOf(state, letter)
+          check(no > connected.shown, () => `inbox number ${no} after ${connected.shown} on a socket`)
+          connected.shown = no
+          connected.showed.add(slip)
+          check(!deliveredBefore.has(slip), () => `inbox number ${no} of ${connected.agent} was acknowledged, and offered again`)
+          if (!connected.acknowledges && Model.deliver(slip, at)) transition("stored → delivered, legacy push")
+        }
+        const wanted = expectedReceipts.filter((receipt) => receipt.to === connected.agent)
+        same(
+          connected.receipts.map((payload) => [payload["message_id"], payload["seq"], payload["through_seq"], payload["read_by"]]),
+          wanted.map(({ letter, throughSeq }) => [letter.id, letter.seq, throughSeq, agents[letter.recipient]!.handle]),
+          "read receipts"
+        )
+        connected.receipts = []
+        check(socket.closedWith === undefined, () => `a socket was closed with ${socket.closedWith}`)
+      }
+      expectedReceipts = []
+    }
+
+    const attach = (agent: number, acknowledges: boolean): Connected => {
+      const socket = new FakeSocket(now)
+      const actor = actors.local(agents[agent]!.id)
+      const session = new Session(socket.asWebSocket, actor, agents[agent]!.handle, acknowledges, world)
+      const connected: Connected = {
+        agent,
+        acknowledges,
+        socket,
+        session,
+        live: {
+          hint: (no, messageId, rendered) => {
+            if (connected.lose > 0) {
+              connected.lose--
+              return
+            }
+            if (connected.delay) {
+              connected.delay = false
+              connected.held = () => session.hint(no, messageId, rendered)
+              return
+            }
+            session.hint(no, messageId, rendered)
+          },
+          echo: (after, frame) => session.echo(after, frame),
+          event: (frame) => session.event(frame),
+          close: (reason) => session.close(reason)
+        },
+        lose: 0,
+        delay: false,
+        held: undefined,
+        seen: 0,
+        shown: 0,
+        showed: new Set(),
+        newest: new Map(),
+        echoed: new Set(),
+        due: new Set(),
+        receipts: []
+      }
+      actors.attach(agents[agent]!.id, connected.live)
+      session.start()
+      sessions.push(connected)
+      return connected
+    }
+
+    const detach = (connected: Connected): void => {
+      connected.session.ended()
+      actors.detach(agents[connected.agent]!.id, connected.live)
+      sessions = sessions.filter((one) => one !== connected)
+    }
+
+    const sessionsOf = (agent: number) => sessions.filter((connected) => connected.agent === agent)
+    const someSession = (agent: number, pick: number) => {
+      const own = sessionsOf(agent)
+      return own[pick % Math.max(1, own.length)]
+    }
+
+    /** What the gateway does every five seconds, twice: a hint that was lost shows as a cursor behind. */
+    const checkHeads = Effect.fnUntraced(function*(agent: number) {
+      for (let i = 0; i < 2; i++) {
+        const head = (yield* deliveries.heads([agents[agent]!.id])).get(agents[agent]!.id) ?? 0
+        for (const connected of sessionsOf(agent)) connected.session.check(head)
+        yield* settle
+      }
+    })
+
+    const textOf = (key: string) => `text of ${key}, @${agents[0]!.handle}`
+    const keyOf = (n: number) => `k${n}`
+
+    const send = (from: number, to: number, key: string) =>
+      Effect.exit(conversations.send(agents[from]!, { _tag: "Direct", handle: agents[to]!.handle }, draft(key, textOf(key))))
+    type SendExit = Effect.Success<ReturnType<typeof send>>
+
+    const described = (exit: SendExit): string =>
+      Exit.isSuccess(exit) ? JSON.stringify(exit.value) : JSON.stringify(failureOf(exit) ?? String(exit.cause))
+
+    const failureOf = (exit: SendExit): Json | undefined => {
+      if (Exit.isSuccess(exit)) return undefined
+      const reason = exit.cause.reasons.find((one) => one._tag === "Fail")
+      return reason === undefined ? undefined : reason.error as unknown as Json
+    }
+
+    /** Whether an answer is the one that the model gives. */
+    const agrees = (outcome: Model.Outcome, exit: SendExit, strict: boolean): boolean => {
+      if (outcome._tag === "Refused") {
+        const failure = failureOf(exit)
+        if (failure === undefined || failure["_tag"] !== outcome.failure) return false
+        const details = (failure["details"] ?? {}) as Json
+        return !strict || Object.entries(outcome.figures).every(([name, value]) => details[name] === value)
+      }
+      if (!Exit.isSuccess(exit)) return false
+      const message = parse(exit.value.body)
+      if (outcome._tag === "Created") {
+        return exit.value.created && message["seq"] === outcome.letter.seq &&
+          talkNames.get(String(message["conversation_id"])) === outcome.letter.talk &&
+          (!strict || exit.value.backlog === outcome.backlog)
+      }
+      return !exit.value.created && message["client_msg_id"] === outcome.letter.key &&
+        (outcome.letter.id === undefined || outcome.letter.id === message["id"])
+    }
+
+    /** What follows from an answer that agrees. */
+    const accept = (outcome: Model.Outcome, exit: SendExit): void => {
+      if (outcome._tag === "Refused") {
+        transition(`send refused: ${outcome.failure}`)
+        return
+      }
+      if (!Exit.isSuccess(exit)) return
+      const message = parse(exit.value.body)
+      const { letter } = outcome
+      if (outcome._tag === "Created") {
+        compare(message, letter, letter.sender, undefined, "answer to a send")
+        transition(
+          outcome.change === "opened" ? "none → cold" : outcome.change === "established" ? "cold → established" : "established → established"
+        )
+        for (const connected of sessionsOf(letter.sender)) connected.due.add(letter)
+      } else {
+        compare(message, letter, letter.sender, Model.slipOf(state, letter).slip, "replay")
+        transition("send replayed")
+      }
+    }
+
+    const sendOne = Effect.fnUntraced(function*(from: number, to: number, key: string) {
+      const exit = yield* send(from, to, key)
+      const outcome = Model.send(state, now(), from, to, key, textOf(key))
+      check(agrees(outcome, exit, true), () =>
+        `send of ${key} from ${from} to ${to}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
+      accept(outcome, exit)
+    })
+
+    const failedSend = Effect.fnUntraced(function*(from: number, to: number, key: string, stored: boolean) {
+      seam.fault = stored ? "unanswered" : "refused"
+      seam.struck = false
+      const exit = yield* send(from, to, key)
+      seam.fault = undefined
+      if (!seam.struck) {
+        const outcome = Model.send(state, now(), from, to, key, textOf(key))
+        check(agrees(outcome, exit, true), () => `send of ${key}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
+        accept(outcome, exit)
+        return
+      }
+      check(failureOf(exit)?.["_tag"] === "Unavailable", () => `a failed commit was answered with ${described(exit)}`)
+      const outcome = Model.send(state, now(), from, to, key, textOf(key), { fails: !stored })
+      transition(stored && outcome._tag === "Created" ? "send stored, answer lost" : "send failed, nothing stored")
+      if (outcome._tag === "Created") {
+        const [row] = yield* sql<{ readonly id: string }>`
+          SELECT message_id AS id FROM message_keys WHERE sender_id = ${agents[from]!.id} AND client_msg_id = ${key}`
+        check(row !== undefined, () => `${key} was committed and is not there`)
+        outcome.letter.id = row?.id
+      }
+    })
+
+    /** Concurrent sends: some order of them must explain every answer. */
+    const burst = Effect.fnUntraced(function*(sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string }>) {
+      const exits = yield* Effect.all(sends.map(({ from, key, to }) => send(from, to, key)), { concurrency: "unbounded" })
+      // Between conversations, answers do not tell the order: the inboxes do.
+      const numbered = yield* sql<{ readonly recipient_id: string; readonly conversation_id: string; readonly seq: number }>`
+        SELECT recipient_id, conversation_id, seq FROM envelopes
+        WHERE ${sql.in("recipient_id", agents.map((agent) => agent.id))} ORDER BY recipient_id, no`
+      const orderOf = (agent: number) =>
+        numbered.filter((row) => row.recipient_id === agents[agent]!.id)
+          .map((row) => `${talkNames.get(row.conversation_id)} ${row.seq}`).join()
+      const moving = sends.some(({ to }) => sessionsOf(to).some((connected) => !connected.acknowledges))
+      const before = state
+      const tried = sends.map((one, i) => ({ ...one, exit: exits[i]! }))
+      for (const order of permutations(tried)) {
+        // Sessions point into the state: it is copied together with what they point to.
+        const copy = structuredClone({ state: before, showed: sessions.map((s) => s.showed), echoed: sessions.map((s) => s.echoed), due: sessions.map((s) => s.due), deliveredBefore })
+        state = copy.state
+        const explained: Array<[Model.Outcome, SendExit]> = []
+        const agree = order.every(({ exit, from, key, to }) => {
+          // How many were acknowledged between two of them is not known, and replays in the same batch are counted.
+          const full = failureOf(exit)?.["_tag"] === "RecipientBacklogged" &&
+            Model.undelivered(before, to) + sends.filter((one) => one.to === to).length > LIMITS.hard
+          const outcome = Model.send(state, now(), from, to, key, textOf(key), {
+            backlog: full ? "full" : moving ? "room" : "exact"
+          })
+          // The same key for another recipient may be refused before the first of the two is stored.
+          if (outcome._tag === "Replayed" && !Exit.isSuccess(exit) && !before.keys.has(`${from} ${key}`)) return true
+          explained.push([outcome, exit])
+          return agrees(outcome, exit, false)
+        }) && state.inboxes.every((inbox, agent) =>
+          inbox.map(({ letter }) => `${letter.talk} ${letter.seq}`).join() === orderOf(agent)
+        )
+        if (!agree) continue
+        sessions.forEach((connected, i) => {
+          Object.assign(connected, { showed: copy.showed[i], echoed: copy.echoed[i], due: copy.due[i] })
+        })
+        deliveredBefore = copy.deliveredBefore
+        // A replay's progress depends on when it was looked up.
+        for (const [outcome, exit] of explained) if (outcome._tag !== "Replayed") accept(outcome, exit)
+          else transition("send replayed")
+        return
+      }
+      state = before
+      throw new Violation(`no order explains ${tried.map((one) => `${one.from}→${one.to} ${one.key}: ${described(one.exit)}`).join("; ")}`)
+    })
+
+    /** Mostly one that the agent sent or received; sometimes anybody's. */
+    const someLetter = (agent: number, pick: number): Model.Letter | undefined => {
+      const known = letters().filter((letter) =>
+        letter.id !== undefined && (pick % 4 === 0 || letter.recipient === agent || (pick % 4 === 1 && letter.sender === agent))
+      )
+      return known[pick % Math.max(1, known.length)]
+    }
+
+    const cursorText = (agent: number, cursor: Cursor): { readonly text: string; readonly no: number | undefined } => {
+      if (cursor._tag === "Garbage") return { text: cursor.text, no: undefined }
+      if (cursor._tag === "Foreign") return { text: deliveryId((agent + 1) % 4, 1 + (cursor.pick % 8)), no: undefined }
+      const last = state.inboxes[agent]!.length
+      const no = last === 0 ? 0 : cursor.pick % (last + 1)
+      return { text: deliveryId(agent, no), no }
+    }
+
+    const talkOf = (agent: number, pick: number): { readonly name: string; readonly talk: Model.Talk | undefined } => {
+      // One time in eight somebody else's, or none.
+      const all = pick % 8 === 0 ? [...talkNames.values()] : Model.talksOf(state, agent).map(({ name }) => name)
+      const name = all[pick % Math.max(1, all.length)] ?? Model.nameOf(agent, (agent + 1) % 4)
+      const talk = state.talks.get(name)
+      return { name, talk: Model.partners(name).includes(agent) ? talk : undefined }
+    }
+
+    const expectTag = (exit: Exit.Exit<unknown, unknown>, tag: string, what: string): void => {
+      const reason = Exit.isSuccess(exit) ? undefined : exit.cause.reasons.find((one) => one._tag === "Fail")
+      const found = (reason?.error as { readonly _tag?: string } | undefined)?._tag
+      check(found === tag, () => `${what}: expected ${tag}, got ${Exit.isSuccess(exit) ? JSON.stringify(exit.value) : String(exit.cause)}`)
+      transition(`refused: ${tag}`)
+    }
+
+    const expectRead = (agent: number, talk: Model.Talk, from: number, through: number): void => {
+      const { changed, receipt } = Model.read(state, agent, talk, from, through, now())
+      for (const was of changed) transition(`${was} → read`)
+      if (receipt !== undefined) expectedReceipts.push(receipt)
+    }
+
+    const execute = Effect.fnUntraced(function*(command: Command) {
+      switch (command._tag) {
+        case "Send":
+          return yield* sendOne(command.from, command.to, keyOf(command.key))
+        case "FailedSend":
+          return yield* failedSend(command.from, command.to, keyOf(command.key), command.stored)
+        case "Burst":
+          return yield* burst(command.sends.map(({ from, key, to }) => ({ from, to, key: keyOf(key) })))
+        case "Reply": {
+          const heard = Model.talksOf(state, command.agent).filter((talk) => talk.letters.at(-1)?.sender !== command.agent)
+          const talk = heard[command.pick % Math.max(1, heard.length)]
+          if (talk === undefined) return
+          return yield* sendOne(command.agent, Model.otherOf(talk.name, command.agent), `r${talk.letters.length}-${command.key}`)
+        }
+        case "Sync": {
+          const { no, text } = cursorText(command.agent, command.after)
+          const rows = yield* deliveries.sync(agents[command.agent]!.id, no === 0 ? undefined : text, command.limit)
+          const expected = no === undefined ? [] : state.inboxes[command.agent]!
+            .map((slip, i) => ({ no: i + 1, slip }))
+            .filter((one) => one.no > no && one.slip.deliveredAt === null).slice(0, command.limit)
+          same(rows.map((row) => parse(row)["delivery_id"]), expected.map((one) => deliveryId(command.agent, one.no)), "sync")
+          rows.forEach((row, i) => compare(parse(row), expected[i]!.slip.letter, command.agent, undefined, "sync row"))
+          return
+        }
+        case "AckThrough": {
+          const { no, text } = cursorText(command.agent, command.cursor)
+          const acked = yield* deliveries.acknowledgeThrough(agents[command.agent]!.id, text)
+          const expected = no === undefined ? 0 : Model.acknowledgeThrough(state, command.agent, no, now())
+          same(acked, expected, "acked")
+          transition("stored → delivered, sync/ack", expected)
+          return
+        }
+        case "AckFrame": {
+          const connected = someSession(command.agent, command.session)
+          if (connected === undefined) return
+          // One time in ten any message, own ones and strangers' included, or none.
+          const own = state.inboxes[command.agent]!.map((slip) => slip.letter)
+          const known = (command.pick % 10 === 0 ? letters() : own).filter((letter) => letter.id !== undefined)
+          const letter = known[command.pick % (known.length + 1)]
+          connected.session.acknowledge(letter?.id ?? "msg_unknown")
+          if (letter?.recipient === command.agent && Model.deliver(Model.slipOf(state, letter).slip, now())) {
+            transition("stored → delivered, ack frame")
+          } else transition("ack ignored")
+          return
+        }
+        case "Read": {
+          const letter = someLetter(command.agent, command.pick)
+          const reading = Effect.exit(
+            deliveries.read(agents[command.agent]!.id, agents[command.agent]!.handle, letter?.id ?? "msg_unknown")
+          )
+          const exits = yield* Effect.all(command.twice ? [reading, reading] : [reading], { concurrency: "unbounded" })
+          for (const exit of exits) {
+            if (letter === undefined || ![letter.sender, letter.recipient].includes(command.agent)) {
+              expectTag(exit, "MessageNotFound", "read")
+            } else if (letter.sender === command.agent) expectTag(exit, "Forbidden", "read of an own message")
+            else {
+              expectRead(command.agent, state.talks.get(letter.talk)!, letter.seq, letter.seq)
+              check(Exit.isSuccess(exit), () => `read failed: ${JSON.stringify(exit)}`)
+              if (Exit.isSuccess(exit)) compare(parse(exit.value), letter, command.agent, Model.slipOf(state, letter).slip, "read")
+            }
+          }
+          return
+        }
+        case "ReadThrough": {
+          const { name, talk } = talkOf(command.agent, command.pick)
+          const agent = agents[command.agent]!
+          yield* deliveries.readThrough(agent.id, agent.handle, conversationId(name), command.through)
+          if (talk !== undefined) expectRead(command.agent, talk, 1, command.through)
+          return
+        }
+        case "HideMessage": {
+          const letter = someLetter(command.agent, command.pick)
+          const exit = yield* Effect.exit(conversations.hideMessage(agents[command.agent]!.id, letter?.id ?? "msg_unknown"))
+          if (letter === undefined || ![letter.sender, letter.recipient].includes(command.agent)) {
+            return expectTag(exit, "MessageNotFound", "hide")
+          }
+          check(Exit.isSuccess(exit), () => `hide failed: ${JSON.stringify(exit)}`)
+          state.talks.get(letter.talk)!.hidden[command.agent]!.add(letter.seq)
+          if (letter.recipient === command.agent && Model.deliver(Model.slipOf(state, letter).slip, now())) {
+            transition("stored → delivered, hide message")
+          }
+          return
+        }
+        case "HideConversation": {
+          const { name, talk } = talkOf(command.agent, command.pick)
+          const exit = yield* Effect.exit(conversations.hide(agents[command.agent]!.id, conversationId(name)))
+          if (talk === undefined) return expectTag(exit, "ConversationNotFound", "hide conversation")
+          check(Exit.isSuccess(exit), () => `hide conversation failed: ${JSON.stringify(exit)}`)
+          talk.hiddenThrough[command.agent] = talk.letters.length
+          const changed = state.inboxes[command.agent]!.filter((slip) => slip.letter.talk === name && Model.deliver(slip, now()))
+          transition("stored → delivered, hide conversation", changed.length)
+          return
+        }
+        case "List": {
+          const listed: Array<Json> = []
+          let cursor: string | null = null
+          let total = 0
+          do {
+            const page: ListedPage = yield* conversations.list(agents[command.agent]!.id, {
+              limit: command.limit,
+              ...(cursor === null ? {} : { cursor })
+            })
+            listed.push(...page.items as unknown as ReadonlyArray<Json>)
+            total = page.total
+            cursor = page.nextCursor
+          } while (cursor !== null)
+          const expected = Model.talksOf(state, command.agent)
+            .filter((talk) => talk.letters.length > talk.hiddenThrough[command.agent]!)
+            .map((talk) => {
+              const unread = Model.unread(state, talk, command.agent)
+              const last = Model.visible(talk, command.agent).at(-1)
+              return {
+                id: conversationId(talk.name),
+                at: isoOf(talk.letters.at(-1)!.at),
+                unread: [unread.length, unread[0] ?? null, unread.at(-1) ?? null],
+                preview: last?.text ?? null,
+                own: last?.sender === command.agent
+              }
+            })
+            .sort((a, b) => a.at! < b.at! ? 1 : a.at! > b.at! ? -1 : a.id < b.id ? 1 : -1)
+          same(
+            listed.map((item) => ({
+              id: item["id"],
+              at: item["last_message_at"],
+              unread: [item["unread_count"], item["oldest_unread_seq"], item["newest_unread_seq"]],
+              preview: item["last_message_preview"],
+              own: item["last_message_is_own"]
+            })),
+            expected,
+            "conversation list"
+          )
+          same(total, expected.length, "total of conversations")
+          return
+        }
+        case "History":
+          return yield* history(command)
+        case "Attach": {
+          if (sessionsOf(command.agent).length >= 3) return
+          attach(command.agent, command.acknowledges)
+          return
+        }
+        case "Detach": {
+          const connected = someSession(command.agent, command.session)
+          if (connected !== undefined) detach(connected)
+          return
+        }
+        case "LoseHint": {
+          const connected = someSession(command.agent, command.session)
+          if (connected !== undefined) connected.lose++
+          return
+        }
+        case "DelayHint": {
+          const connected = someSession(command.agent, command.session)
+          if (connected !== undefined) connected.delay = true
+          return
+        }
+        case "Check":
+          return yield* checkHeads(command.agent)
+        case "Block": {
+          const name = Model.nameOf(command.agent, command.other)
+          if (command.agent === command.other || state.blocks.has(name)) return
+          yield* sql`
+            WITH versioned AS (UPDATE conversations SET version = version + 1 WHERE id = ${conversationId(name)})
+            INSERT INTO blocks (agent_id, blocked_id, created_at)
+            VALUES (${agents[command.agent]!.id}, ${agents[command.other]!.id}, ${now()})`
+          state.blocks.add(name)
+          return
+        }
+        case "Jump":
+          yield* TestClock.adjust(command.ms)
+      }
+    })
+
+    const history = Effect.fnUntraced(function*(command: Extract<Command, { readonly _tag: "History" }>) {
+      const { name, talk } = talkOf(command.agent, command.pick)
+      const anchor = talk?.letters[command.at % Math.max(1, talk.letters.length)]
+      const exit = yield* Effect.exit(conversations.history(agents[command.agent]!.id, conversationId(name), {
+        limit: command.limit,
+        before: command.by === "before" ? command.at : null,
+        after: command.by === "after" ? command.at : null,
+        around: command.by === "around" ? anchor?.id ?? "msg_unknown" : null
+      }))
+      if (talk === undefined) return expectTag(exit, "ConversationNotFound", "history")
+      const seen = Model.visible(talk, command.agent)
+      if (command.by === "around" && (anchor?.id === undefined || !seen.includes(anchor))) {
+        return expectTag(exit, "MessageNotFound", "history around")
+      }
+      check(Exit.isSuccess(exit), () => `history failed: ${JSON.stringify(exit)}`)
+      if (!Exit.isSuccess(exit)) return
+      const expected = command.by === "after"
+        ? seen.filter(({ seq }) => seq > command.at).slice(0, command.limit)
+        : seen.filter(({ seq }) =>
+          command.by === "before" ? seq < command.at : command.by === "around" ? seq <= anchor!.seq : true
+        ).toReversed().slice(0, command.limit)
+      same(exit.value.map((text) => parse(text)["seq"]), expected.map(({ seq }) => seq), "history")
+      exit.value.forEach((text, i) =>
+        compare(parse(text), expected[i]!, command.agent, Model.slipOf(state, expected[i]!).slip, "history row")
+      )
+    })
+
+    /** Everything stored for these agents, counted anew. */
+    const audit = Effect.gen(function*() {
+      const ids = agents.map((agent) => agent.id)
+      const inboxes = yield* sql<{ agent_id: string; last_no: number; undelivered: number }>`
+        SELECT * FROM inboxes WHERE ${sql.in("agent_id", ids)}`
+      const envelopes = yield* sql<
+        { recipient_id: string; no: number; conversation_id: string; seq: number; sender_id: string; delivered_at: number | null; read_at: number | null }
+      >`SELECT * FROM envelopes WHERE ${sql.in("recipient_id", ids)} ORDER BY recipient_id, no`
+      agents.forEach((agent, i) => {
+        const inbox = state.inboxes[i]!
+        const row = inboxes.find((one) => one.agent_id === agent.id)
+        const own = envelopes.filter((one) => one.recipient_id === agent.id)
+        check(own.every((one, index) => one.no === index + 1), () =>
+          `the numbers of ${agent.handle} have a hole: ${own.map((one) => one.no)}`)
+        same(row?.undelivered, own.filter((one) => one.delivered_at === null).length, `undelivered of ${agent.handle} recounted`)
+        same([row?.last_no, row?.undelivered], [inbox.length, Model.undelivered(state, i)], `inbox of ${agent.handle}`)
+        same(
+          own.map((one) => [talkNames.get(one.conversation_id), one.seq, one.delivered_at, one.read_at]),
+          inbox.map(({ deliveredAt, letter, readAt }) => [letter.talk, letter.seq, deliveredAt, readAt]),
+          `envelopes of ${agent.handle}`
+        )
+      })
+      const talks = yield* sql<{ id: string; last_seq: number; initiator_id: string; established_at: number | null }>`
+        SELECT * FROM conversations WHERE ${sql.in("id", [...talkNames.keys()])}`
+      same(
+        talks.map((row) => [talkNames.get(row.id), row.last_seq, row.initiator_id, row.established_at !== null]).sort(),
+        [...state.talks.values()].map((talk) =>
+          [talk.name, talk.letters.length, agents[talk.initiator]!.id, talk.established]).sort(),
+        "conversations"
+      )
+      const stored = yield* sql<{ id: string; conversation_id: string; seq: number; sender_id: string; client_msg_id: string }>`
+        SELECT * FROM messages WHERE ${sql.in("conversation_id", [...talkNames.keys()])} ORDER BY conversation_id, seq`
+      for (const [id, name] of talkNames) {
+        same(
+          stored.filter((row) => row.conversation_id === id).map((row) => [row.seq, row.sender_id, row.client_msg_id]),
+          (state.talks.get(name)?.letters ?? []).map((letter) => [letter.seq, agents[letter.sender]!.id, letter.key]),
+          `messages of ${name}`
+        )
+      }
+      const keys = yield* sql<{ sender_id: string; client_msg_id: string; message_id: string }>`
+        SELECT * FROM message_keys WHERE ${sql.in("sender_id", ids)}`
+      const messageIds = new Set(stored.map((row) => row.id))
+      check(keys.every((row) => messageIds.has(row.message_id)), () => "a key without a message")
+      same(keys.length, stored.length, "keys for messages")
+      const slots = yield* sql<{ conversation_id: string; agent_id: string; claimed_at: number | null }>`
+        SELECT * FROM cold_slots WHERE ${sql.in("agent_id", ids)}`
+      same(
+        slots.map((row) => [talkNames.get(row.conversation_id), row.agent_id, row.claimed_at]).sort(),
+        [...state.slots].map(([name, slot]) => [name, agents[slot.agent]!.id, slot.claimedAt]).sort(),
+        "cold slots"
+      )
+    })
+
+    const finish = Effect.gen(function*() {
+      for (let agent = 0; agent < 4; agent++) {
+        yield* checkHeads(agent)
+        deliveredBefore = new Set(state.inboxes[agent]!.filter((slip) => slip.deliveredAt !== null))
+        observe()
+        for (const connected of sessionsOf(agent)) {
+          const missing = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null && !connected.showed.has(slip))
+          check(missing.length === 0, () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).no)}`)
+          const silent = [...connected.due].filter((letter) => !connected.echoed.has(letter))
+          check(silent.length === 0, () => `an own message never came back: ${silent.map((letter) => letter.key)}`)
+        }
+        const waiting = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null)
+        const late = attach(agent, true)
+        yield* settle
+        observe()
+        same(
+          [...late.showed].map((slip) => Model.slipOf(state, slip.letter).no),
+          waiting.map((slip) => Model.slipOf(state, slip.letter).no),
+          "what the next socket is offered"
+        )
+      }
+      yield* audit
+    })
+
+    yield* Effect.gen(function*() {
+      for (const command of commands) {
+        tally(coverage.commands, command._tag)
+        deliveredBefore = new Set(state.inboxes.flat().filter((slip) => slip.deliveredAt !== null))
+        yield* execute(command)
+        yield* settle
+        for (const connected of sessions) {
+          const { held } = connected
+          connected.held = undefined
+          held?.()
+        }
+        yield* settle
+        observe()
+      }
+      yield* finish
+    }).pipe(Effect.ensuring(Effect.sync(() => {
+      seam.fault = undefined
+      for (const connected of [...sessions]) detach(connected)
+    })))
+  })
+
+  return { run }
+})
