@@ -145,18 +145,20 @@ WITH input AS MATERIALIZED (
   JOIN envelopes e ON e.recipient_id = h.agent_id AND e.conversation_id = x.conv AND e.seq BETWEEN x.lo AND x.hi
   WHERE e.read_at IS NULL
   FOR NO KEY UPDATE OF e
+), first AS MATERIALIZED (
+  SELECT DISTINCT ON (recipient_id, no) * FROM target ORDER BY recipient_id, no, i
 ), marked AS (
   UPDATE envelopes e SET read_at = t.at, delivered_at = COALESCE(e.delivered_at, t.at)
-  FROM (SELECT DISTINCT ON (recipient_id, no) * FROM target ORDER BY recipient_id, no, i) t
+  FROM first t
   WHERE e.recipient_id = t.recipient_id AND e.no = t.no
 ), counted AS (
   UPDATE inboxes n SET undelivered = n.undelivered - w.n
   FROM (
-    SELECT recipient_id, count(DISTINCT no) AS n FROM target WHERE delivered_at IS NULL GROUP BY recipient_id
+    SELECT recipient_id, count(*) AS n FROM first WHERE delivered_at IS NULL GROUP BY recipient_id
   ) w
   WHERE n.agent_id = w.recipient_id
 ), changed AS (
-  SELECT i, recipient_id, conversation_id, sender_id, max(seq) AS seq FROM target
+  SELECT i, recipient_id, conversation_id, sender_id, max(seq) AS seq FROM first
   GROUP BY i, recipient_id, conversation_id, sender_id
 )
 SELECT c.i, c.sender_id, c.seq, m.id AS message_id,

@@ -128,8 +128,10 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       lane.running = false
       if (lane.queue.length > 0) start(lane)
       else if (lanes.every((other) => !other.running)) {
-        for (const resume of idleWaiters) resume()
+        // Whoever is resumed may submit and wait again, at once.
+        const waiters = [...idleWaiters]
         idleWaiters.clear()
+        for (const resume of waiters) resume()
       }
     })
   }
