@@ -293,6 +293,8 @@ class EmbeddedSession extends Session {
     this.#retryAt = 0
   })
 
+  readonly checkpoint = this.#attempt(() => this.#database.checkpoint())
+
   #attempt<A>(statement: (session: PgliteSession) => A): Effect.Effect<A, SqlError.SqlError> {
     return Effect.suspend(() => {
       try {
@@ -317,7 +319,10 @@ export const layerPglite = (settings: PgliteSettings) =>
     if (databaseIsNew(settings)) yield* Effect.logInfo("Creating the database…")
     const checkpointDue = yield* Latch.make()
     const database = yield* Effect.acquireRelease(
-      Effect.promise(() => PgliteDatabase.open(settings, () => checkpointDue.openUnsafe())),
+      Effect.tryPromise({
+        try: () => PgliteDatabase.open(settings, () => checkpointDue.openUnsafe()),
+        catch: (error) => sqlError(error, "connect")
+      }),
       (opened) => Effect.promise(() => opened.close())
     )
     const session = new EmbeddedSession(database)
@@ -325,11 +330,8 @@ export const layerPglite = (settings: PgliteSettings) =>
     yield* checkpointDue.await.pipe(
       Effect.timeoutOption(CHECKPOINT_INTERVAL),
       Effect.andThen(checkpointDue.close),
-      Effect.andThen(turn.withPermit(Effect.try({
-        try: () => database.checkpoint(),
-        catch: (error) => error
-      }))),
-      Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error)),
+      Effect.andThen(turn.withPermit(Effect.andThen(session.ready, session.checkpoint))),
+      Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error.message)),
       Effect.forever,
       Effect.forkScoped
     )
