@@ -43,6 +43,7 @@ export class Ids extends Context.Service<Ids, {
       let pool = randomBytes(8192)
       let at = 0
       return Ids.make((n) => {
+        if (n > pool.length) return randomBytes(n)
         if (at + n > pool.length) {
           pool = randomBytes(8192)
           at = 0

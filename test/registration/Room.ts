@@ -10,7 +10,7 @@ import { type Mail, Mailer, MailFailed } from "../../src/platform/Mailer.ts"
 import { Sessions } from "../../src/realtime/Gateway.ts"
 import { Codes } from "../../src/registration/Codes.ts"
 import { CodesRepo } from "../../src/registration/CodesRepo.ts"
-import { Registration } from "../../src/registration/Registration.ts"
+import { type Applicant, Registration } from "../../src/registration/Registration.ts"
 import type { TestDatabase } from "../support/Databases.ts"
 
 /** What the room said to its neighbours, and how they behave. */
@@ -83,13 +83,13 @@ export const other = (code: string): string => String((Number(code) + 1) % 1_000
 let count = 0
 
 /** Handle and address that no other test has. */
-export const fresh = (prefix = "reg") => {
+export const fresh = (prefix = "reg"): Applicant => {
   const handle = `${prefix}-${++count}`
   return { handle, email: `${handle}@example.com`, displayName: null, description: null }
 }
 
 /** An account that went through registration. */
-export const newAccount = Effect.fnUntraced(function*(changes: Partial<ReturnType<typeof fresh>> = {}) {
+export const newAccount = Effect.fnUntraced(function*(changes: Partial<Applicant> = {}) {
   const applicant = { ...fresh("agent"), ...changes }
   const registration = yield* Registration
   const pendingId = yield* registration.register(applicant)

@@ -1,0 +1,98 @@
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { assert } from "@effect/vitest"
+import { Context, Effect, Layer, type Scope } from "effect"
+import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import { AgentsApi } from "../../src/agents/AgentsApi.ts"
+import { AgentsHttp } from "../../src/agents/AgentsHttp.ts"
+import { Authorization, AuthorizationEvenSuspended } from "../../src/auth/Authorization.ts"
+import { AnonymousBudget, Budgets } from "../../src/auth/Budgets.ts"
+import { answerHeadersOf } from "../../src/platform/AnswerHeaders.ts"
+import type { Settings } from "../../src/platform/Config.ts"
+import { RateLimits } from "../../src/platform/RateLimits.ts"
+import { WireErrors } from "../../src/platform/WireErrors.ts"
+import { AddressLimits } from "../../src/registration/AddressLimits.ts"
+import { RegistrationApi } from "../../src/registration/RegistrationApi.ts"
+import { RegistrationHttp } from "../../src/registration/RegistrationHttp.ts"
+import type { TestDatabase } from "../support/Databases.ts"
+import { layerRoom } from "./Room.ts"
+
+/** The rooms' part of the contract, so that nothing else must be built. */
+class RoomApi extends HttpApi.make("parley").add(RegistrationApi, AgentsApi).middleware(WireErrors) {}
+
+export interface WebAnswer {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  readonly body: Record<string, unknown>
+}
+
+export interface WebRequest {
+  readonly key?: string
+  readonly authorization?: string
+  readonly body?: unknown
+  /** As the one trusted proxy says. */
+  readonly ip?: string
+}
+
+/** The rooms' routes without a server, on the test's clock. One proxy is trusted, so that a test can come from anywhere. */
+export class Web extends Context.Service<Web, {
+  readonly send: (method: string, path: string, request?: WebRequest) => Effect.Effect<WebAnswer>
+}>()("test/registration/Web") {
+  static readonly layer = Layer.effect(
+    Web,
+    Effect.gen(function*() {
+      const app: Effect.Effect<
+        HttpServerResponse.HttpServerResponse,
+        unknown,
+        HttpServerRequest.HttpServerRequest | Scope.Scope
+      > = yield* HttpRouter.toHttpEffect(
+        HttpApiBuilder.layer(RoomApi).pipe(
+          Layer.provide(Layer.mergeAll(RegistrationHttp, AgentsHttp)),
+          Layer.provide(Layer.mergeAll(
+            Authorization.layer,
+            AuthorizationEvenSuspended.layer,
+            AnonymousBudget.layer,
+            WireErrors.layer
+          )),
+          Layer.provide(Layer.mergeAll(AddressLimits.layer, Budgets.layer)),
+          Layer.provide(NodeHttpServer.layerHttpServices)
+        )
+      )
+      const handle = HttpEffect.toWebHandlerWith<never, HttpServerRequest.HttpServerRequest | Scope.Scope>(
+        yield* Effect.context<never>()
+      )(app)
+      return Web.of({
+        send: (method, path, { authorization, body, ip = "192.0.2.1", key } = {}) =>
+          Effect.promise(async () => {
+            const headers: Record<string, string> = { "x-forwarded-for": ip }
+            const credentials = authorization ?? (key === undefined ? undefined : `Bearer ${key}`)
+            if (credentials !== undefined) headers["authorization"] = credentials
+            if (body !== undefined) headers["content-type"] = "application/json"
+            const request = new Request(`http://parley.example${path}`, {
+              method,
+              headers,
+              ...(body === undefined ? {} : { body: JSON.stringify(body) })
+            })
+            const response = await handle(request)
+            const text = await response.text()
+            const answered = new Headers({ ...answerHeadersOf(request), ...Object.fromEntries(response.headers) })
+            return { status: response.status, headers: answered, text, body: JSON.parse(text) }
+          })
+      })
+    })
+  )
+}
+
+export const layerWeb = (database: TestDatabase, changes: Partial<Settings> = {}) =>
+  Web.layer.pipe(
+    Layer.provideMerge(RateLimits.layerMemory),
+    Layer.provideMerge(layerRoom(database, { TRUST_PROXY: 1, ...changes }))
+  )
+
+/** Asserts a refusal of exactly this kind, and gives its body. */
+export const refused = (answer: WebAnswer, status: number, code: string): Record<string, unknown> => {
+  assert.deepStrictEqual([answer.status, answer.body["code"]], [status, code], answer.text)
+  assert.isString(answer.body["message"])
+  return answer.body
+}
