@@ -417,8 +417,12 @@ const print = (result: DriverResult) => {
 
 const printProfile = (driver: Driver, file: string, run: RunResult) => {
   const { busy, files, functions, owners } = readProfile(file)
-  // The window is an interval of the same clock: its messages are those of the profile.
-  const each = (cost: Cost) => [`${(cost.self / run.accepted).toFixed(1)} µs`, `${((cost.self / busy) * 100).toFixed(1)} %`]
+  // The profiler samples by the clock, time in which another process ran included: its shares are
+  // taken, and applied to the processor time that was really used.
+  const each = (cost: Cost) => [
+    `${((cost.self / busy) * run.cpu.server).toFixed(1)} µs`,
+    `${((cost.self / busy) * 100).toFixed(1)} %`
+  ]
   const show = (title: string, costs: ReadonlyArray<Cost>, count: number) =>
     console.log(`\n${driver}: self time by ${title}, per message and of the busy time\n` +
       table(costs.slice(0, count).map((cost) => [cost.name, ...each(cost)])))
