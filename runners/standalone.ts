@@ -94,7 +94,7 @@ const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   })
 
 const run = () => {
-  let stopping = false
+  let stopping: number | undefined
   const fiber = Effect.runFork(program)
   fiber.addObserver((exit) => {
     if (Exit.isSuccess(exit) || Cause.hasInterruptsOnly(exit.cause)) process.exit(0)
@@ -102,8 +102,10 @@ const run = () => {
     process.exit(1)
   })
   const stop = () => {
-    if (stopping) process.exit(130)
-    stopping = true
+    // Ctrl-C under npm comes twice at once: from the terminal, and passed on by npm.
+    if (stopping !== undefined && performance.now() - stopping < 500) return
+    if (stopping !== undefined) process.exit(130)
+    stopping = performance.now()
     say("Finishing what is under way; once more stops at once.")
     fiber.interruptUnsafe()
   }
