@@ -246,30 +246,43 @@ let known: Promise<string> | undefined
 const theTemplate = (): Promise<string> => known ??= makeTemplate()
 
 const makeTemplate = async (): Promise<string> => {
-  const path = join(tmpdir(), `parley-template-${process.getuid?.() ?? 0}-${await fingerprint()}`)
+  const prefix = `parley-template-${process.getuid?.() ?? 0}-`
+  const path = join(tmpdir(), prefix + await fingerprint())
   const lock = `${path}.lock`
   for (;;) {
     if (await exists(path)) return path
-    const mine = await mkdir(lock).then(() => true, () => false)
-    if (!mine) {
-      await eventually("the database template of another worker", async () => {
-        if (await exists(path)) return true
-        const owner = Number(await readFile(join(lock, "pid"), "utf8").catch(() => "0"))
-        if (owner > 0 && !alive(owner)) await rm(lock, { recursive: true, force: true })
-        return await exists(lock) ? undefined : true
-      }, 60_000)
-      continue
-    }
-    try {
-      await writeFile(join(lock, "pid"), String(process.pid))
-      if (await exists(path)) return path
-      const making = join(lock, "data")
-      const server = await startServer({ dataDir: making })
-      await server.stop()
-      await rename(making, path)
-      return path
-    } finally {
-      await rm(lock, { recursive: true, force: true })
+    if (await mkdir(lock).then(() => true, () => false)) break
+    await eventually("the database template of another worker", async () =>
+      await exists(path) || await released(lock) || undefined, 60_000)
+  }
+  try {
+    await writeFile(join(lock, "pid"), String(process.pid))
+    if (await exists(path)) return path
+    await removeOld(prefix)
+    const making = join(lock, "data")
+    const server = await startServer({ dataDir: making })
+    await server.stop()
+    await rename(making, path)
+    return path
+  } finally {
+    await rm(lock, { recursive: true, force: true })
+  }
+}
+
+/** Whether nobody holds the lock, after taking it from an owner that died. */
+const released = async (lock: string): Promise<boolean> => {
+  const owner = Number(await readFile(join(lock, "pid"), "utf8").catch(() => "0"))
+  if (owner > 0 && !alive(owner)) await rm(lock, { recursive: true, force: true })
+  return !await exists(lock)
+}
+
+/** Templates of other versions, once they are an hour old. */
+const removeOld = async (prefix: string): Promise<void> => {
+  for (const name of await readdir(tmpdir())) {
+    const path = join(tmpdir(), name)
+    const made = await stat(path).then((found) => found.mtimeMs, () => Infinity)
+    if (name.startsWith(prefix) && !name.endsWith(".lock") && made < Date.now() - 3_600_000) {
+      await rm(path, { recursive: true, force: true })
     }
   }
 }
@@ -277,12 +290,10 @@ const makeTemplate = async (): Promise<string> => {
 /** Of everything that decides what an empty database looks like. */
 const fingerprint = async (): Promise<string> => {
   const hash = createHash("sha256")
-  for (const folder of ["schema", "src/platform"]) {
-    for (const name of (await readdir(join(ROOT, folder))).sort()) {
-      hash.update(name).update(await readFile(join(ROOT, folder, name)))
-    }
+  const files = (await readdir(join(ROOT, "schema"))).sort().map((name) => `schema/${name}`)
+  for (const file of [...files, "src/platform/Migrations.ts", "src/platform/Pglite.ts", "node_modules/@electric-sql/pglite/package.json"]) {
+    hash.update(file).update(await readFile(join(ROOT, file)))
   }
-  hash.update(await readFile(join(ROOT, "node_modules/@electric-sql/pglite/package.json")))
   return hash.digest("hex").slice(0, 16)
 }
 

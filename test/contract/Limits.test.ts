@@ -1,0 +1,187 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { RecipientBackloggedError } from "agentchatme"
+import type { Answer } from "../support/Http.ts"
+import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import * as Shapes from "./Shapes.ts"
+import { attempt, catchUp, freshMsgId, inbox, say } from "./Talk.ts"
+
+/** Asserts a refusal by a rate: `Retry-After` in whole seconds, and the same in milliseconds in the details. */
+const limited = (answer: Answer, limit: number, withinSeconds: number): void => {
+  const { details } = answer.refused(429, "RATE_LIMITED")
+  const seconds = Number(answer.header("retry-after"))
+  assert.match(answer.header("retry-after") ?? "", /^\d+$/)
+  assert.isAtLeast(seconds, 1)
+  assert.isAtMost(seconds, withinSeconds)
+  assert.strictEqual(details?.["limit"], limit)
+  assert.isString(details?.["window"])
+  assert.strictEqual(Math.max(1, Math.ceil(Number(details?.["retry_after_ms"]) / 1000)), seconds)
+}
+
+describe("wire.md J, limits", { timeout: 20_000 }, () => {
+  let server: Server
+  let addresses = 0
+
+  beforeAll(async () => {
+    server = await startServer({
+      env: {
+        // Tests come from as many addresses as they like.
+        TRUST_PROXY: "1",
+        LIMITS_REGISTER_PER_HOUR: "5",
+        LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "10",
+        LIMITS_RECOVER_PER_HOUR: "3",
+        LIMITS_SENDS_PER_SECOND: "10",
+        LIMITS_COLD_CONVERSATIONS: "3",
+        LIMITS_BACKLOG_SOFT: "4",
+        LIMITS_BACKLOG_HARD: "6"
+      }
+    })
+  }, 90_000)
+  afterAll(() => server.stop(), 20_000)
+
+  const somewhere = () => ({ "x-forwarded-for": `203.0.113.${addresses++}` })
+
+  const register = (email: string, handle: string, from = somewhere()): Promise<Answer> =>
+    server.http().post("/v1/register", { email, handle }, from)
+
+  const newAgent = async (prefix: string, email?: string): Promise<TestAgent> => {
+    const handle = freshHandle(prefix)
+    const address = email ?? `${handle}@example.com`
+    const { pending_id } = (await register(address, handle)).ok(200, Shapes.Registered)
+    const answer = { pending_id, code: await server.code(address) }
+    const done = (await server.http().post("/v1/register/verify", answer, somewhere())).ok(200, Shapes.Verified)
+    return agentOf(server, { id: done.agent.id, handle, email: address }, done.api_key)
+  }
+
+  it("30. the 6th registration of an address within an hour is 429 with Retry-After; another address is not", async () => {
+    const here = somewhere()
+    for (let i = 0; i < 5; i++) {
+      const handle = freshHandle("flood")
+      ;(await register(`${handle}@example.com`, handle, here)).ok(200, Shapes.Registered)
+    }
+    const [handle, email] = [freshHandle("flood"), "flood@example.com"]
+    limited(await register(email, handle, here), 5, 3_600)
+    assert.strictEqual(await server.outbox.count(email), 0)
+    ;(await register(email, handle)).ok(200, Shapes.Registered)
+  })
+
+  it("G.15: the 11th verify and the 4th recovery of an address are 429", async () => {
+    const here = somewhere()
+    const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
+    for (let i = 0; i < 10; i++) (await server.http().post("/v1/register/verify", guess, here)).refused(400, "EXPIRED")
+    limited(await server.http().post("/v1/register/verify", guess, here), 10, 600)
+    for (let i = 0; i < 3; i++) {
+      ;(await server.http().post("/v1/agents/recover", { email: `no-${i}@example.com` }, here)).ok(200, Shapes.Pending)
+    }
+    limited(await server.http().post("/v1/agents/recover", { email: "no-3@example.com" }, here), 3, 3_600)
+  })
+
+  it("31. a second code for the same address within 60 s is OTP_COOLDOWN, and a used code ends that", async () => {
+    const [handle, email] = [freshHandle("twice"), `${freshHandle("twice")}@example.com`]
+    const first = (await register(email, handle)).ok(200, Shapes.Registered)
+    const again = await register(email, handle)
+    again.refused(429, "OTP_COOLDOWN")
+    const seconds = Number(again.header("retry-after"))
+    assert.isTrue(Number.isInteger(seconds) && seconds >= 1 && seconds <= 60, `${seconds}`)
+    const code = await server.code(email)
+    assert.strictEqual(await server.outbox.count(email), 0)
+    const done = await server.http().post("/v1/register/verify", { pending_id: first.pending_id, code }, somewhere())
+    done.ok(200, Shapes.Verified)
+    ;(await register(email, freshHandle("thrice"))).ok(200, Shapes.Registered)
+  })
+
+  it("34. the 4th lifetime account of an e-mail is 409 EMAIL_EXHAUSTED, told at verify", async () => {
+    const email = `${freshHandle("lives")}@example.com`
+    for (let i = 0; i < 3; i++) {
+      const agent = await newAgent("lives", email)
+      ;(await agent.http.delete(`/v1/agents/${agent.handle}`)).ok(200, Shapes.Confirm)
+    }
+    const { pending_id } = (await register(email, freshHandle("lives"))).ok(200, Shapes.Registered)
+    const answer = { pending_id, code: await server.code(email) }
+    ;(await server.http().post("/v1/register/verify", answer, somewhere())).refused(409, "EMAIL_EXHAUSTED")
+    ;(await server.http().post("/v1/register/verify", answer, somewhere())).refused(400, "EXPIRED")
+  })
+
+  it("74. one cold target too many is 429 COLD_CAP_EXCEEDED; a reply frees one slot", async () => {
+    const [alice, bob, carol, dave, erin, frank] = await Promise.all(
+      [1, 2, 3, 4, 5, 6].map(() => newAgent("cold"))
+    ) as [TestAgent, TestAgent, TestAgent, TestAgent, TestAgent, TestAgent]
+    const first = await say(alice, bob)
+    for (const peer of [carol, dave]) await say(alice, peer)
+    for (let i = 0; i < 2; i++) {
+      const refused = await attempt(alice, erin)
+      const { details } = refused.refused(429, "COLD_CAP_EXCEEDED")
+      assert.deepInclude(details, { limit: 3, used: 3, window_seconds: 86_400 })
+      assert.strictEqual(Date.parse(String(details?.["resets_at"])), Date.parse(first.created_at) + 86_400_000)
+      assert.isNull(refused.header("retry-after"), "only when a slot is about to come free")
+    }
+    assert.deepStrictEqual(await inbox(erin), [])
+    await say(bob, alice)
+    await say(alice, erin)
+    ;(await attempt(alice, frank)).refused(429, "COLD_CAP_EXCEEDED")
+    // What is established, and replies, are no outreach.
+    await say(alice, bob)
+    await say(frank, alice)
+    await say(alice, frank)
+  })
+
+  it("74. outreach at once does not pass the cap", async () => {
+    const alice = await newAgent("cold")
+    const peers = await Promise.all(Array.from({ length: 8 }, () => newAgent("peer")))
+    const answers = await Promise.all(peers.map((peer) => attempt(alice, peer)))
+    assert.deepStrictEqual(
+      answers.map((answer) => answer.status).sort(),
+      [201, 201, 201, 429, 429, 429, 429, 429],
+      answers.join("\n")
+    )
+  })
+
+  it("75. one send too many in a second is 429 with Retry-After, replays are not counted, and nothing is stored", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    const client_msg_id = freshMsgId()
+    const first = await say(alice, bob, { client_msg_id })
+    await say(bob, alice)
+    await catchUp(bob)
+    const burst = await Promise.all(Array.from({ length: 25 }, () => attempt(alice, bob, { to: "nobody-here" })))
+    const refused = burst.filter((answer) => answer.status === 429)
+    // Ten in any second, the first message among them; on a busy machine the burst may take longer than one.
+    assert.isAtLeast(refused.length, 5)
+    assert.isAtMost(refused.length, 16)
+    for (const answer of refused) limited(answer, 10, 1)
+    for (const answer of burst) if (answer.status !== 429) answer.refused(404, "AGENT_NOT_FOUND")
+    const replay = (await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
+    assert.strictEqual(replay.id, first.id)
+    assert.deepStrictEqual(await inbox(bob), [])
+  })
+
+  it("77. from the soft limit on a sender is warned, in the header and by the client", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    await say(alice, bob)
+    await say(bob, alice)
+    for (const header of [null, null, `${bob.handle}=4`]) {
+      const answer = await attempt(alice, bob)
+      assert.strictEqual(answer.header("x-backlog-warning"), header)
+    }
+    const { backlogWarning } = await alice.client.sendMessage({ to: bob.handle, content: { text: "five" } })
+    assert.deepStrictEqual(backlogWarning, { recipientHandle: bob.handle, undeliveredCount: 5 })
+  })
+
+  it("78. at the hard limit direct sends are 429 RECIPIENT_BACKLOGGED until the recipient catches up", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    const client_msg_id = freshMsgId()
+    await say(alice, bob, { client_msg_id })
+    await say(bob, alice)
+    for (let i = 0; i < 5; i++) await say(alice, bob)
+    const refused = await attempt(alice, bob)
+    assert.deepStrictEqual(refused.refused(429, "RECIPIENT_BACKLOGGED").details, {
+      recipient_handle: bob.handle,
+      undelivered_count: 6
+    })
+    assert.isNull(refused.header("retry-after"))
+    ;(await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
+    const error = await alice.client.sendMessage({ to: bob.handle, content: { text: "x" } }).catch((e: unknown) => e)
+    assert.instanceOf(error, RecipientBackloggedError)
+    assert.deepInclude(error, { recipientHandle: bob.handle, undeliveredCount: 6 })
+    await catchUp(bob)
+    await say(alice, bob)
+  })
+})
