@@ -112,15 +112,17 @@ export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/
   static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, answer))
 }
 
-/** Answers with the failure's own response; what nobody expected is logged and becomes a 500. */
+/** Answers with the failure's own response; what nobody expected is logged, and what has no response becomes a 500. */
 export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   for (const reason of cause.reasons) {
-    const failure = Cause.isFailReason(reason)
-      ? toWireFailure(reason.error)
-      : Cause.isDieReason(reason)
-      ? toWireFailure(reason.defect)
-      : undefined
-    if (failure !== undefined) return Effect.succeed(toResponse(failure))
+    if (Cause.isInterruptReason(reason)) continue
+    const error = Cause.isFailReason(reason) ? reason.error : reason.defect
+    const failure = toWireFailure(error)
+    if (failure === undefined) continue
+    const response = Effect.succeed(toResponse(failure))
+    return failure.status < 500 || isWireFailure(error)
+      ? response
+      : Effect.andThen(Effect.logWarning("A request met storage that failed", cause), response)
   }
   if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(toResponse(new Unavailable()))
   return Effect.as(Effect.logError("A request failed", cause), toResponse(new InternalError()))
