@@ -43,7 +43,8 @@ export type CodeRequest =
  * A code for a registration or a rotation is mailed before its request is
  * answered, so that the answer can say that it could not be: for a free and a
  * taken address alike, which therefore take equally long. A code for a recovery
- * leaves after the answer, and for an unknown address only the mail is missing.
+ * leaves a little later, so that neither the answer nor what comes right after it
+ * takes longer for an address that has an account.
  */
 export class Codes extends Context.Service<Codes, {
   /** Mails a code and gives the pending id that stands for it. */
@@ -51,7 +52,8 @@ export class Codes extends Context.Service<Codes, {
   /**
    * Gives a pending id for a recovery, whether or not the address has an account.
    * Within the cooldown and above the hourly cap it stands for the code that was
-   * mailed last. The mail is tried a few times; one that never leaves is logged.
+   * mailed last. The mail is tried a few times; one that never leaves is logged, and
+   * its code is as good as a decoy.
    */
   readonly sendQuietly: (email: string, agent: Recipient | undefined) => Effect.Effect<string, Unavailable>
   /**
@@ -98,7 +100,9 @@ export class Codes extends Context.Service<Codes, {
         if (Math.abs(now - sweptAt) < SWEEP_EVERY_MILLIS) return
         sweptAt = now
         yield* inBackground(
-          Effect.catchCause(repo.sweep(allowance, now), (cause) => Effect.logWarning("Old codes were not removed", cause))
+          Effect.gen(function*() {
+            while (yield* repo.sweep(allowance, now)) yield* Effect.yieldNow
+          }).pipe(Effect.catchCause((cause) => Effect.logWarning("Old codes were not removed", cause)))
         )
       })
 
@@ -157,12 +161,13 @@ export class Codes extends Context.Service<Codes, {
               base,
               ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
             })
-            yield* Effect.catch(mailer.send(mail), ({ reason }) =>
-              Effect.gen(function*() {
-                yield* Effect.logWarning("A mail could not be sent", { purpose, reason })
-                yield* repo.withdraw(stored.id, email, purpose, now)
-                return yield* new OtpFailed()
-              }))
+            const withdraw = repo.withdraw(stored.id, email, purpose, now)
+            yield* mailer.send(mail).pipe(
+              Effect.onInterrupt(() => Effect.ignore(withdraw)),
+              Effect.catch(({ reason }) =>
+                complain(purpose, reason).pipe(Effect.andThen(withdraw), Effect.andThen(Effect.fail(new OtpFailed())))
+              )
+            )
             return stored.pendingId
           },
           orUnavailable
@@ -196,14 +201,14 @@ export class Codes extends Context.Service<Codes, {
                 ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
               })
               const full = (yield* FiberSet.size(background)) >= MAX_BACKGROUND
-              const sent = full
-                ? Effect.logWarning("A mail could not be sent", { purpose, reason: "too many mails are waiting" })
-                : Effect.catch(Effect.retry(mailer.send(mail), again), ({ reason }) =>
-                  Effect.andThen(
-                    Effect.logWarning("A mail could not be sent", { purpose, reason }),
-                    Effect.ignore(repo.withdraw(stored.id, email, purpose, now))
-                  ))
-              yield* inBackground(sent)
+              yield* inBackground(
+                full
+                  ? complain(purpose, "too many mails are waiting")
+                  : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
+                    Effect.andThen(Effect.retry(mailer.send(mail), again)),
+                    Effect.catch(({ reason }) => complain(purpose, reason))
+                  )
+              )
             }
             return stored.pendingId
           },
@@ -243,6 +248,8 @@ export class Codes extends Context.Service<Codes, {
     })
   )
 }
+
+const complain = (purpose: Purpose, reason: string) => Effect.logWarning("A mail could not be sent", { purpose, reason })
 
 const SWEEP_EVERY_MILLIS = 60_000
 const MAX_BACKGROUND = 1_000

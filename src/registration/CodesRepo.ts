@@ -77,8 +77,8 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes some of what can no longer matter. */
-  readonly sweep: (allowance: Allowance, now: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Removes some of what can no longer matter; whether there may be more. */
+  readonly sweep: (allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
     CodesRepo,
@@ -183,22 +183,24 @@ export class CodesRepo extends Context.Service<CodesRepo, {
 
         sweep: (allowance, now) =>
           Effect.gen(function*() {
-            yield* sql`DELETE FROM codes WHERE id IN (
-              SELECT id FROM codes WHERE expires_at <= ${now} ORDER BY expires_at LIMIT ${SWEEP_ROWS})`
-            yield* sql`DELETE FROM pending_codes WHERE id IN (
-              SELECT id FROM pending_codes WHERE created_at <= ${now - allowance.ttlMs} ORDER BY created_at LIMIT ${SWEEP_ROWS})`
+            const codes = yield* sql`DELETE FROM codes WHERE id IN (
+              SELECT id FROM codes WHERE expires_at <= ${now} ORDER BY expires_at LIMIT ${SWEEP_ROWS}) RETURNING id`
+            const pending = yield* sql`DELETE FROM pending_codes WHERE id IN (
+              SELECT id FROM pending_codes WHERE created_at <= ${now - allowance.ttlMs}
+              ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
             const long = now - Math.max(HOUR_MILLIS, allowance.cooldownMs)
             // The outer test is what still holds for a row that was taken again meanwhile.
-            yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
+            const addresses = yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
               SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
-              ORDER BY last_sent_at LIMIT ${SWEEP_ROWS})`
+              ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
+            return [codes, pending, addresses].some((rows) => rows.length === SWEEP_ROWS)
           })
       })
     })
   )
 }
 
-const SWEEP_ROWS = 1_000
+const SWEEP_ROWS = 500
 
 /** The hash of a code holds its id, so that equal digits never look alike in storage. */
 const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>

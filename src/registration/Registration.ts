@@ -53,7 +53,10 @@ export class Registration extends Context.Service<Registration, {
       const accounts = yield* Accounts
       const codes = yield* Codes
 
-      /** After the commit: what the old key could do ends before the new one is told. */
+      /**
+       * After the commit: what the old key could do ends before the new one is told. A
+       * caller that goes away in between must not keep its old sockets.
+       */
       const issued = Effect.fnUntraced(function*(issue: Issued | undefined) {
         if (issue === undefined) return yield* new CodeExpired()
         yield* accounts.keyReplaced(issue.agent.id)
@@ -96,7 +99,7 @@ export class Registration extends Context.Service<Registration, {
           return yield* issued(
             yield* codes.redeem({ ...answer, purpose: "recover" }, (code) => accounts.replaceKey(code.agentId ?? ""))
           )
-        }),
+        }, Effect.uninterruptible),
 
         rotate: Effect.fn("Registration.rotate")(function*(agent) {
           return yield* codes.send({ purpose: "rotate", email: agent.email, agent })
@@ -109,7 +112,7 @@ export class Registration extends Context.Service<Registration, {
               Effect.flatMap(codes.isAnothers(answer.pendingId, "rotate", agentId), (foreign) =>
                 Effect.fail(foreign ? new Forbidden({ message: "This code is for another agent." }) : error)))
           )
-        })
+        }, Effect.uninterruptible)
       })
     })
   )

@@ -236,6 +236,7 @@ describe("a code", () => {
         yield* registration.register({ ...fresh(), email: account.email })
         yield* registration.recover(account.email)
         yield* registration.rotate(account)
+        yield* TestClock.adjust(400)
         assert.strictEqual((yield* mailsTo(account.email)).length, 4)
         yield* registration.register(fresh())
       }))
@@ -300,9 +301,30 @@ describe("a code", () => {
         assert.strictEqual(yield* codeOf(registration.rotate(account)), "OTP_HOURLY_CAP")
       }))
 
+    it.effect("ends its cooldown when its caller goes away before the mail is sent", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const neighbours = yield* Neighbours
+        const applicant = fresh()
+        neighbours.beforeMail = Effect.never
+        const left = yield* Effect.forkChild(registration.register(applicant))
+        yield* TestClock.adjust(1)
+        yield* Fiber.interrupt(left)
+        neighbours.beforeMail = Effect.void
+        yield* registration.register(applicant)
+      }))
+
     it.effect("what is old is removed", () =>
       Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
         const { register } = yield* begun()
+        yield* sql`
+          INSERT INTO codes (id, purpose, email, expires_at)
+          SELECT 'old' || n, 'register', n || '@old.example', 1 FROM generate_series(1, 1234) AS n`
+        yield* sql`INSERT INTO pending_codes (id, code_id, created_at) SELECT id, id, 1 FROM codes WHERE id LIKE 'old%'`
+        yield* sql`
+          INSERT INTO code_addresses (email, purpose, code_id, last_sent_at, sent_at)
+          SELECT email, purpose, id, 1, '{1}' FROM codes WHERE id LIKE 'old%'`
         yield* TestClock.adjust("3 hours")
         yield* register
         yield* TestClock.adjust(1)
@@ -314,7 +336,7 @@ describe("a code", () => {
 describe("a recovery", () => {
   layer(layerRoom(layerPgliteTest))((it) => {
     /** Lets the mail go that leaves after the answer. */
-    const settle = TestClock.adjust(1)
+    const settle = TestClock.adjust(400)
 
     it.effect("replaces the key: the new one works, the old one and its sockets are dead (J 33)", () =>
       Effect.gen(function*() {
@@ -413,13 +435,13 @@ describe("a recovery", () => {
         neighbours.beforeMail = Effect.sleep("30 seconds")
         const pendingId = yield* registration.recover(account.email)
         const before = (yield* mailsTo(account.email)).length
-        yield* TestClock.adjust("30 seconds")
+        yield* TestClock.adjust("31 seconds")
         neighbours.beforeMail = Effect.void
         assert.strictEqual((yield* mailsTo(account.email)).length, before + 1)
         yield* registration.completeRecovery({ pendingId, code: yield* codeTo(account.email) })
       }))
 
-    it.effect("tries a mail four times, and lets it be asked for again when it never left", () =>
+    it.effect("tries a mail four times; when it never leaves, the pending id is as good as a decoy", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const neighbours = yield* Neighbours
@@ -433,7 +455,8 @@ describe("a recovery", () => {
         yield* TestClock.adjust("15 seconds")
         assert.strictEqual(tries, 4)
         neighbours.beforeMail = Effect.void
-        assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: lost, code: "000000" })), "EXPIRED")
+        assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: lost, code: "000000" })), "INVALID_CODE")
+        yield* TestClock.adjust("1 minute")
         const pendingId = yield* registration.recover(account.email)
         yield* settle
         yield* registration.completeRecovery({ pendingId, code: yield* codeTo(account.email) })
@@ -447,7 +470,7 @@ describe("a recovery", () => {
         let tries = 0
         neighbours.beforeMail = Effect.suspend(() => ++tries < 3 ? Effect.fail(new MailFailed({ reason: "421" })) : Effect.void)
         const pendingId = yield* registration.recover(account.email)
-        yield* TestClock.adjust("6 seconds")
+        yield* TestClock.adjust("7 seconds")
         neighbours.beforeMail = Effect.void
         yield* registration.completeRecovery({ pendingId, code: yield* codeTo(account.email) })
       }))
@@ -584,7 +607,7 @@ eachDatabase((database) => {
             Array.from({ length: 20 }, () => registration.recover(account.email)),
             { concurrency: "unbounded" }
           )
-          yield* TestClock.adjust(1)
+          yield* TestClock.adjust(400)
           assert.strictEqual(new Set(pendings).size, 20)
           assert.strictEqual((yield* mailsTo(account.email)).length, before + 1)
           const code = yield* codeTo(account.email)
@@ -625,6 +648,27 @@ eachDatabase((database) => {
           assert.isAtLeast(outcomes["ok"] ?? 0, 1)
           const rows = yield* sql<{ readonly no: number }>`SELECT email_no AS no FROM agents WHERE email = ${email} ORDER BY 1`
           assert.deepStrictEqual(rows.map(({ no }) => no), Array.from(rows, (_, i) => i + 1))
+        }))
+
+      it.effect("a caller that goes away leaves either key, and never old sockets with a new key", () =>
+        Effect.gen(function*() {
+          const registration = yield* Registration
+          const auth = yield* Auth
+          const neighbours = yield* Neighbours
+          const kept: Array<boolean> = []
+          for (let turns = 0; turns < 40; turns++) {
+            const account = yield* newAccount()
+            const pendingId = yield* registration.rotate(account)
+            const answer = { pendingId, code: yield* codeTo(account.email) }
+            const rotating = yield* Effect.forkChild(registration.completeRotation(answer, account.id))
+            for (let turn = 0; turn < turns / 2; turn++) yield* Effect.yieldNow
+            yield* Fiber.interrupt(rotating)
+            const old = yield* Effect.result(auth.authenticate(account.apiKey))
+            const disconnected = neighbours.disconnected.some(({ agentId }) => agentId === account.id)
+            assert.strictEqual(disconnected, Result.isFailure(old))
+            kept.push(Result.isSuccess(old))
+          }
+          assert.include(kept, false)
         }))
 
       it.effect("a database that fails inside leaves the code as it was", () =>

@@ -251,7 +251,7 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
         const neighbours = yield* Neighbours
         const account = yield* newAccount()
         const pending = yield* web.send("POST", "/v1/agents/recover", { ip: anyIp(), body: { email: account.email } })
-        yield* TestClock.adjust(1)
+        yield* TestClock.adjust(400)
         const code = yield* codeTo(account.email)
         yield* sql`ALTER TABLE agents RENAME TO agents_away`
         yield* TestClock.adjust("2 seconds")
