@@ -7,7 +7,12 @@ import fc from "fast-check"
 export type Command =
   | { readonly _tag: "Send"; readonly from: number; readonly to: number; readonly key: number }
   | { readonly _tag: "FailedSend"; readonly from: number; readonly to: number; readonly key: number; readonly stored: boolean }
-  | { readonly _tag: "Burst"; readonly sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: number }> }
+  | {
+    readonly _tag: "Burst"
+    readonly sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: number }>
+    /** Whose socket opens while they are under way. */
+    readonly attach: number | null
+  }
   | { readonly _tag: "Reply"; readonly agent: number; readonly pick: number; readonly key: number }
   | { readonly _tag: "Sync"; readonly agent: number; readonly after: Cursor; readonly limit: number }
   | { readonly _tag: "AckThrough"; readonly agent: number; readonly cursor: Cursor }
@@ -67,7 +72,13 @@ const command = fc.oneof(
     weight: 3,
     arbitrary: fc.tuple(one, fc.boolean()).map(([sent, stored]) => ({ _tag: "FailedSend" as const, ...sent, stored }))
   },
-  { weight: 8, arbitrary: tagged("Burst", { sends: fc.array(one, { minLength: 2, maxLength: 5, size: "max" }) }) },
+  {
+    weight: 8,
+    arbitrary: tagged("Burst", {
+      sends: fc.array(one, { minLength: 2, maxLength: 5, size: "max" }),
+      attach: fc.option(agent, { freq: 4 })
+    })
+  },
   { weight: 14, arbitrary: tagged("Reply", { agent, pick, key }) },
   { weight: 6, arbitrary: tagged("Sync", { agent, after: fc.oneof(cursor, fc.constant({ _tag: "Own", pick: 0 } as const)), limit: fc.integer({ min: 1, max: 8 }) }) },
   { weight: 5, arbitrary: tagged("AckThrough", { agent, cursor }) },

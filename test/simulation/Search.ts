@@ -14,13 +14,10 @@ type Run<R> = (commands: ReadonlyArray<Command>) => Effect.Effect<void, unknown,
 const problemOf = (exit: Exit.Exit<void, unknown>): string | undefined =>
   Exit.isSuccess(exit) ? undefined : Cause.prettyErrors(exit.cause).map((error) => error.stack ?? error.message).join("\n")
 
-/** How often a shorter list is tried. */
-const SHRINKS = 300
-
 /** Takes out what the failure does not need, in ever smaller pieces. */
-const shrink = Effect.fnUntraced(function*<R>(run: Run<R>, failing: ReadonlyArray<Command>) {
+const shrink = Effect.fnUntraced(function*<R>(run: Run<R>, failing: ReadonlyArray<Command>, shrinks: number) {
   let commands = failing
-  let left = SHRINKS
+  let left = shrinks
   for (let size = commands.length >> 1; size >= 1 && left > 0;) {
     let removed = false
     for (let from = 0; from < commands.length && left > 0;) {
@@ -38,12 +35,18 @@ const shrink = Effect.fnUntraced(function*<R>(run: Run<R>, failing: ReadonlyArra
 })
 
 /** Runs until something fails; what failed, as short as it gets, with the seed that finds it again. */
-export const search = Effect.fnUntraced(function*<R>(run: Run<R>, runs: number, seed: number) {
+export const search = Effect.fnUntraced(function*<R>(
+  run: Run<R>,
+  runs: number,
+  seed: number,
+  /** How often a shorter list is tried. */
+  shrinks = 300
+) {
   for (let i = 0; i < runs; i++) {
     const commands = commandsOf(seed + i, COMMANDS)
     const exit = yield* Effect.exit(run(commands))
     if (Exit.isSuccess(exit)) continue
-    const shortest = yield* shrink(run, commands)
+    const shortest = yield* shrink(run, commands, shrinks)
     const last = problemOf(yield* Effect.exit(run(shortest))) ?? problemOf(exit)
     return [
       `run ${i + 1} failed; again with SIMULATION_SEED=${seed + i} SIMULATION_RUNS=1`,

@@ -3,7 +3,7 @@ import { Effect } from "effect"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import { COMMANDS, covered, RUNS, search, SEED } from "./Search.ts"
-import { type Coverage, layerSeam, makeWorld, SETTINGS, type Seam } from "./World.ts"
+import { type Coverage, layerSeam, makeWorld, Seam, SETTINGS } from "./World.ts"
 
 /** What 500 runs must have met, or they have shown less than they say. */
 const TRANSITIONS = [
@@ -27,7 +27,7 @@ const TRANSITIONS = [
   "send refused: RecipientBacklogged"
 ]
 
-const seam: Seam = { fault: undefined, struck: false }
+const seam = new Seam()
 
 layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS), { timeout: "60 seconds" })((it) => {
   it.effect(

@@ -1,0 +1,132 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Effect, Exit } from "effect"
+import { SqlClient } from "effect/sql"
+import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { layerRooms } from "../support/Rooms.ts"
+import type { Command } from "./Commands.ts"
+import { keysBeforeTheFence, numbersByIdentityColumn, pushBeforeCommit } from "./Mutants.ts"
+import { search } from "./Search.ts"
+import { type Coverage, layerSeam, makeWorld, type Mutant, Seam, SETTINGS, Violation } from "./World.ts"
+
+const coverage: Coverage = { commands: new Map(), transitions: new Map() }
+/** Fixed: a mutant is to be found every time. */
+const SEARCH_SEED = 20_261_120
+const SEARCH_RUNS = 40
+
+const rooms = (database: TestDatabase, seam: Seam, mutant?: Mutant) =>
+  layerRooms(layerSeam(database, seam, mutant), SETTINGS)
+
+/** What the checker says of these commands. */
+const verdict = Effect.fnUntraced(function*(seam: Seam, commands: ReadonlyArray<Command>) {
+  const { run } = yield* makeWorld(seam, coverage)
+  const exit = yield* Effect.exit(run(commands))
+  if (Exit.isSuccess(exit)) return "sound"
+  const defect = exit.cause.reasons.find((reason) => reason._tag === "Die")?.defect
+  return defect instanceof Violation ? defect.message : assert.fail(String(exit.cause))
+})
+
+const established = (one: number, other: number): ReadonlyArray<Command> => [
+  { _tag: "Send", from: one, to: other, key: other * 10 + one },
+  { _tag: "Send", from: other, to: one, key: other * 10 + one }
+]
+
+/** A block that this runner has not heard of, and a send decided without it. */
+const fenced: ReadonlyArray<Command> = [
+  ...established(0, 1),
+  { _tag: "Block", agent: 1, other: 0 },
+  { _tag: "Send", from: 0, to: 1, key: 50 }
+]
+
+const failing: ReadonlyArray<Command> = [
+  ...established(0, 1),
+  { _tag: "Attach", agent: 1, acknowledges: true },
+  { _tag: "FailedSend", from: 0, to: 1, key: 51, stored: false },
+  { _tag: "Send", from: 0, to: 1, key: 52 }
+]
+
+describe("keys before the fence", () => {
+  const sound = new Seam()
+  layer(rooms(layerPgliteTest, sound))((it) => {
+    it.effect("the statement as it is leaves no key", () =>
+      Effect.map(verdict(sound, fenced), (said) => assert.strictEqual(said, "sound")))
+  })
+  const seam = new Seam()
+  layer(rooms(layerPgliteTest, seam, keysBeforeTheFence))((it) => {
+    it.effect("the checker finds the key that a fenced send leaves", () =>
+      Effect.map(verdict(seam, fenced), (said) => assert.match(said, /UNAVAILABLE|a key without a message/)))
+    it.effect(`so does a search of ${SEARCH_RUNS} runs`, () =>
+      Effect.gen(function*() {
+        const { run } = yield* makeWorld(seam, coverage)
+        assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, 0))
+      }), 60_000)
+  })
+})
+
+describe("push before commit", () => {
+  const sound = new Seam()
+  layer(rooms(layerPgliteTest, sound))((it) => {
+    it.effect("a commit that fails shows nothing", () =>
+      Effect.map(verdict(sound, failing), (said) => assert.strictEqual(said, "sound")))
+  })
+  const seam = new Seam()
+  let actors: AgentActors["Service"] | undefined
+  const mutant = pushBeforeCommit(() => actors!)
+  layer(rooms(layerPgliteTest, seam, mutant))((it) => {
+    it.effect("the checker finds what a socket was shown and nobody stored", () =>
+      Effect.gen(function*() {
+        actors = yield* AgentActors
+        assert.match(yield* verdict(seam, failing), /a socket was shown what is not stored/)
+      }))
+    it.effect(`so does a search of ${SEARCH_RUNS} runs`, () =>
+      Effect.gen(function*() {
+        actors = yield* AgentActors
+        const { run } = yield* makeWorld(seam, coverage)
+        assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, 0))
+      }), 60_000)
+  })
+})
+
+/** Batches from several lanes at once into one inbox, a socket opening between their commits. */
+const interleaved: ReadonlyArray<Command> = [
+  ...established(1, 0),
+  ...established(2, 0),
+  ...established(3, 0),
+  ...Array.from({ length: 12 }, (_, i): ReadonlyArray<Command> => [
+    { _tag: "AckThrough", agent: 0, cursor: { _tag: "Own", pick: 3 + i * 3 } },
+    {
+      _tag: "Burst",
+      sends: [1, 2, 3].map((from) => ({ from, to: 0, key: 100 + i })),
+      attach: 0
+    },
+    { _tag: "Check", agent: 0 },
+    { _tag: "AckThrough", agent: 0, cursor: { _tag: "Own", pick: 6 + i * 3 } },
+    { _tag: "Detach", agent: 0, session: 0 }
+  ]).flat()
+]
+
+describe("numbers by identity column", () => {
+  /** The first batch of each burst takes longest to commit. */
+  const paced = (): Seam => {
+    const seam = new Seam()
+    let turn = 0
+    seam.pause = Effect.callback<void>((resume) => {
+      setTimeout(() => resume(Effect.void), turn++ % 3 === 0 ? 25 : 0)
+    })
+    return seam
+  }
+  const sound = paced()
+  layer(rooms(layerPostgresTest(), sound))((it) => {
+    it.effect("numbers given out under the inbox's lock are shown in order, however long a commit takes", () =>
+      Effect.map(verdict(sound, interleaved), (said) => assert.strictEqual(said, "sound")), 60_000)
+  })
+  const seam = paced()
+  layer(rooms(layerPostgresTest(), seam, numbersByIdentityColumn))((it) => {
+    it.effect("the checker finds the number that was committed after a higher one was shown", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql.unsafe(numbersByIdentityColumn.schema).unprepared
+        assert.match(yield* verdict(seam, interleaved), /never shown|on a socket|offered/)
+      }), 60_000)
+  })
+})

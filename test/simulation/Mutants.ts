@@ -1,0 +1,91 @@
+import { Effect } from "effect"
+import type { AgentActors } from "../../src/agents/AgentActors.ts"
+import { directSetting, renderMessage } from "../../src/conversations/Message.ts"
+import type { Mutant } from "./World.ts"
+
+/**
+ * Ways in which the batch statement was once wrong, or could be. Each is the
+ * product's own statement with one passage changed, or its own commit with one step
+ * moved: the checker must fail on every one of them.
+ */
+
+/** Replaces a passage that must be there: a mutant that no longer applies is an error, not a pass. */
+const replacing = (text: string, from: string | RegExp, to: string): string => {
+  const replaced = text.replace(from, () => to)
+  if (replaced === text) throw new Error(`the batch statement no longer holds: ${String(from)}`)
+  return replaced
+}
+
+/** Keys are inserted for the whole batch, before anything is tested: a refusal leaves its key behind. */
+export const keysBeforeTheFence: Mutant = {
+  text: (append) =>
+    replacing(
+      append,
+      "SELECT sender, key, id FROM weighed WHERE uncapped OR after <= $2 ORDER BY sender, key",
+      "SELECT sender, key, id FROM input ORDER BY sender, key"
+    )
+}
+
+/**
+ * Numbers of envelopes as an identity column gives them, each inbox from a sequence of
+ * its own: taken when the statement runs, whatever is committed first. The counters are
+ * kept right at the commit, so that nothing but the order gives it away.
+ */
+export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
+  text: (append) => {
+    const numbered = replacing(
+      append,
+      "w.last_no + row_number() OVER (PARTITION BY w.recipient ORDER BY w.i) AS no",
+      "next_no(w.recipient) AS no"
+    )
+    const unlocked = replacing(numbered, /ORDER BY n\.agent_id\s+FOR NO KEY UPDATE OF n/, "")
+    return replacing(unlocked, /counted AS \([\s\S]*?\n\)/, "counted AS (SELECT 1)")
+  },
+  schema: `
+    CREATE FUNCTION next_no(agent text) RETURNS bigint LANGUAGE sql VOLATILE AS
+      $$ SELECT nextval(format('%I', 'no_' || agent)::regclass) $$;
+    CREATE FUNCTION make_numbers() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN EXECUTE format('CREATE SEQUENCE %I', 'no_' || NEW.agent_id); RETURN NEW; END $$;
+    CREATE TRIGGER make_numbers AFTER INSERT ON inboxes FOR EACH ROW EXECUTE FUNCTION make_numbers();
+    CREATE FUNCTION count_envelope() RETURNS trigger LANGUAGE plpgsql AS
+      $$ BEGIN
+        UPDATE inboxes SET last_no = GREATEST(last_no, NEW.no), undelivered = undelivered + 1
+        WHERE agent_id = NEW.recipient_id;
+        RETURN NULL;
+      END $$;
+    CREATE CONSTRAINT TRIGGER count_envelope AFTER INSERT ON envelopes
+      DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION count_envelope();`
+}
+
+interface Input {
+  readonly conv: string
+  readonly sender: string
+  readonly recipient: string
+  readonly key: string
+  readonly id: string
+  readonly type: "text"
+  readonly content: string
+  readonly metadata: string
+  readonly at: number
+}
+
+/** Sockets are told once the statement has run; then the commit fails. */
+export const pushBeforeCommit = (actors: () => AgentActors["Service"]): Mutant => ({
+  failing: (run, params, sql) => {
+    const inputs = JSON.parse(String(params[0])) as ReadonlyArray<Input>
+    return sql.withTransaction(Effect.gen(function*() {
+      const rows = (yield* run) as ReadonlyArray<{ readonly i: number; readonly seq: number | null; readonly no: number | null }>
+      for (const { i, no, seq } of rows) {
+        if (no === null || seq === null) continue
+        const { at, content, conv, id, key, metadata, recipient, sender, type } = inputs[i]!
+        const [from] = yield* sql<{ readonly handle: string }>`SELECT handle FROM agents WHERE id = ${sender}`
+        const rendered = renderMessage(
+          { id, conversationId: conv, seq, senderId: sender, clientMsgId: key, type, content, metadata, createdAt: at },
+          directSetting({ handle: from!.handle, displayName: null, deletedAt: null })
+        )
+        actors().tell(recipient, { _tag: "Hint", no, messageId: id, rendered })
+      }
+      return yield* Effect.fail("the commit failed")
+    })).pipe(Effect.ignore)
+  }
+})
