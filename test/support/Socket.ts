@@ -109,6 +109,15 @@ export class Socket {
     this.send({ type: "ack", message_id: messageId })
   }
 
+  /** Stops reading, as a client does that has other things to do; what the server sends piles up. */
+  pause(): void {
+    this.ws.pause()
+  }
+
+  resume(): void {
+    this.ws.resume()
+  }
+
   /** The first frame, past or to come, of this type (or that this accepts). */
   waitFor(wanted: string | ((frame: Frame) => boolean), timeoutMs = 5_000): Promise<Frame> {
     const wants = typeof wanted === "string" ? (frame: Frame) => frame.type === wanted : wanted
