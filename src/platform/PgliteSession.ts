@@ -110,7 +110,7 @@ const LONGJMP = 100
 export class PgliteSession {
   readonly #pg: PGlite
   readonly #writer = new MessageWriter()
-  readonly #named = new Map<string, { readonly text: string; readonly columns: ReadonlyArray<Column> }>()
+  readonly #named = new Map<string, ReadonlyArray<Column>>()
   #received = Buffer.allocUnsafe(256 * 1024)
   #length = 0
   #status = "I"
@@ -168,20 +168,17 @@ export class PgliteSession {
 
   /** A statement that is parsed once under its name. */
   prepared(name: string, text: string, params: ReadonlyArray<unknown>): Answer {
-    let known = this.#named.get(name)
-    if (known === undefined) {
+    let columns = this.#named.get(name)
+    if (columns === undefined) {
       const writer = this.#writer.reset()
       writer.begin("P").text(name).text(text).int16(0).end()
       writer.begin("D").byte("S").text(name).end()
-      const described = this.#exchange(writer.begin("S").end(), undefined)
-      known = { text, columns: described.columns ?? [] }
-      this.#named.set(name, known)
-    } else if (known.text !== text) {
-      throw new Error(`two statements have the name ${name}`)
+      columns = this.#exchange(writer.begin("S").end(), undefined).columns ?? []
+      this.#named.set(name, columns)
     }
     this.#writer.reset()
     this.#bind(name, params)
-    return this.#exchange(this.#execute(), known.columns)
+    return this.#exchange(this.#execute(), columns)
   }
 
   #bind(name: string, params: ReadonlyArray<unknown>): void {

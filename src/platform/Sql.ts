@@ -96,16 +96,21 @@ const services = Effect.fnUntraced(function*(options: {
     releaseSavepoint: (name) => `RELEASE SAVEPOINT ${name}`,
     spanAttributes: [["db.system.name", "postgresql"]]
   })
+  const texts = new Map<string, string>()
   const database = Database.of({
     driver: options.driver,
-    prepared: <Row extends object>(name: string, text: string) => (params: ReadonlyArray<unknown>) => {
-      // The caller knows what its statement returns.
-      const run = (connection: SqlConnection.Connection) =>
-        Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
-      return Effect.withFiber((fiber) => {
-        const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
-        return transaction === undefined ? options.borrower(run) : run(transaction[0])
-      })
+    prepared: <Row extends object>(name: string, text: string) => {
+      if ((texts.get(name) ?? text) !== text) throw new Error(`two statements have the name ${name}`)
+      texts.set(name, text)
+      return (params: ReadonlyArray<unknown>) => {
+        // Every connection of this client is a session, and the caller knows what its statement returns.
+        const run = (connection: SqlConnection.Connection) =>
+          Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
+        return Effect.withFiber((fiber) => {
+          const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
+          return transaction === undefined ? options.borrower(run) : run(transaction[0])
+        })
+      }
     }
   })
   return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))
@@ -121,6 +126,16 @@ const CONNECT_TIMEOUT_MILLIS = 10_000
 export const AnswerTimeout = Context.Reference<number>("parley/platform/Sql/AnswerTimeout", {
   defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
 })
+
+/** A server that refused a statement says a moment later that it is ready for the next. */
+const onceReady = (client: PoolClient, then: () => void): void => {
+  const events = ["drain", "error", "end"]
+  const ready = () => {
+    for (const event of events) client.off(event, ready)
+    then()
+  }
+  for (const event of events) client.once(event, ready)
+}
 
 /** A connection of the pool, from its checking out to its return. */
 class PgSession extends Session {
@@ -176,23 +191,31 @@ class PgSession extends Session {
           ...(name === undefined ? {} : { name }),
           ...(arrays ? { rowMode: "array" } : {})
         }
-        client.query(query, (error: Error | null, result: Outcome | ReadonlyArray<Outcome>) => {
+        const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
           this.#busy = false
-          if (error !== null && error !== undefined) {
-            const failure = sqlError(error, "execute")
-            if (failure.reason._tag === "ConnectionError") this.#lost = true
-            resume(Effect.fail(failure))
-          } else {
+          this.#waiting.shift()?.()
+          // Runs the fiber at once, which may come back with its next statement.
+          resume(outcome)
+          if (this.#returned && !this.#busy) this.#release()
+        }
+        client.query(query, (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
+          if (error === null || error === undefined) {
             const last = Array.isArray(result) ? result.at(-1) : result
-            resume(Effect.succeed(last as Outcome))
+            return end(last === undefined ? Effect.die("no result") : Effect.succeed(last))
           }
-          const next = this.#waiting.shift()
-          if (next !== undefined) next()
-          else if (this.#returned && !this.#busy) this.#release()
+          const failure = sqlError(error, "execute")
+          const isLost = failure.reason._tag === "ConnectionError" || error.severity === "FATAL" || error.severity === "PANIC"
+          if (!isLost) return onceReady(client, () => end(Effect.fail(failure)))
+          this.#lost = true
+          end(Effect.fail(failure))
         })
       }
-      if (this.#busy) this.#waiting.push(start)
-      else start()
+      if (!this.#busy) return start()
+      this.#waiting.push(start)
+      return Effect.sync(() => {
+        const at = this.#waiting.indexOf(start)
+        if (at >= 0) this.#waiting.splice(at, 1)
+      })
     }))
   }
 }
