@@ -55,6 +55,8 @@ export class ColdSlots extends Context.Service<ColdSlots, {
             const taken = yield* reserve([...window, conversationId, now, limit])
             if (taken.length > 0) return
             const [row] = yield* used(window)
+            // Not the cap: the conversation has its claimed slot, so it is open, which the write will find.
+            if (row !== undefined && row.used < limit) return
             const resetsAt = (row?.oldest ?? now) + WINDOW_MS
             return yield* new ColdCapExceeded({
               details: {

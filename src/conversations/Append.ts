@@ -57,7 +57,7 @@ WITH input AS MATERIALIZED (
   )
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.epoch, c.version
-  FROM conversations c JOIN (SELECT DISTINCT conv FROM input WHERE NOT opens) w ON c.id = w.conv
+  FROM conversations c JOIN (SELECT DISTINCT conv FROM input) w ON c.id = w.conv
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
 ), slots AS MATERIALIZED (

@@ -25,7 +25,7 @@ export interface Surroundings {
   readonly now: () => number
   readonly newMessageId: () => string
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
-  readonly facts: (command: SendCommand) => Effect.Effect<OutreachFacts | undefined, Unavailable>
+  readonly facts: (command: SendCommand, conversationId: string) => Effect.Effect<OutreachFacts | undefined, Unavailable>
   readonly reserve: (
     senderId: string,
     conversationId: string,
@@ -280,7 +280,7 @@ export class ConversationActor {
 
   /** A sender that is suspended or deleted by now: the one refusal that a replay meets too (wire.md C.6). */
   private turnAway(waiting: Waiting): void {
-    this.world.fork(Effect.matchCause(this.world.facts(waiting.command), {
+    this.world.fork(Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) =>
         this.settle(waiting, Exit.fail(facts?.senderStatus === null ? new Unauthorized() : new AgentSuspended())),
       onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
@@ -289,7 +289,7 @@ export class ConversationActor {
 
   /** A refusal looks the key up before it answers: a replay is never refused (wire.md C.6). */
   private refuse(waiting: Waiting, failure: SendFailure): void {
-    this.world.fork(Effect.matchCause(this.world.facts(waiting.command), {
+    this.world.fork(Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
         if (facts !== undefined && facts.replayOf !== null) this.replay(waiting)
         else this.settle(waiting, Exit.fail(this.weigh(waiting.command, facts, failure)))
@@ -322,8 +322,9 @@ export class ConversationActor {
     const { command } = waiting
     this.barrier = true
     const ready = Effect.gen({ self: this }, function*() {
-      const facts = yield* world.facts(command)
+      const facts = yield* world.facts(command, this.id)
       if (facts !== undefined && facts.replayOf !== null) return "replay" as const
+      if (facts?.opened === true) return "reload" as const
       if (facts === undefined || facts.recipientDeleted) return yield* new AgentNotFound()
       if (facts.blocked) return yield* new Blocked()
       if (facts.senderStatus === "restricted") return yield* new AgentRestricted()
@@ -351,6 +352,11 @@ export class ConversationActor {
           // The write itself claims the conversation, and lifts the barrier when it is done.
           this.claimed = false
           this.append(waiting, { opens: true, establishes: false })
+        } else if (next === "reload") {
+          // Another owner has opened it meanwhile.
+          this.state = undefined
+          this.queue.unshift(waiting)
+          this.lift()
         } else {
           this.replay(waiting)
           this.lift()

@@ -161,18 +161,13 @@ export class Conversations extends Context.Service<Conversations, {
         if (found === undefined) return undefined
         const participation = yield* unavailable(repo.participation(senderId, found.message.conversationId))
         if (participation === undefined) return undefined
-        const [row] = yield* unavailable(
-          repo.history(senderId, { ...participation, hiddenThrough: 0 }, {
-            before: found.message.seq + 1,
-            after: null,
-            limit: 1
-          })
-        )
+        const received = participation.counterpartyId === null
+          ? undefined
+          : yield* deliveries.find(participation.counterpartyId, messageId)
         const sender = (yield* agents.byIds([senderId])).get(senderId)
-        const progress = row !== undefined && row.message.id === messageId ? row.progress : undefined
         const sent: Sent = {
           created: false,
-          body: messageJson(renderMessage(found.message, directSetting(sender), progress), null),
+          body: messageJson(renderMessage(found.message, directSetting(sender), received), null),
           backlog: null
         }
         return sent
@@ -183,8 +178,8 @@ export class Conversations extends Context.Service<Conversations, {
         now,
         newMessageId: () => ids.make("msg"),
         load: (conversationId, one, other) => unavailable(repo.load(conversationId, one, other)),
-        facts: ({ draft, recipient, sender }) =>
-          unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId)),
+        facts: ({ draft, recipient, sender }, conversationId) =>
+          unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId)),
         reserve: actors.reserveOutreach,
         release: (senderId, conversationId) => Effect.ignore(slots.release(senderId, conversationId)),
         original,

@@ -16,6 +16,8 @@ export interface LoadedDirect {
 export interface OutreachFacts {
   /** The message that this sender has sent under this client_msg_id before. */
   readonly replayOf: string | null
+  /** Whether the conversation has its first message. */
+  readonly opened: boolean
   readonly senderStatus: AgentStatus | null
   readonly recipientDeleted: boolean
   readonly recipientSuspended: boolean
@@ -84,6 +86,7 @@ FROM (SELECT 1) one LEFT JOIN conversations c ON c.id = $1`
 const OUTREACH = `
 SELECT
   (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
+  EXISTS (SELECT FROM conversations WHERE id = $4) AS opened,
   (SELECT status FROM agents WHERE id = $1 AND deleted_at IS NULL) AS sender_status,
   b.deleted_at IS NOT NULL AS recipient_deleted,
   b.status = 'suspended' AS recipient_suspended,
@@ -235,7 +238,8 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
   readonly outreach: (
     senderId: string,
     recipientId: string,
-    clientMsgId: string
+    clientMsgId: string,
+    conversationId: string
   ) => Effect.Effect<OutreachFacts | undefined, SqlError.SqlError>
   /** The message that a sender has sent under this id. */
   readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, SqlError.SqlError>
@@ -292,6 +296,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
       }>("load_direct", LOAD)
       const outreach = database.prepared<{
         replay_of: string | null
+        opened: boolean
         sender_status: AgentStatus | null
         recipient_deleted: boolean
         recipient_suspended: boolean
@@ -351,10 +356,11 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               blocked: row?.blocked ?? false
             }
           })),
-        outreach: (senderId, recipientId, clientMsgId) =>
-          Effect.map(outreach([senderId, recipientId, clientMsgId]), ([row]) =>
+        outreach: (senderId, recipientId, clientMsgId, conversationId) =>
+          Effect.map(outreach([senderId, recipientId, clientMsgId, conversationId]), ([row]) =>
             row === undefined ? undefined : {
               replayOf: row.replay_of,
+              opened: row.opened,
               senderStatus: row.sender_status,
               recipientDeleted: row.recipient_deleted,
               recipientSuspended: row.recipient_suspended,
