@@ -53,6 +53,8 @@ export class Seam {
 /** How a mutant changes the batch statement, or what is done with it. */
 export interface Mutant {
   readonly text?: (append: string) => string
+  /** What comes before each batch. */
+  readonly before?: Effect.Effect<void, SqlError.SqlError>
   /** Runs the statement for a batch whose commit fails; without it, nothing is run. */
   readonly failing?: (
     run: Effect.Effect<ReadonlyArray<object>, SqlError.SqlError>,
@@ -76,7 +78,7 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
       return (params) =>
         Effect.suspend(() => {
           const { fault } = seam
-          if (fault === undefined) return run(params)
+          if (fault === undefined) return Effect.andThen(mutant.before ?? Effect.void, run(params))
           seam.fault = undefined
           seam.struck = true
           if (fault === "unanswered") return Effect.andThen(run(params), Effect.fail(broken()))
