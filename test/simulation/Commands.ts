@@ -1,4 +1,4 @@
-import fc from "fast-check"
+import * as fc from "fast-check"
 
 /**
  * What can happen to the core. Every number but a time is a choice among what there is

@@ -485,15 +485,15 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     /** Concurrent sends: some order of them must explain every answer. */
     const burst = Effect.fnUntraced(function*(sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string }>, opens: number | null) {
       const listening = [...sessions]
-      let answered = 0
+      const progress = { answered: 0 }
       // Of several commits, some are done and some are not.
       const opening = Effect.gen(function*() {
-        while (answered === 0) yield* driver === "pg" ? moment : turn
+        while (progress.answered === 0) yield* driver === "pg" ? moment : turn
         if (opens !== null && sessionsOf(opens).length < 3) attach(opens, true)
       })
       const [exits] = yield* Effect.all([
         Effect.all(
-          sends.map(({ from, key, to }) => Effect.tap(send(from, to, key), () => Effect.sync(() => answered++))),
+          sends.map(({ from, key, to }) => Effect.tap(send(from, to, key), () => Effect.sync(() => progress.answered++))),
           { concurrency: "unbounded" }
         ),
         opening
@@ -872,7 +872,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       yield* finish
     }).pipe(Effect.ensuring(Effect.sync(() => {
       seam.fault = undefined
-      for (const connected of [...sessions]) detach(connected)
+      for (const connected of sessions) detach(connected)
     })))
   })
 

@@ -1,0 +1,181 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Fiber } from "effect"
+import type { SqlError } from "effect/sql"
+import { type GroupCommit, makeGroupCommit, type Settled } from "../../src/platform/GroupCommit.ts"
+import { DatabaseFault, sqlError } from "../../src/platform/SqlValues.ts"
+
+const fault = (code?: string) =>
+  sqlError(new DatabaseFault({ ...(code === undefined ? {} : { code }), message: "refused" }), "execute")
+
+/** A group commit over numbers, and every batch that it tried. */
+const make = Effect.fnUntraced(function*(
+  commit: (batch: ReadonlyArray<number>, attempt: number) => Effect.Effect<void, SqlError.SqlError> = () => Effect.void,
+  options: {
+    readonly lanes?: number
+    readonly gather?: boolean
+    readonly maxRows?: number
+    readonly maxBytes?: number
+    readonly capacity?: number
+  } = {}
+) {
+  const batches: Array<ReadonlyArray<number>> = []
+  const group = yield* makeGroupCommit<number, string>({
+    name: "test",
+    lanes: options.lanes ?? 1,
+    laneOf: (n) => n,
+    rowsOf: () => 1,
+    bytesOf: (n) => n,
+    maxRows: options.maxRows ?? 100,
+    maxBytes: options.maxBytes ?? 1_000_000,
+    capacity: options.capacity ?? 1_000,
+    gather: options.gather ?? true,
+    commit: (batch) =>
+      Effect.suspend(() => {
+        batches.push(batch)
+        return Effect.as(commit(batch, batches.length), batch.map((n) => `stored ${n}`))
+      })
+  })
+  return { group, batches }
+})
+
+/** Submits at once; how each was settled, in the order of settling. */
+const submitAll = (group: GroupCommit<number, string>, items: ReadonlyArray<number>) =>
+  Effect.callback<ReadonlyArray<readonly [number, Settled<string>]>>((resume) => {
+    const settled: Array<readonly [number, Settled<string>]> = []
+    for (const item of items) {
+      group.submit(item, (outcome) => {
+        settled.push([item, outcome])
+        if (settled.length === items.length) resume(Effect.succeed(settled))
+      })
+    }
+  })
+
+const upTo = (n: number) => Array.from({ length: n }, (_, i) => i)
+const done = (settled: ReadonlyArray<readonly [number, Settled<string>]>) =>
+  settled.map(([item, outcome]) => outcome._tag === "Done" ? outcome.value : `failed ${item}`)
+
+describe("GroupCommit", () => {
+  it.effect("commits what comes together together, and settles in the order of submission", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make()
+      const settled = yield* submitAll(group, upTo(20))
+      assert.deepStrictEqual(done(settled), upTo(20).map((n) => `stored ${n}`))
+      assert.deepStrictEqual(batches, [upTo(20)])
+    }))
+
+  it.effect("has one batch of a lane in flight, and gathers the next meanwhile", () =>
+    Effect.gen(function*() {
+      const gate = yield* Deferred.make<void>()
+      let flying = 0
+      const { batches, group } = yield* make(() =>
+        Effect.gen(function*() {
+          assert.strictEqual(++flying, 1)
+          yield* Deferred.await(gate)
+          flying--
+        }), { gather: false })
+      const first = yield* Effect.forkChild(submitAll(group, [0]), { startImmediately: true })
+      const rest = yield* Effect.forkChild(submitAll(group, [1, 2, 3]), { startImmediately: true })
+      assert.deepStrictEqual(batches, [[0]])
+      assert.strictEqual(group.size(), 4)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(first)
+      yield* Fiber.join(rest)
+      assert.deepStrictEqual(batches, [[0], [1, 2, 3]])
+    }))
+
+  it.effect("lanes do not wait for each other", () =>
+    Effect.gen(function*() {
+      const gate = yield* Deferred.make<void>()
+      const { group } = yield* make(([n]) => n! % 2 === 0 ? Deferred.await(gate) : Effect.void, { lanes: 2 })
+      const even = yield* Effect.forkChild(submitAll(group, [0, 2]), { startImmediately: true })
+      assert.deepStrictEqual(done(yield* submitAll(group, [1, 3])), ["stored 1", "stored 3"])
+      yield* Deferred.succeed(gate, undefined)
+      assert.deepStrictEqual(done(yield* Fiber.join(even)), ["stored 0", "stored 2"])
+    }))
+
+  it.effect("keeps to rows and bytes of a batch, and lets a single large item through", () =>
+    Effect.gen(function*() {
+      const rows = yield* make(undefined, { maxRows: 4 })
+      yield* submitAll(rows.group, upTo(10))
+      assert.deepStrictEqual(rows.batches.map((batch) => batch.length), [4, 4, 2])
+      const bytes = yield* make(undefined, { maxBytes: 10 })
+      yield* submitAll(bytes.group, [6, 4, 1, 99, 2])
+      assert.deepStrictEqual(bytes.batches, [[6, 4], [1], [99], [2]])
+    }))
+
+  for (const code of ["40P01", "40001", "23505"]) {
+    it.effect(`tries a batch that failed with ${code} again, whole`, () =>
+      Effect.gen(function*() {
+        const { batches, group } = yield* make((_, attempt) => attempt <= 2 ? Effect.fail(fault(code)) : Effect.void)
+        assert.deepStrictEqual(done(yield* submitAll(group, [1, 2, 3])), ["stored 1", "stored 2", "stored 3"])
+        assert.deepStrictEqual(batches, [[1, 2, 3], [1, 2, 3], [1, 2, 3]])
+      }))
+  }
+
+  it.effect("a failure that never passes ends for each item alone", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make(() => Effect.fail(fault("40P01")))
+      assert.deepStrictEqual(done(yield* submitAll(group, [1, 2])), ["failed 1", "failed 2"])
+      assert.deepStrictEqual(batches.map((batch) => batch.length), [2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1])
+    }))
+
+  it.effect("halves a refused batch until the culprits stand alone; no neighbour fails, and the order stays", () =>
+    Effect.gen(function*() {
+      for (const poison of [[0], [6], [15], [3, 4], [0, 7, 8, 15], upTo(16)]) {
+        const stored: Array<number> = []
+        const { group } = yield* make((batch) =>
+          batch.some((n) => poison.includes(n))
+            ? Effect.fail(fault("22P05"))
+            : Effect.sync(() => stored.push(...batch)))
+        const settled = yield* submitAll(group, upTo(16))
+        assert.deepStrictEqual(done(settled), upTo(16).map((n) => poison.includes(n) ? `failed ${n}` : `stored ${n}`))
+        assert.deepStrictEqual(stored, upTo(16).filter((n) => !poison.includes(n)))
+      }
+    }))
+
+  it.effect("a lost connection fails the batch at once: what became of it is not known", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make((_, attempt) => attempt === 1 ? Effect.fail(fault()) : Effect.void)
+      assert.deepStrictEqual(done(yield* submitAll(group, [1, 2, 3])), ["failed 1", "failed 2", "failed 3"])
+      assert.deepStrictEqual(done(yield* submitAll(group, [4])), ["stored 4"])
+      assert.deepStrictEqual(batches, [[1, 2, 3], [4]])
+    }))
+
+  it.effect("a defect fails the batch, and the lane goes on", () =>
+    Effect.gen(function*() {
+      const { group } = yield* make((_, attempt) => attempt === 1 ? Effect.die("broken") : Effect.void)
+      assert.deepStrictEqual(done(yield* submitAll(group, [1])), ["failed 1"])
+      assert.deepStrictEqual(done(yield* submitAll(group, [2])), ["stored 2"])
+    }))
+
+  it.effect("a full lane refuses at once, never inside the call, and the rest is stored", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make(undefined, { capacity: 3 })
+      let inside = true
+      const refused = new Promise<Settled<string>>((resolve) => {
+        for (const n of [1, 2, 3]) group.submit(n, () => assert.isFalse(inside))
+        group.submit(4, (outcome) => {
+          assert.isFalse(inside)
+          resolve(outcome)
+        })
+        inside = false
+      })
+      assert.strictEqual((yield* Effect.promise(() => refused))._tag, "Failed")
+      yield* group.idle
+      assert.deepStrictEqual(batches, [[1, 2, 3]])
+    }))
+
+  it.effect("is idle when nothing waits; who submits on being told so waits for that as well", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make()
+      yield* group.idle
+      for (let i = 0; i < 5; i++) {
+        const submitted = submitAll(group, [i])
+        const fiber = yield* Effect.forkChild(submitted, { startImmediately: true })
+        yield* group.idle
+        assert.strictEqual(batches.length, i + 1)
+        assert.strictEqual(group.size(), 0)
+        yield* Fiber.join(fiber)
+      }
+    }))
+})
