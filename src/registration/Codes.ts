@@ -191,25 +191,30 @@ export class Codes extends Context.Service<Codes, {
               yield* repo.again(stored.pendingId, email, purpose, now)
               return stored.pendingId
             }
-            if (agent !== undefined) {
-              const mail = codeMail({
-                purpose,
-                to: email,
-                code,
-                handle: agent.handle,
-                base,
-                ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
-              })
-              const full = (yield* FiberSet.size(background)) >= MAX_BACKGROUND
-              yield* inBackground(
-                full
-                  ? complain(purpose, "too many mails are waiting")
-                  : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
-                    Effect.andThen(Effect.retry(mailer.send(mail), again)),
-                    Effect.catch(({ reason }) => complain(purpose, reason))
-                  )
+            const mailed = agent === undefined
+              ? Effect.void
+              : Effect.suspend(() =>
+                Effect.retry(
+                  mailer.send(codeMail({
+                    purpose,
+                    to: email,
+                    code,
+                    handle: agent.handle,
+                    base,
+                    ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
+                  })),
+                  again
+                )
               )
-            }
+            const full = (yield* FiberSet.size(background)) >= MAX_BACKGROUND
+            yield* inBackground(
+              full
+                ? complain(purpose, "too many mails are waiting")
+                : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
+                  Effect.andThen(mailed),
+                  Effect.catch(({ reason }) => complain(purpose, reason))
+                )
+            )
             return stored.pendingId
           },
           orUnavailable
