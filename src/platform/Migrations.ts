@@ -86,8 +86,9 @@ const mismatch = (migrations: ReadonlyArray<Migration>, applied: ReadonlyArray<A
 
 const applied = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  const [found] = yield* sql<{ readonly found: boolean }>`SELECT to_regclass('migrations') IS NOT NULL AS found`
-  return found?.found === true ? yield* sql<Applied>`SELECT id, name, sha256 FROM migrations ORDER BY id` : []
+  // Not to_regclass: it may answer from a cache that is older than the lock.
+  const tables = yield* sql`SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migrations'`
+  return tables.length > 0 ? yield* sql<Applied>`SELECT id, name, sha256 FROM migrations ORDER BY id` : []
 })
 
 const pendingOf = Effect.fnUntraced(function*(migrations: ReadonlyArray<Migration>) {

@@ -132,7 +132,6 @@ export class PgliteDatabase {
   #files: SyncedNodeFS | undefined
   #segment = ""
   #segments = 0
-  #written = false
 
   private constructor(settings: PgliteSettings, onCheckpointDue: () => void) {
     this.#settings = settings
@@ -181,24 +180,19 @@ export class PgliteDatabase {
       throw new Error(`${folderOf(dataDir)} could not be opened: ${reason}`, { cause: error })
     }
     this.#segments = 0
-    this.#written = false
   }
 
   readonly #synced = (file: string): void => {
     this.#settings.onSync?.(file)
-    if (!file.includes("/pg_wal/")) return
-    this.#written = true
-    if (file === this.#segment) return
+    if (!file.includes("/pg_wal/") || file === this.#segment) return
     this.#segment = file
     if (++this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
-  /** Bounds the WAL and what recovery has to read; stops the event loop while it writes. Nothing to do unless something was committed. */
+  /** Bounds the WAL and what recovery has to read; stops the event loop while it writes. */
   checkpoint(): void {
-    if (!this.#written) return
     this.session.query("CHECKPOINT", [])
     this.#segments = 0
-    this.#written = false
   }
 
   close(): Promise<void> {

@@ -331,7 +331,6 @@ class EmbeddedSession extends Session {
 
 /** How soon after a failed recovery the next is tried: each stops the event loop for a moment. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
-const CHECKPOINT_INTERVAL = "5 minutes"
 
 /**
  * PGlite, in a folder or in memory. It has one session: a transaction holds it
@@ -351,7 +350,6 @@ export const layerPglite = (settings: PgliteSettings) =>
     const session = new EmbeddedSession(database)
     const turn = yield* Semaphore.make(1)
     yield* checkpointDue.await.pipe(
-      Effect.timeoutOption(CHECKPOINT_INTERVAL),
       Effect.andThen(checkpointDue.close),
       Effect.andThen(turn.withPermit(Effect.andThen(session.ready, session.checkpoint))),
       Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error.message)),

@@ -15,7 +15,7 @@ const table = (name: string) =>
   })
 
 eachDatabase((database, { version }) => {
-  const layerOfOne = version === undefined ? layerPgliteTest : layerPostgresTest(version, 1)
+  const layerOfOne = version === undefined ? layerPgliteTest : layerPostgresTest(version, { poolSize: 1 })
 
   // Real time: what is waited for is a database.
   layer(database, { excludeTestServices: true })((it) => {
@@ -299,8 +299,12 @@ eachDatabase((database, { version }) => {
         yield* add(3)
         assert.deepStrictEqual(yield* ids, [1, 3])
       }))
+  })
 
-    it.effect.skipIf(version === undefined)("a statement whose fiber was interrupted ends by itself, and the connection is used again", () =>
+  if (version === undefined) return
+
+  layer(layerOfOne, { excludeTestServices: true })("an interrupted fiber", (it) => {
+    it.effect("does not wait for its statement, which ends by itself and leaves the connection usable", () =>
       Effect.gen(function*() {
         const { sql, ids, add } = yield* table("slow")
         const [before] = yield* sql`SELECT pg_backend_pid() AS pid`
@@ -314,7 +318,7 @@ eachDatabase((database, { version }) => {
         assert.deepStrictEqual((yield* sql`SELECT pg_backend_pid() AS pid`)[0], before)
       }))
 
-    it.effect.skipIf(version === undefined)("a statement that was interrupted before its turn never runs", () =>
+    it.effect("takes along a statement whose turn has not come", () =>
       Effect.gen(function*() {
         const { sql, ids, add } = yield* table("never")
         yield* Effect.scoped(Effect.gen(function*() {
@@ -330,8 +334,6 @@ eachDatabase((database, { version }) => {
         assert.deepStrictEqual(yield* ids, [2])
       }))
   })
-
-  if (version === undefined) return
 
   layer(database, { excludeTestServices: true })("a connection that the server ends", (it) => {
     const end = (pid: unknown) =>

@@ -46,11 +46,14 @@ export const layerPgliteEmpty: TestDatabase = Layer.unwrap(
 /** PGlite in memory with the schema applied: what a room's tests run on. */
 export const layerPgliteTest: TestDatabase = Layer.provideMerge(Layer.orDie(Migrations.layer), layerPgliteEmpty)
 
-/** A database of its own on the PostgreSQL server that all test files share, with the schema applied. */
-export const layerPostgresTest = (version: PostgresVersion = 18, poolSize = 10): TestDatabase =>
+/** A database of its own on the PostgreSQL server that all test files share. */
+export const layerPostgresTest = (
+  version: PostgresVersion = 18,
+  options: { readonly poolSize?: number; readonly kind?: "migrated" | "empty" } = {}
+): TestDatabase =>
   Layer.unwrap(Effect.map(
-    Effect.promise(() => freshDatabase(version)),
-    (url) => layerPg({ url: Redacted.make(url), poolSize })
+    Effect.promise(() => freshDatabase(version, options.kind)),
+    (url) => layerPg({ url: Redacted.make(url), poolSize: options.poolSize ?? 10 })
   ))
 
 /**
@@ -58,12 +61,17 @@ export const layerPostgresTest = (version: PostgresVersion = 18, poolSize = 10):
  * gives a database that nobody else uses.
  */
 export const eachDatabase = (
-  suite: (database: TestDatabase, about: { readonly name: string; readonly version: PostgresVersion | undefined }) => void
+  suite: (database: TestDatabase, about: {
+    /** Undefined: PGlite. */
+    readonly version: PostgresVersion | undefined
+    /** The same without the schema. */
+    readonly empty: TestDatabase
+  }) => void
 ): void => {
-  describe("PGlite", () => suite(layerPgliteTest, { name: "PGlite", version: undefined }))
+  describe("PGlite", () => suite(layerPgliteTest, { version: undefined, empty: layerPgliteEmpty }))
   for (const version of [15, 18] as const) {
-    const name = `PostgreSQL ${version}`
-    const title = isInstalled(version) ? name : `${name} (not found: apt-get install postgresql-${version})`
-    describe.skipIf(!isInstalled(version))(title, () => suite(layerPostgresTest(version), { name, version }))
+    const missing = isInstalled(version) ? "" : ` (not found: apt-get install postgresql-${version})`
+    describe.skipIf(!isInstalled(version))(`PostgreSQL ${version}${missing}`, () =>
+      suite(layerPostgresTest(version), { version, empty: layerPostgresTest(version, { kind: "empty" }) }))
   }
 }
