@@ -204,7 +204,8 @@ describe("wire.md J 143: the unmodified client", { timeout: 20_000 }, () => {
 
   it("143. what its handler failed on is offered again at the next connect", async () => {
     const { alice, bob } = await newPair(server)
-    const listener = new Listener(bob)
+    // Without its drain, which acknowledges a row that came over the socket first and failed there.
+    const listener = new Listener(bob, { autoDrainOnConnect: false })
     const seen: Array<unknown> = []
     listener.client.on("message.new", ({ payload }) => {
       seen.push(payload["id"])
