@@ -1,0 +1,311 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Deferred, Effect, Semaphore } from "effect"
+import { TestClock } from "effect/testing"
+import { AgentActor } from "../../src/agents/AgentActor.ts"
+import type { Rendered } from "../../src/conversations/Message.ts"
+import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
+import { Unavailable } from "../../src/platform/WireError.ts"
+import { Session } from "../../src/realtime/Session.ts"
+import { FakeSocket } from "../simulation/World.ts"
+
+const rendered = (no: number): Rendered => ({ before: `{"no":${no},"delivery_id":`, after: "}" })
+const echo = (name: string) => `{"type":"message.new","payload":{"own":"${name}"}}`
+
+/** A session over an inbox that the test fills, and everything that it says and asks. */
+const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: boolean; readonly backlog?: number } = {}) {
+  const clock = yield* Clock.Clock
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const inbox: Array<number> = Array.from({ length: options.backlog ?? 0 }, (_, i) => i + 1)
+  const state = {
+    lastNo: inbox.length,
+    delivered: new Set<number>(),
+    reads: [] as Array<number>,
+    acknowledged: [] as Array<number>,
+    looked: [] as Array<string>,
+    failing: 0,
+    gate: undefined as Deferred.Deferred<void> | undefined
+  }
+  const ids = makeDeliveryIds(Buffer.alloc(32, 7))
+  // Only what a Session asks of it.
+  const deliveries = {
+    ids,
+    page: (_: string, after: number, limit: number) =>
+      Effect.gen(function*() {
+        state.reads.push(after)
+        if (state.failing > 0) {
+          state.failing--
+          return yield* new Unavailable()
+        }
+        const page = {
+          lastNo: state.lastNo,
+          undelivered: 0,
+          rows: Array.from({ length: state.lastNo }, (_, i) => i + 1)
+            .filter((no) => no > after && !state.delivered.has(no)).slice(0, limit)
+        }
+        if (state.gate !== undefined) yield* Deferred.await(state.gate)
+        return page
+      }),
+    render: (page: { readonly rows: ReadonlyArray<number> }) =>
+      Effect.succeed(page.rows.map((no) => ({ no, messageId: `msg_${no}`, rendered: rendered(no) }))),
+    acknowledge: (_: string, no: number) => {
+      state.acknowledged.push(no)
+    },
+    acknowledgeMessage: (_: AgentActor, messageId: string) => Effect.sync(() => state.looked.push(messageId))
+  } as unknown as Deliveries["Service"]
+  const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
+  const agent = new AgentActor("agt_me")
+  const session = new Session(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
+    deliveries,
+    readers: Semaphore.makeUnsafe(1),
+    fork: (effect) => {
+      runFork(effect)
+    }
+  })
+  agent.sessions.add(session)
+  const hint = (no: number): void => {
+    state.lastNo = Math.max(state.lastNo, no)
+    session.hint(no, `msg_${no}`, rendered(no))
+  }
+  return {
+    session,
+    socket,
+    agent,
+    state,
+    hint,
+    said: () =>
+      socket.sent.map(({ frame }) => {
+        const { payload } = JSON.parse(frame) as { payload: { no?: number; own?: string; delivery_id?: string } }
+        if (payload.no !== undefined) assert.strictEqual(payload.delivery_id, ids.encode("agt_me", payload.no))
+        return payload.no ?? payload.own
+      })
+  }
+})
+
+const upTo = (n: number) => Array.from({ length: n }, (_, i) => i + 1)
+
+describe("Session", () => {
+  it.effect("shows the backlog page by page, then what comes, each number once", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, state } = yield* open({ backlog: 250 })
+      session.start()
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(state.reads, [0, 100, 200])
+      hint(251)
+      hint(251)
+      hint(250)
+      hint(252)
+      assert.deepStrictEqual(said(), upTo(252))
+      assert.deepStrictEqual(state.acknowledged, [])
+    }))
+
+  it.effect("steps over what was delivered elsewhere", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, state } = yield* open({ backlog: 6 })
+      for (const no of [1, 3, 6]) state.delivered.add(no)
+      session.start()
+      yield* TestClock.adjust(1)
+      hint(7)
+      assert.deepStrictEqual(said(), [2, 4, 5, 7])
+    }))
+
+  it.effect("a live message does not overtake the backlog", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, state } = yield* open({ backlog: 3 })
+      const gate = state.gate = yield* Deferred.make<void>()
+      session.start()
+      yield* TestClock.adjust(1)
+      // Committed after the page was read.
+      hint(4)
+      hint(5)
+      assert.deepStrictEqual(said(), [])
+      state.gate = undefined
+      yield* Deferred.succeed(gate, undefined)
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(said(), upTo(5))
+    }))
+
+  it.effect("a hole among the hints waits a moment for its own hint, without asking storage", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, state } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      hint(1)
+      hint(4)
+      hint(3)
+      yield* TestClock.adjust(9)
+      assert.deepStrictEqual(said(), [1])
+      hint(2)
+      assert.deepStrictEqual(said(), [1, 2, 3, 4])
+      yield* TestClock.adjust(10)
+      assert.deepStrictEqual(state.reads, [0])
+    }))
+
+  it.effect("a hole that stays is read from storage", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, state } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      hint(2)
+      yield* TestClock.adjust(10)
+      assert.deepStrictEqual(said(), [1, 2])
+      hint(3)
+      assert.deepStrictEqual(said(), [1, 2, 3])
+      assert.deepStrictEqual(state.reads, [0, 0])
+    }))
+
+  it.effect("holds a bounded number of hints behind a hole", () =>
+    Effect.gen(function*() {
+      const { hint, said, session } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      for (let no = 2; no <= 400; no++) hint(no)
+      yield* Effect.yieldNow
+      assert.deepStrictEqual(said(), upTo(400), "the clock has not moved")
+    }))
+
+  it.effect("a hint that was lost shows when the cursor is twice behind the same number", () =>
+    Effect.gen(function*() {
+      const { said, session, state } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      state.lastNo = 2
+      session.check(2)
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(said(), [], "it may be on its way")
+      session.check(2)
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(said(), [1, 2])
+      session.check(2)
+      session.check(2)
+      yield* TestClock.adjust(1)
+      assert.strictEqual(state.reads.length, 2)
+    }))
+
+  it.effect("an own message waits for what its inbox held, and passes nothing that waits before it", () =>
+    Effect.gen(function*() {
+      const { hint, said, session } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      session.echo(0, echo("a"))
+      session.echo(2, echo("b"))
+      session.echo(0, echo("c"))
+      assert.deepStrictEqual(said(), ["a"])
+      hint(1)
+      assert.deepStrictEqual(said(), ["a", 1])
+      hint(2)
+      assert.deepStrictEqual(said(), ["a", 1, 2, "b", "c"])
+      session.echo(2, echo("d"))
+      hint(3)
+      assert.deepStrictEqual(said().slice(5), ["d", 3])
+    }))
+
+  it.effect("an own message comes between the backlog before it and what came after it", () =>
+    Effect.gen(function*() {
+      const { said, session, state } = yield* open({ backlog: 150 })
+      const gate = state.gate = yield* Deferred.make<void>()
+      session.start()
+      yield* TestClock.adjust(1)
+      session.echo(120, echo("own"))
+      state.gate = undefined
+      yield* Deferred.succeed(gate, undefined)
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(said(), [...upTo(120), "own", ...upTo(150).slice(120)])
+    }))
+
+  it.effect("an own message for an inbox whose last envelopes were delivered elsewhere is not held for ever", () =>
+    Effect.gen(function*() {
+      const { said, session, state } = yield* open({ backlog: 5 })
+      for (const no of upTo(5)) state.delivered.add(no)
+      session.echo(5, echo("own"))
+      session.start()
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(said(), ["own"])
+    }))
+
+  it.effect("a client without acknowledgements has received what its socket took", () =>
+    Effect.gen(function*() {
+      const { hint, session, socket, state } = yield* open({ acknowledges: false, backlog: 2 })
+      session.start()
+      yield* TestClock.adjust(1)
+      hint(3)
+      assert.deepStrictEqual(state.acknowledged, [1, 2, 3])
+      socket.readyState = 2
+      hint(4)
+      assert.deepStrictEqual(state.acknowledged, [1, 2, 3])
+    }))
+
+  it.effect("an acknowledgement finds its number; an own message's means nothing, any other is looked up", () =>
+    Effect.gen(function*() {
+      const { agent, session, state } = yield* open({ backlog: 3 })
+      session.start()
+      yield* TestClock.adjust(1)
+      session.acknowledge("msg_2")
+      session.acknowledge("msg_2")
+      agent.tell({ _tag: "Echo", after: 3, messageId: "msg_own", rendered: rendered(0) })
+      session.acknowledge("msg_own")
+      session.acknowledge("msg_unknown")
+      yield* TestClock.adjust(1)
+      assert.deepStrictEqual(state.acknowledged, [2])
+      assert.deepStrictEqual(state.looked, ["msg_2", "msg_unknown"])
+    }))
+
+  it.effect("the backlog waits above 1 MiB unsent, and goes on below", () =>
+    Effect.gen(function*() {
+      const { said, session, socket } = yield* open({ backlog: 250 })
+      socket.bufferedAmount = 1_048_577
+      session.start()
+      yield* TestClock.adjust(1_000)
+      assert.strictEqual(said().length, 100)
+      socket.bufferedAmount = 1_048_576
+      yield* TestClock.adjust(20)
+      assert.deepStrictEqual(said(), upTo(250))
+    }))
+
+  it.effect("a socket with more than 4 MiB unsent is given up, and told nothing more", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, socket, state } = yield* open({ acknowledges: false })
+      session.start()
+      yield* TestClock.adjust(1)
+      socket.bufferedAmount = 4_194_304
+      hint(1)
+      socket.bufferedAmount = 4_194_305
+      hint(2)
+      socket.bufferedAmount = 0
+      hint(3)
+      assert.deepStrictEqual(said(), [1])
+      assert.strictEqual(socket.closedWith, 1013)
+      assert.deepStrictEqual(state.acknowledged, [1], "what was not taken stays stored")
+    }))
+
+  it.effect("storage that fails is asked again, then the socket is closed for the client to come back", () =>
+    Effect.gen(function*() {
+      const once = yield* open({ backlog: 2 })
+      once.state.failing = 3
+      once.session.start()
+      yield* TestClock.adjust(10_000)
+      assert.deepStrictEqual(once.said(), [1, 2])
+      const always = yield* open({ backlog: 2 })
+      always.state.failing = 100
+      always.session.start()
+      yield* TestClock.adjust(10_000)
+      assert.strictEqual(always.socket.closedWith, 1011)
+      assert.deepStrictEqual(always.said(), [])
+    }))
+
+  it.effect("nothing is read or sent once the socket is gone", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, state } = yield* open({ backlog: 250 })
+      const gate = state.gate = yield* Deferred.make<void>()
+      session.start()
+      yield* TestClock.adjust(1)
+      session.ended()
+      state.gate = undefined
+      yield* Deferred.succeed(gate, undefined)
+      yield* TestClock.adjust(1)
+      hint(251)
+      session.echo(0, echo("own"))
+      assert.deepStrictEqual(said(), [])
+      assert.strictEqual(state.reads.length, 1)
+    }))
+})
