@@ -22,7 +22,7 @@ export const Listing = {
     const { text } = JSON.parse(content) as { readonly text?: string }
     if (text === undefined || text.trim() === "") return LABELS.text
     const collapsed = text.trim().replace(/\s+/g, " ")
-    const points = Array.from(collapsed.slice(0, PREVIEW * 2))
+    const points = Array.from(collapsed.slice(0, PREVIEW * 2 + 1))
     return points.length > PREVIEW ? `${points.slice(0, PREVIEW - 1).join("")}…` : collapsed
   }
 }
