@@ -80,6 +80,8 @@ export class ConversationActor {
   private claimed = false
   /** While it stands, commands wait. */
   private barrier = false
+  /** Whether a write in flight has changed the row while it was being read. */
+  private overtaken = false
   private queue: Array<Waiting> = []
   private readonly inFlight = new Map<string, Waiting>()
   lastUsed = 0
@@ -141,10 +143,13 @@ export class ConversationActor {
     }
   }
 
-  private reload({ recipient, sender }: SendCommand): void {
+  private reload(command: SendCommand): void {
+    const { recipient, sender } = command
     this.barrier = true
+    this.overtaken = false
     this.world.fork(Effect.matchCause(this.world.load(this.id, sender.id, recipient.id), {
       onSuccess: (loaded) => {
+        if (this.overtaken) return this.reload(command)
         this.state = loaded.state
         this.epoch = loaded.epoch
         this.version = loaded.version
@@ -204,6 +209,7 @@ export class ConversationActor {
 
   private stored(waiting: Waiting, append: Append, outcome: Extract<Appended, { _tag: "Stored" }>): void {
     const { sender } = waiting.command
+    if (append.opens || append.establishes) this.overtaken = true
     if (append.nextEpoch >= this.epoch) {
       this.epoch = append.nextEpoch
       this.claimed = true

@@ -1,0 +1,166 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber } from "effect"
+import type { Append, Appended } from "../../src/conversations/Append.ts"
+import type { DirectState } from "../../src/conversations/Conversation.ts"
+import { ConversationActor, type Published, type Surroundings } from "../../src/conversations/ConversationActor.ts"
+import type { SendCommand } from "../../src/conversations/ConversationEntity.ts"
+import type { Settled } from "../../src/platform/GroupCommit.ts"
+import { draft } from "../support/Rooms.ts"
+
+const a = { id: "agt_a", handle: "aaa" }
+const b = { id: "agt_b", handle: "bbb" }
+const command = (sender: typeof a, recipient: typeof a, key: string): SendCommand => ({
+  sender: { ...sender, displayName: sender.handle },
+  recipient,
+  draft: draft(key)
+})
+
+const ESTABLISHED: DirectState = { initiatorId: a.id, createdAt: 0, established: true, blocked: false }
+const COLD: DirectState = { ...ESTABLISHED, established: false }
+const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
+
+/** An actor whose commits and reads wait for the test. */
+const make = Effect.fnUntraced(function*(loaded: DirectState) {
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
+  const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
+  const published: Array<Published> = []
+  let ids = 0
+  const world: Surroundings = {
+    appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
+    now: () => 1_000,
+    newMessageId: () => `msg_${++ids}`,
+    load: () =>
+      Effect.suspend(() => {
+        const waiting = Deferred.makeUnsafe<{ epoch: number; version: number; state: DirectState }>()
+        loads.push(waiting)
+        return Deferred.await(waiting)
+      }),
+    facts: () =>
+      Effect.succeed({
+        replayOf: null,
+        opened: loaded.initiatorId !== null,
+        senderStatus: "active",
+        recipientDeleted: false,
+        recipientSuspended: false,
+        inboxMode: "open",
+        isContact: true,
+        blocked: false,
+        undelivered: 0
+      }),
+    reserve: () => Effect.void,
+    release: () => Effect.void,
+    original: () => Effect.succeed(undefined),
+    publish: (stored) => published.push(stored),
+    backlogSoft: 5_000,
+    backlogHard: 10_000,
+    fork: (effect) => {
+      runFork(effect)
+    }
+  }
+  const actor = new ConversationActor("conv_1", world)
+  const send = (sender: typeof a, key: string) =>
+    Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
+  let seq = 0
+  const stored = (i: number) =>
+    commits[i]!.settle({ _tag: "Done", value: { _tag: "Stored", seq: ++seq, no: seq, undelivered: 1, senderLastNo: 0 } })
+  const answer = (i: number, state = loaded.initiatorId === null ? ESTABLISHED : loaded, epoch = 1, version = 0) =>
+    Effect.andThen(Deferred.succeed(loads[i]!, { epoch, version, state }), Effect.yieldNow)
+  return { actor, send, commits, loads, published, stored, answer }
+})
+
+const keys = (commits: ReadonlyArray<{ readonly append: Append }>) => commits.map(({ append }) => append.draft.clientMsgId)
+const failure = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
+  Exit.isFailure(exit) ? exit.cause.reasons.map((reason) => reason._tag === "Fail" ? reason.error._tag : reason._tag)[0] : "success"
+
+describe("ConversationActor", () => {
+  it.effect("the first write of an owner goes alone and raises the epoch; the rest follow in order", () =>
+    Effect.gen(function*() {
+      const { answer, commits, loads, send, stored } = yield* make(ESTABLISHED)
+      for (const key of ["m1", "m2", "m3"]) yield* send(a, key)
+      assert.strictEqual(loads.length, 1)
+      yield* answer(0)
+      assert.deepStrictEqual(keys(commits), ["m1"])
+      assert.deepStrictEqual([commits[0]?.append.epoch, commits[0]?.append.nextEpoch], [1, 2])
+      stored(0)
+      assert.deepStrictEqual(keys(commits), ["m1", "m2", "m3"])
+      assert.deepStrictEqual(commits.slice(1).map(({ append }) => [append.epoch, append.nextEpoch]), [[2, 2], [2, 2]])
+    }))
+
+  it.effect("equal ids in flight share one result, of which one is the creation", () =>
+    Effect.gen(function*() {
+      const { answer, commits, published, send, stored } = yield* make(ESTABLISHED)
+      const fibers = [yield* send(a, "m1"), yield* send(a, "m1"), yield* send(a, "m1")]
+      yield* answer(0)
+      stored(0)
+      const exits = yield* Fiber.joinAll(fibers)
+      assert.deepStrictEqual(exits.map((exit) => Exit.isSuccess(exit) && exit.value.created), [true, false, false])
+      assert.strictEqual(new Set(exits.map((exit) => Exit.isSuccess(exit) ? exit.value.body : "")).size, 1)
+      assert.strictEqual(commits.length, 1)
+      assert.strictEqual(published.length, 1)
+    }))
+
+  it.effect("nothing is published or answered before the commit, and in this order after it", () =>
+    Effect.gen(function*() {
+      const { answer, published, send, stored } = yield* make(ESTABLISHED)
+      const fiber = yield* send(a, "m1")
+      yield* answer(0)
+      assert.strictEqual(published.length, 0)
+      assert.isUndefined(fiber.pollUnsafe())
+      stored(0)
+      assert.strictEqual(published.length, 1)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(fiber)))
+    }))
+
+  it.effect("a refused batch is read and decided again, each send at most five times", () =>
+    Effect.gen(function*() {
+      const { answer, commits, loads, send } = yield* make(ESTABLISHED)
+      const fiber = yield* send(a, "m1")
+      for (let i = 0; i < 5; i++) {
+        assert.strictEqual(loads.length, i + 1)
+        yield* answer(i, ESTABLISHED, i + 1, i)
+        assert.strictEqual(commits[i]?.append.version, i)
+        commits[i]!.settle({ _tag: "Done", value: { _tag: "Fenced" } })
+      }
+      assert.strictEqual(failure(yield* Fiber.join(fiber)), "Unavailable")
+    }))
+
+  it.effect("a failed commit is answered as unavailable, and the next send reads what became of it", () =>
+    Effect.gen(function*() {
+      const { answer, commits, loads, send, stored } = yield* make(ESTABLISHED)
+      const first = yield* send(a, "m1")
+      yield* answer(0)
+      commits[0]!.settle({ _tag: "Failed" })
+      assert.strictEqual(failure(yield* Fiber.join(first)), "Unavailable")
+      const again = yield* send(a, "m1")
+      assert.strictEqual(loads.length, 2)
+      yield* answer(1, ESTABLISHED, 2)
+      stored(1)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(again)))
+      assert.strictEqual(commits[1]?.append.nextEpoch, 3)
+    }))
+
+  it.effect("a reply that is stored while the conversation is being read again is not forgotten", () =>
+    Effect.gen(function*() {
+      const { answer, commits, loads, send, stored } = yield* make(NEW)
+      yield* send(a, "opening")
+      yield* answer(0, NEW, 0)
+      stored(0)
+      // Two answers in one batch, of which one is poison: the batch is halved, and the poison's half fails first.
+      const poison = yield* send(b, "poison")
+      const reply = yield* send(b, "reply")
+      assert.deepStrictEqual(keys(commits), ["opening", "poison", "reply"])
+      commits[1]!.settle({ _tag: "Failed" })
+      assert.strictEqual(failure(yield* Fiber.join(poison)), "Unavailable")
+      // Whoever comes now has the row read, while the reply is still on its way to it.
+      const early = yield* send(a, "early")
+      assert.strictEqual(loads.length, 2)
+      stored(2)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(reply)))
+      yield* answer(1, COLD)
+      if (loads.length > 2) yield* answer(2)
+      const late = yield* send(a, "late")
+      assert.isUndefined(late.pollUnsafe(), "the reply was acknowledged: nobody waits for one any more")
+      assert.isUndefined(early.pollUnsafe())
+    }))
+})
