@@ -141,7 +141,7 @@ export const messageJson = (rendered: Rendered, deliveryId: string | null): stri
 const mentionsJson = (content: string): string =>
   content.includes("@") ? JSON.stringify(mentionsOf((JSON.parse(content) as { text?: string }).text)) : "[]"
 
-const MENTION = /(?<![A-Za-z0-9_\-@.])@([A-Za-z][A-Za-z0-9-]*)(?![A-Za-z0-9_])/g
+const MENTION = /(?<![A-Za-z0-9_\-@.])@([A-Za-z][A-Za-z0-9]*(?:-[A-Za-z0-9]+)*)(?![A-Za-z0-9_])/g
 
 /** The handles that a text mentions: lower-cased, without repeats, in order, at most 50 (wire.md I). */
 export const mentionsOf = (text: string | undefined): ReadonlyArray<string> => {

@@ -77,7 +77,7 @@ export const clientFrames = {
     type: Schema.Literal("message.read_ack"),
     payload: Schema.Struct({
       conversation_id: Schema.String,
-      through_seq: Schema.optionalKey(Schema.Int),
+      through_seq: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))),
       message_id: Schema.optionalKey(Schema.String)
     }),
     ...Id
