@@ -1,0 +1,154 @@
+import { assert, layer } from "@effect/vitest"
+import { Clock, Effect, Exit, Layer, Schema } from "effect"
+import {
+  type ClusterError,
+  MessageStorage,
+  RunnerHealth,
+  Runners,
+  RunnerStorage,
+  Sharding,
+  ShardingConfig
+} from "effect/cluster"
+import type { LiveSession } from "../../src/agents/AgentActor.ts"
+import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { AgentEntity } from "../../src/agents/AgentEntity.ts"
+import { makeDirectIds } from "../../src/conversations/Conversation.ts"
+import { ConversationEntity, SendFailure, type Sent } from "../../src/conversations/ConversationEntity.ts"
+import { Conversations, type SendError } from "../../src/conversations/Conversations.ts"
+import * as Entities from "../../src/Entities.ts"
+import { Config } from "../../src/platform/Config.ts"
+import { awaitShards } from "../../src/platform/Cluster.ts"
+import { Ids } from "../../src/platform/Ids.ts"
+import { Secrets } from "../../src/platform/Secrets.ts"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { draft, newAgent } from "../support/Rooms.ts"
+
+/** As standalone, but every call to an entity is encoded and decoded, as between runners. */
+const cluster = Sharding.layer.pipe(
+  Layer.provideMerge(Runners.layerNoop),
+  Layer.provideMerge(MessageStorage.layerNoop),
+  Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
+  Layer.provide(ShardingConfig.layer({ simulateRemoteSerialization: true, shardsPerGroup: 300 }))
+)
+
+const rooms = Entities.layer.pipe(
+  Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster).pipe(
+    Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+  )),
+  Layer.provideMerge(layerPgliteTest),
+  Layer.provideMerge(Layer.mergeAll(Config.layerTest({ LIMITS_COLD_CONVERSATIONS: 2 }), Ids.layer))
+)
+
+type ClusterFailure =
+  | ClusterError.MailboxFull
+  | ClusterError.AlreadyProcessingMessage
+  | ClusterError.PersistenceError
+  | ClusterError.EntityNotAssignedToRunner
+
+const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
+
+layer(rooms)((it) => {
+  it.effect("a send through the entity gives what the local call gives, refusals included", () =>
+    Effect.gen(function*() {
+      const conversations = yield* Conversations
+      const client = yield* ConversationEntity.client
+      const id = makeDirectIds((yield* Secrets).conversationIds)
+      const send = (way: "local" | "entity") => (
+        from: { id: string; handle: string },
+        to: typeof from,
+        key: string
+      ): Effect.Effect<Sent, SendError | ClusterFailure> => {
+        const command = {
+          sender: { id: from.id, handle: from.handle, displayName: from.handle },
+          recipient: { id: to.id, handle: to.handle },
+          draft: draft(key)
+        }
+        return way === "entity"
+          ? client(id(from.id, to.id)).Send({ command })
+          : conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key))
+      }
+      const story = Effect.fnUntraced(function*(way: "local" | "entity") {
+        const agents = yield* Effect.forEach([0, 1, 2, 3], (i) => newAgent(`story-${way}-${i}`))
+        const [a, b, c, d] = agents as [typeof agents[0], typeof agents[0], typeof agents[0], typeof agents[0]]
+        const told: Array<unknown> = []
+        for (
+          const [from, to, key] of [
+            [a, b, "m1"],
+            [a, b, "m1"],
+            [a, b, "m2"],
+            [a, c, "m3"],
+            [a, d, "m4"],
+            [b, a, "m1"],
+            [a, b, "m5"],
+            [a, { id: "agt_nobody", handle: "nobody" }, "m6"]
+          ] as const
+        ) {
+          const exit = yield* Effect.exit(send(way)(from, to, key))
+          if (Exit.isSuccess(exit)) {
+            const { client_msg_id, seq, status } = parse(exit.value.body)
+            told.push([exit.value.created, exit.value.backlog, client_msg_id, seq, status])
+          } else {
+            const [reason] = exit.cause.reasons
+            const failure = reason?._tag === "Fail" ? reason.error as SendFailure : assert.fail(String(exit.cause))
+            // Handles differ between the two stories, nothing else does.
+            told.push(JSON.parse(JSON.stringify(failure).replaceAll(`story-${way}`, "story")))
+          }
+        }
+        return told
+      })
+      const local = yield* story("local")
+      assert.deepStrictEqual(
+        local.map((one) => Array.isArray(one) ? one[3] : (one as { readonly _tag: string })._tag),
+        [1, 1, "AwaitingReply", 1, "ColdCapExceeded", 2, 3, "AgentNotFound"]
+      )
+      assert.deepStrictEqual(yield* story("entity"), local)
+    }))
+
+  it.effect("an agent's sockets are told and closed, and its slots are counted, through the entity as well", () =>
+    Effect.gen(function*() {
+      const actors = yield* AgentActors
+      const client = (yield* AgentEntity.client)("agt_entity")
+      const heard: Array<unknown> = []
+      const session: LiveSession = {
+        hint: (no, messageId, { after, before }) => heard.push(["hint", no, messageId, before + after]),
+        echo: (after, frame) => heard.push(["echo", after, frame]),
+        event: (frame) => heard.push(["event", frame]),
+        close: (reason) => heard.push(["close", reason])
+      }
+      actors.attach("agt_entity", session)
+      const rendered = { before: "{\"delivery_id\":", after: "}" }
+      yield* client.Tell({
+        pushes: [
+          { _tag: "Hint", no: 3, messageId: "msg_1", rendered },
+          { _tag: "Echo", after: 2, messageId: "msg_2", rendered },
+          { _tag: "Event", frame: "{}" }
+        ]
+      })
+      yield* client.Disconnect({ code: 1008, text: "over" })
+      assert.deepStrictEqual(heard, [
+        ["hint", 3, "msg_1", "{\"delivery_id\":}"],
+        ["echo", 2, "{\"type\":\"message.new\",\"payload\":{\"delivery_id\":null}}"],
+        ["event", "{}"],
+        ["close", { code: 1008, text: "over" }]
+      ])
+      yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
+      yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
+      yield* actors.reserveOutreach("agt_entity", "conv_e2", 1_000)
+      const remote = yield* Effect.flip(client.ReserveOutreach({ conversationId: "conv_e3", at: 1_000 }))
+      const local = yield* Effect.flip(actors.reserveOutreach("agt_entity", "conv_e3", 1_000))
+      assert.strictEqual(remote._tag, "ColdCapExceeded")
+      assert.deepStrictEqual(JSON.stringify(remote), JSON.stringify(local))
+    }))
+
+  it.effect("every refusal of a send survives the way between runners", () =>
+    Effect.gen(function*() {
+      const codec = Schema.toCodecJson(SendFailure)
+      const conversations = yield* Conversations
+      const a = yield* newAgent("way-a")
+      const failure = yield* Effect.flip(conversations.send(a, { _tag: "Direct", handle: "way-nobody" }, draft("m1")))
+      assert.strictEqual(failure._tag, "AgentNotFound")
+      const there = yield* Schema.encodeUnknownEffect(codec)(failure)
+      const back = yield* Schema.decodeUnknownEffect(codec)(JSON.parse(JSON.stringify(there)))
+      assert.strictEqual(JSON.stringify(back), JSON.stringify(failure))
+    }))
+})

@@ -1,0 +1,192 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import type { LiveSession } from "../../src/agents/AgentActor.ts"
+import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { Inboxes } from "../../src/deliveries/Inboxes.ts"
+import { eachDatabase } from "../support/Databases.ts"
+import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+type Json = Record<string, unknown>
+const parse = (text: string): Json => JSON.parse(text) as Json
+const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
+
+/** The frames that an agent's sockets are told, messages apart. */
+const listen = Effect.fnUntraced(function*(agentId: string) {
+  const frames: Array<Json> = []
+  const session: LiveSession = {
+    hint: () => undefined,
+    echo: () => undefined,
+    event: (frame) => frames.push(parse(frame)),
+    close: () => undefined
+  }
+  ;(yield* AgentActors).attach(agentId, session)
+  return frames
+})
+
+/** Two agents that know each other, and n messages from the second to the first: seqs 3 to n + 2. */
+const pair = Effect.fnUntraced(function*(name: string, n: number) {
+  const conversations = yield* Conversations
+  const reader = yield* newAgent(`${name}-reader`)
+  const writer = yield* newAgent(`${name}-writer`)
+  yield* conversations.send(writer, direct(reader.handle), draft("m1"))
+  yield* conversations.send(reader, direct(writer.handle), draft("m1"))
+  const sent: Array<string> = []
+  let id = ""
+  for (let i = 0; i < n; i++) {
+    const message = parse((yield* conversations.send(writer, direct(reader.handle), draft(`m${i + 3}`))).body)
+    sent.push(String(message["id"]))
+    id = String(message["conversation_id"])
+  }
+  return { reader, writer, sent, id }
+})
+
+const counters = (agentId: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(
+      sql<{ undelivered: number; counted: number }>`
+        SELECT undelivered, (SELECT count(*) FROM envelopes WHERE recipient_id = agent_id AND delivered_at IS NULL) AS counted
+        FROM inboxes WHERE agent_id = ${agentId}`,
+      (rows) => {
+        assert.strictEqual(rows[0]?.undelivered, rows[0]?.counted)
+        return rows[0]?.undelivered
+      }
+    ))
+
+eachDatabase((database) => {
+  layer(layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) => {
+    it.effect("of many who read one message at once, one tells the sender", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const { reader, sent, writer } = yield* pair("once", 3)
+        const frames = yield* listen(writer.id)
+        yield* TestClock.adjust(1_000)
+        const read = deliveries.read(reader.id, reader.handle, sent[1]!)
+        const bodies = yield* Effect.all(Array.from({ length: 20 }, () => read), { concurrency: "unbounded" })
+        assert.strictEqual(new Set(bodies).size, 1)
+        assert.strictEqual(frames.length, 1)
+        const at = parse(bodies[0]!)["read_at"]
+        assert.deepStrictEqual(frames[0]!["payload"], {
+          message_id: sent[1],
+          conversation_id: parse(bodies[0]!)["conversation_id"],
+          seq: 4,
+          read_by: reader.handle,
+          read_at: at,
+          reader: reader.handle,
+          at,
+          // seq 1 is not read
+          through_seq: 0
+        })
+        yield* TestClock.adjust(1_000)
+        yield* read
+        assert.strictEqual(frames.length, 1)
+        assert.strictEqual(parse(yield* read)["read_at"], at)
+        // Reading delivers what it reads, and nothing else.
+        assert.strictEqual(yield* counters(reader.id), 3)
+      }))
+
+    it.effect("marks that overlap in one batch change each message once", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const { id, reader, writer } = yield* pair("overlap", 6)
+        const frames = yield* listen(writer.id)
+        const through = (seq: number) => deliveries.readThrough(reader.id, reader.handle, id, seq)
+        yield* Effect.all([through(4), through(6), through(5), through(6), through(0), through(-1)], { concurrency: "unbounded" })
+        const told = frames.map((frame) => frame["payload"] as Json)
+        assert.deepStrictEqual(told.map((payload) => payload["seq"]), [...new Set(told.map((payload) => payload["seq"]))])
+        assert.strictEqual(told.at(-1)?.["through_seq"], 6)
+        assert.strictEqual(told.at(-1)?.["seq"], 6)
+        assert.strictEqual(yield* counters(reader.id), 2)
+        yield* through(100)
+        assert.deepStrictEqual([frames.at(-1)!["payload"]].map((payload) => [(payload as Json)["seq"], (payload as Json)["through_seq"]]), [[8, 8]])
+      }))
+
+    it.effect("acknowledging is exact under acknowledgements of every kind at once", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const conversations = yield* Conversations
+        const { id, reader, sent, writer } = yield* pair("exact", 40)
+        const rows = (yield* deliveries.sync(reader.id, undefined, 500)).map(parse)
+        assert.strictEqual(rows.length, 41)
+        for (let no = 1; no <= 41; no += 3) deliveries.acknowledge(reader.id, no)
+        const cursor = (no: number) => String(rows[no - 1]!["delivery_id"])
+        const acked = yield* Effect.all([
+          deliveries.acknowledgeThrough(reader.id, cursor(10)),
+          deliveries.acknowledgeThrough(reader.id, cursor(20)),
+          deliveries.acknowledgeThrough(reader.id, deliveries.ids.encode(writer.id, 41)),
+          deliveries.acknowledgeThrough(reader.id, "del_nonsense"),
+          Effect.as(deliveries.readThrough(reader.id, reader.handle, id, 25), 0),
+          Effect.as(conversations.hideMessage(reader.id, sent[30]!), 0)
+        ], { concurrency: "unbounded" })
+        yield* deliveries.settled
+        assert.deepStrictEqual(acked.slice(2), [0, 0, 0, 0])
+        const waiting = (yield* deliveries.sync(reader.id, undefined, 500)).map((row) => deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"])))
+        // Inbox number n is seq 1 for the first and n + 1 after the reader's own seq 2; sent[30] is number 32.
+        assert.deepStrictEqual(
+          waiting,
+          rows.map((_, i) => i + 1).filter((no) => no > 24 && no !== 32 && no % 3 !== 1)
+        )
+        assert.strictEqual(yield* counters(reader.id), waiting.length)
+        assert.deepStrictEqual(
+          (yield* deliveries.sync(reader.id, cursor(30), 3)).map((row) => parse(row)["delivery_id"]),
+          waiting.filter((no) => no! > 30).slice(0, 3).map((no) => deliveries.ids.encode(reader.id, no!))
+        )
+      }))
+
+    it.effect("hiding a conversation delivers what waits in it, hides what was, and nothing of what comes", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const conversations = yield* Conversations
+        const { id, reader, writer } = yield* pair("hide", 4)
+        yield* conversations.hide(reader.id, id)
+        yield* conversations.hide(reader.id, id)
+        assert.strictEqual(yield* counters(reader.id), 0)
+        const page = { limit: 50, before: null, after: null, around: null }
+        assert.deepStrictEqual(yield* conversations.history(reader.id, id, page), [])
+        assert.strictEqual((yield* conversations.list(reader.id, {})).total, 0)
+        yield* conversations.send(writer, direct(reader.handle), draft("after"))
+        assert.deepStrictEqual((yield* conversations.history(reader.id, id, page)).map((row) => parse(row)["seq"]), [7])
+        assert.strictEqual((yield* conversations.list(reader.id, {})).items[0]?.unread_count, 1)
+        assert.strictEqual((yield* conversations.history(writer.id, id, page)).length, 7, "the other side keeps everything")
+        assert.strictEqual((yield* deliveries.sync(reader.id, undefined, 10)).length, 1)
+        const stranger = yield* newAgent("hide-stranger")
+        assert.strictEqual((yield* Effect.flip(conversations.hide(stranger.id, id)))._tag, "ConversationNotFound")
+      }))
+
+    it.effect("typing reaches the other participant only, not across a block, and no outsider may", () =>
+      Effect.gen(function*() {
+        const conversations = yield* Conversations
+        const sql = yield* SqlClient.SqlClient
+        const { id, reader, writer } = yield* pair("typing", 1)
+        const stranger = yield* newAgent("typing-stranger")
+        const own = yield* listen(reader.id)
+        const other = yield* listen(writer.id)
+        const foreign = yield* listen(stranger.id)
+        yield* conversations.typing(reader.id, reader.handle, id, "typing.start")
+        yield* conversations.typing(reader.id, reader.handle, id, "typing.stop")
+        const payload = { conversation_id: id, sender: reader.handle }
+        assert.deepStrictEqual(other, [{ type: "typing.start", payload }, { type: "typing.stop", payload }])
+        assert.deepStrictEqual([own, foreign], [[], []])
+        const refused = yield* Effect.flip(conversations.typing(stranger.id, stranger.handle, id, "typing.start"))
+        assert.strictEqual(refused._tag, "ConversationNotFound")
+        yield* sql`INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${writer.id}, ${reader.id}, 0)`
+        yield* TestClock.adjust(1_001)
+        yield* conversations.typing(reader.id, reader.handle, id, "typing.start")
+        assert.strictEqual(other.length, 2)
+      }))
+
+    it.effect("closing an inbox delivers everything in it, once", () =>
+      Effect.gen(function*() {
+        const inboxes = yield* Inboxes
+        const deliveries = yield* Deliveries
+        const { reader } = yield* pair("close", 3)
+        yield* inboxes.closeAll(reader.id)
+        yield* inboxes.closeAll(reader.id)
+        assert.strictEqual(yield* counters(reader.id), 0)
+        assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 10), [])
+      }))
+  })
+})
