@@ -4,6 +4,7 @@ import * as fs from "node:fs"
 import { open } from "node:fs/promises"
 import * as path from "node:path"
 import { PgliteSession } from "./PgliteSession.ts"
+import { PLANNER_SETTINGS } from "./SqlValues.ts"
 
 /** What Emscripten's streams and file systems are here, as far as syncing needs them. */
 interface Stream {
@@ -101,10 +102,20 @@ const folderOf = (dataDir: string): string => path.join(dataDir, "database")
 export const databaseIsNew = (settings: PgliteSettings): boolean =>
   settings.dataDir !== undefined && !fs.existsSync(folderOf(settings.dataDir))
 
-const durable = [
-  ...PGlite.defaultStartParams.filter((param) => param !== "-F"),
-  ...["fsync=on", "synchronous_commit=on", "full_page_writes=on", "wal_sync_method=fsync"].flatMap((set) => ["-c", set])
+const withSettings = (params: ReadonlyArray<string>, settings: Readonly<Record<string, string>>): Array<string> => [
+  ...params,
+  ...Object.entries(settings).flatMap(([name, value]) => ["-c", `${name}=${value}`])
 ]
+
+const inMemory = withSettings(PGlite.defaultStartParams, PLANNER_SETTINGS)
+
+const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !== "-F"), {
+  ...PLANNER_SETTINGS,
+  fsync: "on",
+  synchronous_commit: "on",
+  full_page_writes: "on",
+  wal_sync_method: "fsync"
+})
 
 /** Makes the database's folder. An interrupted making leaves nothing that would be opened. */
 const makeFolder = async (folder: string): Promise<void> => {
@@ -156,7 +167,8 @@ export class PgliteDatabase {
     const { dataDir, snapshot } = this.#settings
     if (dataDir === undefined) {
       if (this.#session !== undefined) throw new Error("PGlite crashed, and with it what it had in memory")
-      this.#session = new PgliteSession(await PGlite.create(snapshot === undefined ? {} : { loadDataDir: snapshot }))
+      const options = snapshot === undefined ? {} : { loadDataDir: snapshot }
+      this.#session = new PgliteSession(await PGlite.create({ ...options, startParams: inMemory }))
       return
     }
     this.#files?.abandon()

@@ -5,7 +5,7 @@ import { setTimeout as wait } from "node:timers/promises"
 import { type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { databaseIsNew, PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
-import { DatabaseFault, encode, type Outcome, parserOf, sqlError } from "./SqlValues.ts"
+import { DatabaseFault, encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError } from "./SqlValues.ts"
 
 /**
  * The database below `SqlClient`, for the statements that are worth preparing:
@@ -227,6 +227,7 @@ const pool = (options: { readonly url: Redacted.Redacted<string>; readonly poolS
         connectionString: Redacted.value(options.url),
         max: options.poolSize,
         application_name: "parley",
+        options: Object.entries(PLANNER_SETTINGS).map(([name, value]) => `-c ${name}=${value}`).join(" "),
         statement_timeout: STATEMENT_TIMEOUT_MILLIS,
         lock_timeout: LOCK_TIMEOUT_MILLIS,
         idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MILLIS,

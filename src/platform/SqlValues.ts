@@ -1,6 +1,14 @@
 import { SqlError } from "effect/sql"
 import { types } from "pg"
 
+/**
+ * A prepared statement's plan is often made while its tables are empty, and kept:
+ * for good in PGlite, which has no autovacuum to notice that they grew. A plan
+ * that then reads whole tables is ruled out, as far as this can, and with it the
+ * compiling of plans that only look expensive.
+ */
+export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
+
 /** What a statement answered; `command` is its tag's first word, as in `ROLLBACK` for the COMMIT of a failed transaction. */
 export interface Outcome<Row = Record<string, unknown>> {
   readonly command: string

@@ -82,6 +82,17 @@ eachDatabase((database, { version }) => {
         }))
     })
 
+    it.effect("plans use the index of a table that was empty when they were made", () =>
+      Effect.gen(function*() {
+        const { sql } = yield* table("growing")
+        yield* sql`ANALYZE growing`.unprepared
+        yield* sql`PREPARE growing_join AS SELECT g.note FROM unnest($1::bigint[]) AS wanted(id)
+          CROSS JOIN LATERAL (SELECT * FROM growing WHERE id = wanted.id OFFSET 0) g`.unprepared
+        const plan = yield* sql`EXPLAIN EXECUTE growing_join('{1,2}')`.values
+        assert.include(String(plan), "Index Scan using growing_pkey")
+        assert.notInclude(String(plan), "Seq Scan")
+      }).pipe((onOneConnection) => Effect.flatMap(SqlClient.SqlClient, (sql) => sql.withTransaction(onOneConnection))))
+
     describe("errors", () => {
       const refusals: ReadonlyArray<readonly [what: string, statement: string, tag: SqlError.SqlErrorReason["_tag"], state: string]> = [
         ["a repeated key", "INSERT INTO refusals VALUES (1, 'again')", "UniqueViolation", "23505"],
