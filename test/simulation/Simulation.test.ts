@@ -1,6 +1,6 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
-import { layerPgliteTest } from "../support/Databases.ts"
+import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import { COMMANDS, covered, RUNS, search, SEED } from "./Search.ts"
 import { type Coverage, layerSeam, makeWorld, Seam, SETTINGS } from "./World.ts"
@@ -44,4 +44,22 @@ layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS), { timeout: "60 sec
       }),
     600_000
   )
+})
+
+/** A few of them where batches of several lanes are on their way at once, and some take their time to commit. */
+const interleaving = new Seam()
+let commits = 0
+interleaving.pause = Effect.callback<void>((resume) => {
+  if (commits++ % 3 === 0) setTimeout(() => resume(Effect.void), 3)
+  else resume(Effect.void)
+})
+const INTERLEAVED_RUNS = Math.ceil(RUNS / 40)
+
+layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), SETTINGS), { timeout: "60 seconds" })((it) => {
+  it.effect(`${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`, () =>
+    Effect.gen(function*() {
+      const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })
+      const found = yield* search(run, INTERLEAVED_RUNS, SEED)
+      if (found !== undefined) assert.fail(found)
+    }), 600_000)
 })
