@@ -30,10 +30,17 @@ const EIO = 29
 class SyncedNodeFS extends NodeFS {
   readonly #onSync: (file: string) => void
   #mounted: Mounted | undefined
+  #settled: Settled | undefined
 
-  constructor(folder: string, onSync: (file: string) => void) {
+  /** Files that are still as they were when they were synced need not be synced again, until `opened`. */
+  constructor(folder: string, onSync: (file: string) => void, settled: Settled | undefined) {
     super(folder)
     this.#onSync = onSync
+    this.#settled = settled
+  }
+
+  opened(): void {
+    this.#settled = undefined
   }
 
   override async init(pg: PGlite, options: Partial<postgresMod.PostgresMod>) {
@@ -44,8 +51,8 @@ class SyncedNodeFS extends NodeFS {
       this.#mounted = mounted
       mounted.NODEFS.stream_ops.fsync = (stream) => {
         try {
-          if (stream.nfd !== undefined) fs.fdatasyncSync(stream.nfd)
-          else syncFolder(mounted.NODEFS.realPath(stream.node))
+          if (stream.nfd === undefined) syncFolder(mounted.NODEFS.realPath(stream.node))
+          else if (!isSettled(stream.nfd, this.#settled)) fs.fdatasyncSync(stream.nfd)
         } catch {
           throw new mounted.FS.ErrnoError(EIO)
         }
@@ -74,17 +81,34 @@ const syncFolder = (folder: string): void => {
   }
 }
 
+/** By inode, when each file last changed before it was synced. */
+type Settled = ReadonlyMap<bigint, bigint>
+
+const isSettled = (descriptor: number, settled: Settled | undefined): boolean => {
+  if (settled === undefined) return false
+  const { ino, ctimeNs } = fs.fstatSync(descriptor, { bigint: true })
+  return settled.get(ino) === ctimeNs
+}
+
 /** Many at once, which the file system commits together: one after the other takes seconds for a thousand files. */
-const syncTree = async (folder: string): Promise<void> => {
+const syncTree = async (folder: string): Promise<Settled> => {
+  const settled = new Map<bigint, bigint>()
   const left = fs.readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => path.join(folder, name))
   left.push(folder)
   const worker = async (): Promise<void> => {
     for (let file = left.pop(); file !== undefined; file = left.pop()) {
       const handle = await open(file, "r")
-      await handle.sync().finally(() => handle.close())
+      try {
+        const { ino, ctimeNs } = await handle.stat({ bigint: true })
+        await handle.sync()
+        settled.set(ino, ctimeNs)
+      } finally {
+        await handle.close()
+      }
     }
   }
   await Promise.all(Array.from({ length: 16 }, worker))
+  return settled
 }
 
 export interface PgliteSettings {
@@ -172,7 +196,10 @@ export class PgliteDatabase {
       return
     }
     this.#files?.abandon()
-    const files = new SyncedNodeFS(folderOf(dataDir), this.#synced)
+    const folder = folderOf(dataDir)
+    // It syncs every file itself after a crash, one after the other.
+    const settled = fs.existsSync(path.join(folder, "postmaster.pid")) ? await syncTree(folder) : undefined
+    const files = new SyncedNodeFS(folder, this.#synced, settled)
     this.#files = files
     const complaints: Array<string> = []
     try {
@@ -189,8 +216,9 @@ export class PgliteDatabase {
     } catch (error) {
       files.abandon()
       const reason = complaints.join("; ").replace(/^.*?(FATAL|PANIC): +/, "") || String(error)
-      throw new Error(`${folderOf(dataDir)} could not be opened: ${reason}`, { cause: error })
+      throw new Error(`${folder} could not be opened: ${reason}`, { cause: error })
     }
+    files.opened()
     this.#segments = 0
   }
 
