@@ -68,9 +68,10 @@ eachDatabase((database) => {
               await send(fromA, b.handle, 0)
               await send(fromB, a.handle, 1)
               // In small crowds from both sides, so that hints pass each other.
-              for (let i = 2; i < MESSAGES;) {
-                const crowd = Array.from({ length: Math.min(MESSAGES - i, 1 + Math.floor(random() * 6)) }, () => i++)
-                await Promise.all(crowd.map((n) => random() < 0.7 ? send(fromA, b.handle, n) : send(fromB, a.handle, n)))
+              const waiting = Array.from({ length: MESSAGES - 2 }, (_, i) => i + 2)
+              while (waiting.length > 0) {
+                const crowd = waiting.splice(0, 1 + Math.floor(random() * 6))
+                await Promise.all(crowd.map((i) => random() < 0.7 ? send(fromA, b.handle, i) : send(fromB, a.handle, i)))
               }
               const whole = Array.from({ length: MESSAGES }, (_, i) => i + 1)
               for (const { seqs } of ends) {
