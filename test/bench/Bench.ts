@@ -155,6 +155,8 @@ const probe = (server: ServerProcess, call: ProbeCall): Promise<unknown> =>
 
 interface Rig {
   readonly server: ServerProcess
+  /** A fresh process on the same data. */
+  readonly restart: () => Promise<ServerProcess>
   readonly database: BenchDatabase | undefined
   readonly folder: string
   readonly outbox: string
@@ -168,19 +170,27 @@ const startRig = async (driver: Driver): Promise<Rig> => {
   if (database !== undefined) cleanUps.push(database.stop)
   const outbox = join(folder, "outbox")
   await mkdir(outbox)
-  const server = await startServer({
-    dataDir: join(folder, "data"),
-    nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "Probe.ts")],
-    channel: true,
-    env: {
-      ...LIMITS,
-      ECHO_OWN: options.echo,
-      MAIL_OUTBOX: outbox,
-      ...(database === undefined ? {} : { DATABASE_URL: database.url })
-    }
-  })
-  cleanUps.push(() => server.stop())
-  return { server, database, folder, outbox }
+  const launch = async () => {
+    const server = await startServer({
+      dataDir: join(folder, "data"),
+      nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "Probe.ts")],
+      channel: true,
+      env: {
+        ...LIMITS,
+        ECHO_OWN: options.echo,
+        MAIL_OUTBOX: outbox,
+        ...(database === undefined ? {} : { DATABASE_URL: database.url })
+      }
+    })
+    cleanUps.push(() => server.stop())
+    return server
+  }
+  const server = await launch()
+  const restart = async () => {
+    await server.stop()
+    return launch()
+  }
+  return { server, restart, database, folder, outbox }
 }
 
 const call = async (server: ServerProcess, method: string, path: string, key: string, body?: unknown): Promise<unknown> => {
@@ -344,10 +354,12 @@ const measure = async (driver: Driver): Promise<DriverResult> => {
 
 /** What an authenticated socket that does nothing costs the server's process, with an agent of its own. */
 const weighIdle = async (driver: Driver): Promise<IdleResult> => {
-  const { outbox, server } = await startRig(driver)
+  const rig = await startRig(driver)
   say(`${driver}: registering ${options.idle} agents for idle sockets`)
   const handles = Array.from({ length: options.idle }, (_, i) => `idle-${i}`)
-  const keys = (await registerAgents(server.url, outbox, handles)).map((agent) => agent.key)
+  const keys = (await registerAgents(rig.server.url, rig.outbox, handles)).map((agent) => agent.key)
+  // What the registrations left in the old process would hide what sockets add.
+  const server = await rig.restart()
   const load = new Load()
   const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some })
   // Once with a few that go again, so that only the sockets are weighed and not the first use of the code.
@@ -358,6 +370,8 @@ const weighIdle = async (driver: Driver): Promise<IdleResult> => {
   await connect(keys)
   await settle()
   const after = await probe(server, { probe: "memory" }) as Memory
+  const live = await load.ask("closeIdle", undefined)
+  if (live !== keys.length) throw new Error(`of ${keys.length} idle sockets only ${live} stayed open`)
   await cleanUp()
   const each = (kind: keyof Memory) => (after[kind] - before[kind]) / keys.length
   return { sockets: keys.length, agents: keys.length, rss: each("rss"), heap: each("heap"), external: each("external") }

@@ -94,7 +94,8 @@ export interface Commands {
   readonly run: (plan: RunPlan) => Promise<RunResult>
   readonly verify: (options: { readonly echo: boolean }) => Promise<Verdict>
   readonly idle: (plan: IdlePlan) => Promise<void>
-  readonly closeIdle: () => Promise<void>
+  /** How many were still open. */
+  readonly closeIdle: () => Promise<number>
   readonly http: (plan: HttpPlan) => Promise<HttpResult>
 }
 
@@ -475,18 +476,22 @@ const verify: Commands["verify"] = async ({ echo }) => {
 }
 
 let idleSockets: Array<SocketConnection> = []
+let idleLost = 0
 
 const idle: Commands["idle"] = async ({ host, keys, port }) => {
   for (let at = 0; at < keys.length; at += 50) {
     const more = keys.slice(at, at + 50).map((key) =>
-      SocketConnection.connect({ host, port, key, onFrame: () => -1, onFailure: connectionLost })
+      SocketConnection.connect({ host, port, key, onFrame: () => -1, onFailure: () => idleLost++ })
     )
     idleSockets.push(...await Promise.all(more))
   }
 }
 
 const closeIdle: Commands["closeIdle"] = async () => {
+  const live = idleSockets.length - idleLost
+  idleLost = 0
   for (const socket of idleSockets.splice(0)) socket.close()
+  return live
 }
 
 /** The same GET over and over, for the cost of the HTTP layer alone. */
