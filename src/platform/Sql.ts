@@ -180,17 +180,17 @@ class PgSession extends Session {
 
   #submit(text: string, params: ReadonlyArray<unknown>, name: string | undefined, arrays: boolean) {
     return Effect.flatMap(AnswerTimeout, (timeout) => Effect.callback<Outcome, SqlError.SqlError>((resume) => {
+      const query = {
+        text,
+        query_timeout: timeout,
+        ...(params.length > 0 ? { values: params.map(encode) } : {}),
+        ...(name === undefined ? {} : { name }),
+        ...(arrays ? { rowMode: "array" } : {})
+      }
       const start = () => {
         const client = this.#client
         if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
         this.#busy = true
-        const query = {
-          text,
-          query_timeout: timeout,
-          ...(params.length > 0 ? { values: params.map(encode) } : {}),
-          ...(name === undefined ? {} : { name }),
-          ...(arrays ? { rowMode: "array" } : {})
-        }
         const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
           this.#busy = false
           this.#waiting.shift()?.()
@@ -315,7 +315,8 @@ class EmbeddedSession extends Session {
       catch: (error) => sqlError(error, "connect")
     })
     this.#retryAt = 0
-  })
+    // Two that open the folder at once would corrupt it.
+  }).pipe(Effect.uninterruptible)
 
   readonly checkpoint = this.#attempt(() => this.#database.checkpoint())
 

@@ -1,5 +1,5 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Deferred, Effect, Fiber, Layer, Redacted } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Database, layerPg, sqlState } from "../../src/platform/Sql.ts"
 import { eachDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
@@ -293,6 +293,16 @@ eachDatabase((database, { version }) => {
   })
 
   layer(layerOfOne, { excludeTestServices: true })("with one connection", (it) => {
+    it.effect("a parameter that cannot be written leaves it usable", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const circular: { self?: unknown } = {}
+        circular.self = circular
+        const exit = yield* Effect.exit(sql.unsafe("SELECT $1::jsonb", [circular]))
+        assert.isTrue(Exit.hasDies(exit))
+        assert.deepStrictEqual(yield* sql`SELECT 1 AS one`, [{ one: 1 }])
+      }))
+
     it.effect("somebody who was interrupted while waiting for it does not take it along", () =>
       Effect.gen(function*() {
         const { sql, ids, add } = yield* table("waiting")
