@@ -6,15 +6,19 @@ import type { CloseReason } from "../realtime/Gateway.ts"
 export type Push =
   /** Envelope `no` is committed. A hint: whoever has not seen `no - 1` reads the hole from storage first. */
   | { readonly _tag: "Hint"; readonly no: number; readonly messageId: string; readonly rendered: Rendered }
-  /** The agent's own message, not before its sockets have shown the inbox up to `after`. */
-  | { readonly _tag: "Echo"; readonly after: number; readonly messageId: string; readonly rendered: Rendered }
+  /**
+   * The agent's own message, not before its sockets have shown the inbox up to
+   * `after`, and not any more once they have shown `before`, which is the next
+   * message of the same conversation.
+   */
+  | { readonly _tag: "Echo"; readonly after: number; readonly before: number | null; readonly messageId: string; readonly rendered: Rendered }
   /** Any other event: the whole frame. */
   | { readonly _tag: "Event"; readonly frame: string }
 
 /** A socket of an agent, as its agent sees it. */
 export interface LiveSession {
   readonly hint: (no: number, messageId: string, rendered: Rendered) => void
-  readonly echo: (after: number, frame: string) => void
+  readonly echo: (after: number, before: number | null, frame: string) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
 }
@@ -52,7 +56,7 @@ export class AgentActor {
           }
         }
         const frame = `{"type":"message.new","payload":${messageJson(push.rendered, null)}}`
-        for (const session of this.sessions) session.echo(push.after, frame)
+        for (const session of this.sessions) session.echo(push.after, push.before, frame)
         return
       }
       case "Event":

@@ -16,6 +16,7 @@ export const PushSchema = Schema.Union([
   Schema.Struct({
     _tag: Schema.tag("Echo"),
     after: Schema.Int,
+    before: Schema.NullOr(Schema.Int),
     messageId: Schema.String,
     rendered: RenderedSchema
   }),

@@ -31,6 +31,8 @@ export type Appended =
     readonly undelivered: number
     /** The highest number in the sender's own inbox: its echo may not overtake that one. */
     readonly senderLastNo: number
+    /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
+    readonly senderNextNo: number | null
   }
   /** The sender has used this client_msg_id before. */
   | { readonly _tag: "Replayed" }
@@ -48,8 +50,14 @@ export type Appended =
  * locked rows, never on what the statement's snapshot saw before it waited. Keys come
  * after every test, so that a refusal leaves none; what comes back from inserting
  * them is new, the rest are replays. Numbers are given out under the inbox's lock.
+ * Tables are reached by `= ANY (ARRAY(…))` and laterals, which leave the planner
+ * nothing but their indexes: it plans once, often on tables that are still empty,
+ * and a join would read them whole ever after.
  */
-const APPEND = `
+const appendStatement = (kinds: "continuing" | "any"): string => {
+  // What first messages and first replies need; left out, the statement costs half as much to begin.
+  const also = (part: string): string => kinds === "any" ? part : ""
+  return `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(
     i integer, conv text, epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean,
@@ -57,32 +65,32 @@ WITH input AS MATERIALIZED (
   )
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.epoch, c.version
-  FROM conversations c JOIN (SELECT DISTINCT conv FROM input) w ON c.id = w.conv
+  FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
-), slots AS MATERIALIZED (
+${also(`), slots AS MATERIALIZED (
   SELECT s.conversation_id
   FROM cold_slots s
   JOIN (SELECT DISTINCT conv, sender FROM input WHERE opens) w ON s.conversation_id = w.conv AND s.agent_id = w.sender
   ORDER BY s.conversation_id
   FOR NO KEY UPDATE OF s
-), judged AS MATERIALIZED (
+`)}), judged AS MATERIALIZED (
   SELECT
     x.*,
     COALESCE(h.last_seq, 0) AS base,
     b.status = 'suspended' AS uncapped,
-    COALESCE(h.epoch = x.epoch AND h.version = x.version, s.conversation_id IS NOT NULL) AS holds,
+    COALESCE(h.epoch = x.epoch AND h.version = x.version, ${kinds === "any" ? "s.conversation_id IS NOT NULL" : "false"}) AS holds,
     COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send,
     COALESCE(b.id IS NOT NULL AND b.deleted_at IS NULL, false) AS may_receive
   FROM input x
   LEFT JOIN held h ON h.id = x.conv
-  LEFT JOIN slots s ON s.conversation_id = x.conv
-  LEFT JOIN agents a ON a.id = x.sender
-  LEFT JOIN agents b ON b.id = x.recipient
+  ${also("LEFT JOIN slots s ON s.conversation_id = x.conv")}
+  LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = x.sender OFFSET 0) a ON true
+  LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = x.recipient OFFSET 0) b ON true
 ), numbers AS MATERIALIZED (
   SELECT n.agent_id, n.last_no, n.undelivered
   FROM inboxes n
-  JOIN (SELECT DISTINCT recipient FROM judged WHERE holds AND may_send AND may_receive) w ON n.agent_id = w.recipient
+  WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT recipient FROM judged WHERE holds AND may_send AND may_receive))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), weighed AS MATERIALIZED (
@@ -105,7 +113,7 @@ WITH input AS MATERIALIZED (
   FROM weighed w
   -- not a join: the planner takes these rows for one and would compare each with each
   WHERE (w.id IN (SELECT message_id FROM keys)) IS TRUE
-), opened AS (
+${also(`), opened AS (
   INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
   SELECT conv, 'direct', next_epoch, seq, at, at, sender FROM fresh WHERE opens
 ), joined AS (
@@ -115,7 +123,7 @@ WITH input AS MATERIALIZED (
   SELECT recipient, conv, sender FROM fresh WHERE opens
 ), claimed AS (
   UPDATE cold_slots s SET claimed_at = f.at FROM fresh f WHERE f.opens AND s.conversation_id = f.conv
-), advanced AS (
+`)}), advanced AS (
   UPDATE conversations c
   SET epoch = w.next_epoch, last_seq = w.seq, last_message_at = w.at,
     established_at = COALESCE(c.established_at, w.established_at)
@@ -125,7 +133,7 @@ WITH input AS MATERIALIZED (
     FROM fresh WHERE NOT opens GROUP BY conv
   ) w
   WHERE c.id = w.conv
-), freed AS (
+${also(`), freed AS (
   DELETE FROM cold_slots s USING fresh f WHERE f.establishes AND s.conversation_id = f.conv
 ), acquainted AS (
   INSERT INTO contacts (agent_id, contact_id, added_at)
@@ -133,7 +141,7 @@ WITH input AS MATERIALIZED (
   UNION ALL
   SELECT recipient, sender, min(at) FROM fresh WHERE establishes GROUP BY sender, recipient
   ON CONFLICT DO NOTHING
-), stored AS (
+`)}), stored AS (
   INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
   SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
 ), counted AS (
@@ -146,14 +154,15 @@ WITH input AS MATERIALIZED (
   SELECT recipient, no, conv, seq, sender FROM fresh
 )
 SELECT
-  j.i, j.holds, j.may_send, f.seq, f.no, w.after,
+  j.i, j.holds, j.may_send, f.seq, f.no, COALESCE(f.undelivered + f.no - f.last_no, w.after) AS after,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
   own.last_no AS sender_last_no
 FROM judged j
 LEFT JOIN weighed w ON w.i = j.i
 LEFT JOIN fresh f ON f.i = j.i
-LEFT JOIN inboxes own ON own.agent_id = j.sender
+LEFT JOIN LATERAL (SELECT * FROM inboxes WHERE agent_id = j.sender OFFSET 0) own ON true
 ORDER BY j.i`
+}
 
 interface Row {
   readonly i: number
@@ -167,30 +176,50 @@ interface Row {
   readonly sender_last_no: number | null
 }
 
-const outcome = (row: Row, senderLastNo: number): Appended => {
+const outcome = (row: Row, senderLastNo: number, senderNextNo: number | null): Appended => {
   if (!row.holds) return { _tag: "Fenced" }
   if (!row.may_send) return { _tag: "SenderGone" }
   if (row.after === null) return { _tag: "RecipientGone" }
   if (row.backlogged === true) return { _tag: "Backlogged", undelivered: row.after - 1 }
   if (row.seq === null || row.no === null) return { _tag: "Replayed" }
-  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo }
+  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo, senderNextNo }
 }
 
 /** Commits a batch of appends in one statement; results in the order of the batch. */
 export const makeAppend = (backlogHard: number) =>
   Effect.map(Database, (database) => {
-    const statement = database.prepared<Row>("append", APPEND)
-    return (batch: ReadonlyArray<Append>) =>
-      Effect.map(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
+    const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
+    const any = database.prepared<Row>("append", appendStatement("any"))
+    return (batch: ReadonlyArray<Append>) => {
+      const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
+      return Effect.map(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
+        const next = nextInConversation(batch, rows)
         // What the batch itself has put into inboxes so far, in its own order.
         const reached = new Map<string, number>()
         return rows.map((row) => {
           const { recipientId, senderId } = batch[row.i]!
           if (row.no !== null) reached.set(recipientId, row.no)
-          return outcome(row, Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0))
+          return outcome(row, Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0), next[row.i] ?? null)
         })
       })
+    }
   })
+
+/** For each append, the inbox number of the next one of the same batch that goes the other way in its conversation. */
+const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {
+  const latest = new Map<string, Row>()
+  const next = new Array<number | null>(batch.length).fill(null)
+  for (let at = rows.length - 1; at >= 0; at--) {
+    const row = rows[at]!
+    const { conversationId, senderId } = batch[row.i]!
+    const later = latest.get(conversationId)
+    if (later !== undefined) {
+      next[row.i] = batch[later.i]!.recipientId === senderId ? later.no : next[later.i] ?? null
+    }
+    if (row.no !== null) latest.set(conversationId, row)
+  }
+  return next
+}
 
 const encode = (append: Append, i: number) => ({
   i,

@@ -48,6 +48,7 @@ export interface Published {
   readonly recipientId: string
   readonly no: number
   readonly senderLastNo: number
+  readonly senderNextNo: number | null
 }
 
 type Result = Exit.Exit<Sent, SendFailure>
@@ -240,7 +241,8 @@ export class ConversationActor {
       rendered,
       recipientId: append.recipientId,
       no: outcome.no,
-      senderLastNo: outcome.senderLastNo
+      senderLastNo: outcome.senderLastNo,
+      senderNextNo: outcome.senderNextNo
     })
     this.settle(
       waiting,

@@ -147,6 +147,7 @@ export class Conversations extends Context.Service<Conversations, {
           actors.tell(stored.message.senderId, {
             _tag: "Echo",
             after: stored.senderLastNo,
+            before: stored.senderNextNo,
             messageId: stored.message.id,
             rendered: stored.rendered
           })

@@ -92,7 +92,7 @@ WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(agent text, no bigint, at bigint)
 ), held AS MATERIALIZED (
   SELECT n.agent_id
-  FROM inboxes n JOIN (SELECT DISTINCT agent FROM input) w ON n.agent_id = w.agent
+  FROM inboxes n WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT agent FROM input))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), done AS (
@@ -135,7 +135,7 @@ WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(i integer, agent text, conv text, lo bigint, hi bigint, at bigint)
 ), held AS MATERIALIZED (
   SELECT n.agent_id
-  FROM inboxes n JOIN (SELECT DISTINCT agent FROM input) w ON n.agent_id = w.agent
+  FROM inboxes n WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT agent FROM input))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), target AS MATERIALIZED (

@@ -1,4 +1,5 @@
-import { Effect, type Semaphore } from "effect"
+import { Effect, Schedule, type Semaphore } from "effect"
+import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { AgentActor, LiveSession } from "../agents/AgentActor.ts"
 import { messageJson, type Rendered } from "../conversations/Message.ts"
@@ -17,11 +18,23 @@ const MAX_AHEAD = 256
 const MAX_ECHOES = 1_024
 /** Pushed messages whose acknowledgement finds its number without asking storage. */
 const MAX_UNACKED = 4_096
-const READ_TRIES = 3
+/** A database that restarts is waited for, some 6 s in all. */
+const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
 
 interface Ahead {
   readonly messageId: string
   readonly rendered: Rendered
+}
+
+/** The stream below a socket, which `ws` keeps to itself. */
+const streamOf = (socket: WebSocket): Duplex => (socket as WebSocket & { readonly _socket: Duplex })._socket
+
+const release = (session: Session): void => session.release()
+
+interface Echo {
+  readonly after: number
+  readonly before: number | null
+  readonly frame: string
 }
 
 /** What a session needs from its node. */
@@ -53,10 +66,11 @@ export class Session implements LiveSession {
   private head = 0
   private ahead: Map<number, Ahead> | undefined
   private waitingForHole = false
-  private echoes: Array<{ readonly after: number; readonly frame: string }> | undefined
+  private echoes: Array<Echo> | undefined
   private unacked: Map<string, number> | undefined
   private suspect = 0
   private closed = false
+  private corked: Duplex | undefined
 
   constructor(socket: WebSocket, agent: AgentActor, handle: string, acknowledges: boolean, world: SessionWorld) {
     this.socket = socket
@@ -85,13 +99,15 @@ export class Session implements LiveSession {
     else this.waitForHole()
   }
 
-  echo(after: number, frame: string): void {
+  echo(after: number, before: number | null, frame: string): void {
+    // The backlog has shown what comes after it: a lower seq may not follow, history has it.
+    if (before !== null && this.cursor >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
       this.write(frame)
       return
     }
     const echoes = this.echoes ??= []
-    echoes.push({ after, frame })
+    echoes.push({ after, before, frame })
     if (echoes.length > MAX_ECHOES) echoes.shift()
   }
 
@@ -183,7 +199,10 @@ export class Session implements LiveSession {
     const { echoes } = this
     if (echoes === undefined || echoes.length === 0) return
     let n = 0
-    while (n < echoes.length && echoes[n]!.after <= reached) this.write(echoes[n++]!.frame)
+    for (; n < echoes.length && echoes[n]!.after <= reached; n++) {
+      const { before, frame } = echoes[n]!
+      if (before === null || this.cursor < before) this.write(frame)
+    }
     if (n > 0) echoes.splice(0, n)
   }
 
@@ -195,8 +214,24 @@ export class Session implements LiveSession {
       this.socket.terminate()
       return false
     }
+    this.gather()
     this.socket.send(frame)
     return true
+  }
+
+  /** Frames of one turn leave in one write: a system call costs as much as all the rest of a frame. */
+  private gather(): void {
+    if (this.corked !== undefined) return
+    const stream = streamOf(this.socket)
+    stream.cork()
+    this.corked = stream
+    process.nextTick(release, this)
+  }
+
+  /** Lets out what `gather` has held back. */
+  release(): void {
+    this.corked?.uncork()
+    this.corked = undefined
   }
 
   private catchUp(): void {
@@ -204,7 +239,7 @@ export class Session implements LiveSession {
     this.ahead = undefined
     this.world.fork(
       this.readOn().pipe(
-        Effect.retry({ times: READ_TRIES }),
+        Effect.retry(readAgain),
         Effect.catch(() => Effect.sync(() => this.close({ code: 1011, text: "the inbox cannot be read right now" })))
       )
     )

@@ -111,7 +111,7 @@ layer(rooms)((it) => {
       const heard: Array<unknown> = []
       const session: LiveSession = {
         hint: (no, messageId, { after, before }) => heard.push(["hint", no, messageId, before + after]),
-        echo: (after, frame) => heard.push(["echo", after, frame]),
+        echo: (after, before, frame) => heard.push(["echo", after, before, frame]),
         event: (frame) => heard.push(["event", frame]),
         close: (reason) => heard.push(["close", reason])
       }
@@ -120,14 +120,14 @@ layer(rooms)((it) => {
       yield* client.Tell({
         pushes: [
           { _tag: "Hint", no: 3, messageId: "msg_1", rendered },
-          { _tag: "Echo", after: 2, messageId: "msg_2", rendered },
+          { _tag: "Echo", after: 2, before: 7, messageId: "msg_2", rendered },
           { _tag: "Event", frame: "{}" }
         ]
       })
       yield* client.Disconnect({ code: 1008, text: "over" })
       assert.deepStrictEqual(heard, [
         ["hint", 3, "msg_1", "{\"delivery_id\":}"],
-        ["echo", 2, "{\"type\":\"message.new\",\"payload\":{\"delivery_id\":null}}"],
+        ["echo", 2, 7, "{\"type\":\"message.new\",\"payload\":{\"delivery_id\":null}}"],
         ["event", "{}"],
         ["close", { code: 1008, text: "over" }]
       ])

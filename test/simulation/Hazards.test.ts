@@ -333,7 +333,7 @@ eachDatabase((database) => {
             else if (no % 5 === 3) late.push(() => session.hint(no, messageId, rendered))
             else session.hint(no, messageId, rendered)
           },
-          echo: (after, frame) => session.echo(after, frame),
+          echo: (after, before, frame) => session.echo(after, before, frame),
           event: (frame) => session.event(frame),
           close: (reason) => session.close(reason)
         }))

@@ -71,7 +71,7 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
     const sql = yield* SqlClient.SqlClient
     const real = yield* Database
     const prepared: DatabaseShape["prepared"] = <Row extends object>(name: string, text: string) => {
-      if (name !== "append") return real.prepared<Row>(name, text)
+      if (!name.startsWith("append")) return real.prepared<Row>(name, text)
       const statement = real.prepared<Row>(name, mutant.text === undefined ? text : mutant.text(text))
       const run = (params: ReadonlyArray<unknown>) =>
         seam.pause === undefined ? statement(params) : sql.withTransaction(Effect.tap(statement(params), seam.pause))
@@ -96,6 +96,8 @@ export class FakeSocket {
   bufferedAmount = 0
   readonly sent: Array<{ readonly frame: string; readonly at: number }> = []
   closedWith: number | undefined
+  /** The stream below, which a Session corks for a turn. */
+  readonly _socket = { cork: (): void => {}, uncork: (): void => {} }
   private readonly now: () => number
 
   constructor(now: () => number) {
@@ -354,7 +356,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             }
             session.hint(no, messageId, rendered)
           },
-          echo: (after, frame) => session.echo(after, frame),
+          echo: (after, before, frame) => session.echo(after, before, frame),
           event: (frame) => session.event(frame),
           close: (reason) => session.close(reason)
         },
