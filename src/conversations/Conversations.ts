@@ -20,7 +20,16 @@ import { type Append, type Appended, makeAppend } from "./Append.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound, GroupNotFound, makeDirectIds } from "./Conversation.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
-import { ConversationEntity, type SendCommand, type SendFailure, type Sent } from "./ConversationEntity.ts"
+import {
+  type BlockCommand,
+  type BlockOutcome,
+  ConversationEntity,
+  type SendCommand,
+  type SendFailure,
+  type Sent,
+  type UnblockCommand,
+  type UnblockOutcome
+} from "./ConversationEntity.ts"
 import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
 import { Listing } from "./Listing.ts"
 import {
@@ -61,7 +70,7 @@ export interface ListedPage {
 
 export type SendError = SendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
-const LANES = { pg: 3, pglite: 1 }
+const LANES = { pg: 1, pglite: 1 }
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
 
@@ -97,6 +106,15 @@ export class Conversations extends Context.Service<Conversations, {
     agentId: string,
     conversationId: string
   ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
+  /**
+   * Blocks one agent for another, in the order of their conversation: a message that
+   * was accepted is committed before, and no send that begins after is accepted.
+   */
+  readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
+  readonly unblock: (command: UnblockCommand) => Effect.Effect<UnblockOutcome, Unavailable>
+  /** The same on this runner, for the entity's handlers. */
+  readonly localBlock: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
+  readonly localUnblock: (conversationId: string, command: UnblockCommand) => Effect.Effect<UnblockOutcome, Unavailable>
   /** The conversation's actor on this runner, for the entity's handlers. */
   readonly local: (conversationId: string) => ConversationActor
   /** Completes once every send that was taken is on disk or refused. */
@@ -141,6 +159,8 @@ export class Conversations extends Context.Service<Conversations, {
           _tag: "Hint",
           no: stored.no,
           messageId: stored.message.id,
+          senderId: stored.message.senderId,
+          conversationId: stored.message.conversationId,
           rendered: stored.rendered
         })
         if (config.ECHO_OWN === "on") {
@@ -222,6 +242,51 @@ export class Conversations extends Context.Service<Conversations, {
               EntityNotAssignedToRunner: remoteFailure
             })
           )
+
+      /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
+      const hush = (conversationId: string, { agentId, blockedId }: UnblockCommand): void => {
+        for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
+      }
+      const localBlock = (conversationId: string, command: BlockCommand): Effect.Effect<BlockOutcome, Unavailable> =>
+        Effect.tap(
+          local(conversationId).block(unavailable(repo.block(conversationId, command))),
+          () => Effect.sync(() => hush(conversationId, command))
+        )
+      const localUnblock = (conversationId: string, command: UnblockCommand): Effect.Effect<UnblockOutcome, Unavailable> =>
+        local(conversationId).unblock(
+          Effect.gen(function*() {
+            for (let tries = 0; tries < 5; tries++) {
+              const outcome = yield* unavailable(repo.unblock(conversationId, command))
+              if (outcome !== undefined) return outcome
+            }
+            return yield* new Unavailable()
+          })
+        )
+      const block = Effect.fn("Conversations.block")(function*(command: BlockCommand) {
+        const id = directId(command.agentId, command.blockedId)
+        if (isLocal(id)) return yield* localBlock(id, command)
+        return yield* client(id).Block({ command }).pipe(
+          Effect.catchTags({
+            MailboxFull: remoteFailure,
+            AlreadyProcessingMessage: remoteFailure,
+            PersistenceError: remoteFailure,
+            EntityNotAssignedToRunner: remoteFailure
+          }),
+          Effect.tap(() => Effect.sync(() => hush(id, command)))
+        )
+      })
+      const unblock = Effect.fn("Conversations.unblock")(function*(command: UnblockCommand) {
+        const id = directId(command.agentId, command.blockedId)
+        if (isLocal(id)) return yield* localUnblock(id, command)
+        return yield* client(id).Unblock({ command }).pipe(
+          Effect.catchTags({
+            MailboxFull: remoteFailure,
+            AlreadyProcessingMessage: remoteFailure,
+            PersistenceError: remoteFailure,
+            EntityNotAssignedToRunner: remoteFailure
+          })
+        )
+      })
 
       const rate: RateRule = {
         name: "send",
@@ -352,7 +417,7 @@ export class Conversations extends Context.Service<Conversations, {
         unread_count: row.unreadCount,
         oldest_unread_seq: row.oldestUnread,
         newest_unread_seq: row.newestUnread,
-        is_muted: false
+        is_muted: row.muted
       })
 
       const list = Effect.fn("Conversations.list")(function*(agentId: string, query: PageQuery) {
@@ -360,7 +425,7 @@ export class Conversations extends Context.Service<Conversations, {
         const limit = Math.min(query.limit ?? Listing.LIMIT, Listing.MAX)
         const offset = query.offset ?? 0
         const before = query.cursor === undefined ? null : yield* decodeCursor(Listing.Cursor)(query.cursor)
-        const rows = yield* unavailable(repo.list(agentId, before, offset, limit + 1))
+        const rows = yield* unavailable(repo.list(agentId, before, offset, limit + 1, now()))
         const total = yield* unavailable(repo.count(agentId))
         const shown = rows.slice(0, limit)
         const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
@@ -441,9 +506,14 @@ export class Conversations extends Context.Service<Conversations, {
           if (to === null) return
           actors.tell(to, {
             _tag: "Event",
-            frame: JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
+            frame: JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } }),
+            about: { senderId: agentId, conversationId }
           })
         }),
+        block,
+        unblock,
+        localBlock,
+        localUnblock,
         local,
         settled: appends.idle
       })

@@ -13,7 +13,7 @@ import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadC
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { Inboxes } from "./Inboxes.ts"
 
-const ACK_LANES = { pg: 2, pglite: 1 }
+const ACK_LANES = { pg: 1, pglite: 1 }
 const READ_LANES = 1
 /** How long a shutdown waits for what was taken to be committed. */
 export const LAST_COMMITS = "5 seconds"
@@ -141,6 +141,8 @@ export class Deliveries extends Context.Service<Deliveries, {
         return page.rows.map((row): RenderedPending => ({
           no: row.no,
           messageId: row.message.id,
+          senderId: row.message.senderId,
+          conversationId: row.message.conversationId,
           rendered: renderMessage(row.message, directSetting(senders.get(row.message.senderId)))
         }))
       })
@@ -218,6 +220,8 @@ export class Deliveries extends Context.Service<Deliveries, {
 export interface RenderedPending {
   readonly no: number
   readonly messageId: string
+  readonly senderId: string
+  readonly conversationId: string
   readonly rendered: Rendered
 }
 
