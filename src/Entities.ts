@@ -10,6 +10,8 @@ import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
 import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
+import { Mutes } from "./mutes/Mutes.ts"
+import { MutesRepo } from "./mutes/MutesRepo.ts"
 import { Mailer } from "./platform/Mailer.ts"
 import { RateLimits } from "./platform/RateLimits.ts"
 import { Secrets } from "./platform/Secrets.ts"
@@ -19,7 +21,8 @@ import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Conversations.layer, Registration.layer).pipe(
+export const services = Mutes.layer.pipe(
+  Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(Deliveries.layerInboxes),
@@ -33,6 +36,7 @@ export const services = Layer.mergeAll(Conversations.layer, Registration.layer).
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
     Mailer.layer,
+    MutesRepo.layer,
     RateLimits.layerMemory,
     Secrets.layer
   ))

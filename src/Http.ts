@@ -8,6 +8,7 @@ import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.
 import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
+import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
@@ -23,6 +24,7 @@ const rooms = Layer.mergeAll(
   AgentsHttp,
   MessagesHttp,
   ConversationsHttp,
+  MutesHttp,
   ServiceHttp
 )
 

@@ -1,23 +1,38 @@
 import { Semaphore } from "effect"
 import { messageJson, type Rendered } from "../conversations/Message.ts"
+import type { MuteSet } from "../mutes/MuteSet.ts"
 import type { CloseReason } from "../realtime/Gateway.ts"
 
 /** What an agent's sockets are told; nobody waits for it. */
 export type Push =
   /** Envelope `no` is committed. A hint: whoever has not seen `no - 1` reads the hole from storage first. */
-  | { readonly _tag: "Hint"; readonly no: number; readonly messageId: string; readonly rendered: Rendered }
+  | {
+    readonly _tag: "Hint"
+    readonly no: number
+    readonly messageId: string
+    readonly senderId: string
+    readonly conversationId: string
+    readonly rendered: Rendered
+  }
   /**
    * The agent's own message, not before its sockets have shown the inbox up to
    * `after`, and not any more once they have shown `before`, which is the next
    * message of the same conversation.
    */
   | { readonly _tag: "Echo"; readonly after: number; readonly before: number | null; readonly messageId: string; readonly rendered: Rendered }
-  /** Any other event: the whole frame. */
-  | { readonly _tag: "Event"; readonly frame: string }
+  /** Any other event: the whole frame. With `about`, only while neither the sender nor the conversation is muted. */
+  | { readonly _tag: "Event"; readonly frame: string; readonly about?: About }
+
+/** Whose event it is, and where. */
+export interface About {
+  readonly senderId: string
+  readonly conversationId: string
+}
 
 /** A socket of an agent, as its agent sees it. */
 export interface LiveSession {
-  readonly hint: (no: number, messageId: string, rendered: Rendered) => void
+  /** A muted one is not shown, and passed over for good. */
+  readonly hint: (no: number, messageId: string, rendered: Rendered, muted: boolean) => void
   readonly echo: (after: number, before: number | null, frame: string) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
@@ -28,13 +43,17 @@ const OWN_REMEMBERED = 256
 /**
  * One agent on this runner: single writer of its live sessions and of its cold
  * slots. Holds nothing that storage does not: sessions read on from their cursors,
- * slots are rows. Idle without sessions, it is forgotten.
+ * slots and mutes are rows. Idle without sessions, it is forgotten.
  */
 export class AgentActor {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
   /** Reservations of one agent go one after the other, so that each counts what the one before took. */
   readonly outreach = Semaphore.makeUnsafe(1)
+  /** What the agent has muted, as read when its first session came; no session is live before. */
+  mutes: MuteSet | undefined
+  /** Readings of its mutes go one after the other, so that the last one is what holds. */
+  readonly muting = Semaphore.makeUnsafe(1)
   private readonly own = new Set<string>()
 
   constructor(id: string) {
@@ -44,9 +63,11 @@ export class AgentActor {
   tell(push: Push): void {
     if (this.sessions.size === 0) return
     switch (push._tag) {
-      case "Hint":
-        for (const session of this.sessions) session.hint(push.no, push.messageId, push.rendered)
+      case "Hint": {
+        const muted = this.mutes?.covers(push.senderId, push.conversationId) === true
+        for (const session of this.sessions) session.hint(push.no, push.messageId, push.rendered, muted)
         return
+      }
       case "Echo": {
         this.own.add(push.messageId)
         if (this.own.size > OWN_REMEMBERED) {
@@ -60,6 +81,7 @@ export class AgentActor {
         return
       }
       case "Event":
+        if (push.about !== undefined && this.mutes?.covers(push.about.senderId, push.about.conversationId) === true) return
         for (const session of this.sessions) session.event(push.frame)
     }
   }

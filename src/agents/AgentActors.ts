@@ -1,6 +1,9 @@
-import { Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
 import type { ColdCapExceeded } from "../conversations/Conversation.ts"
+import { type MuteKind, MuteSet } from "../mutes/MuteSet.ts"
+import { MutesRepo } from "../mutes/MutesRepo.ts"
+import { unavailable } from "../platform/Unavailable.ts"
 import { Unavailable } from "../platform/WireError.ts"
 import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
 import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
@@ -23,8 +26,16 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly attach: (agentId: string, session: LiveSession) => AgentActor
   readonly detach: (agentId: string, session: LiveSession) => void
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
+  /** Reads what an agent has muted, unless that is known: to be done before a session of it starts. */
+  readonly loadMutes: (actor: AgentActor) => Effect.Effect<void, Unavailable>
+  /** After a mute was changed in storage: the agent's sockets, wherever they are, follow it once this returns. */
+  readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
+  /** The same for this runner alone. */
+  readonly muteChangedHere: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
   /** The agent's actor on this runner, made if need be; for the entity's handlers. */
   readonly local: (agentId: string) => AgentActor
+  /** The agent's actor if it has sockets here; wakes nobody. */
+  readonly live: (agentId: string) => AgentActor | undefined
   /** Agents with sockets here. */
   readonly connected: () => Iterable<AgentActor>
 }>()("parley/agents/AgentActors") {
@@ -34,6 +45,9 @@ export class AgentActors extends Context.Service<AgentActors, {
       const sharding = yield* Sharding.Sharding
       const client = yield* AgentEntity.client
       const slots = yield* ColdSlots
+      const mutes = yield* MutesRepo
+      const clock = yield* Clock.Clock
+      const now = () => clock.currentTimeMillisUnsafe()
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const actors = new Map<string, AgentActor>()
 
@@ -49,6 +63,26 @@ export class AgentActors extends Context.Service<AgentActors, {
       }
 
       const remoteFailure = () => new Unavailable()
+
+      const muteChangedHere = (agentId: string, kind: MuteKind, targetId: string) =>
+        Effect.suspend(() => {
+          const actor = actors.get(agentId)
+          if (actor === undefined) return Effect.void
+          // Storage is asked rather than the caller, so that two changes at once end as they do there.
+          return actor.muting.withPermits(1)(Effect.suspend(() =>
+            actor.mutes === undefined ? Effect.void : Effect.match(mutes.one(agentId, kind, targetId, now()), {
+              onFailure: () => {
+                // What cannot be read again is not kept: the sockets come back, and it is read whole.
+                actor.mutes = undefined
+                actor.disconnect({ code: 1011, text: "the mutes cannot be read right now" })
+              },
+              onSuccess: (mute) => {
+                if (mute === undefined) actor.mutes?.remove(targetId)
+                else actor.mutes?.add(targetId, mute.mutedUntil)
+              }
+            })
+          ))
+        })
 
       // Sessions keep an actor; without any it holds nothing that is not in storage.
       yield* Effect.sync(() => {
@@ -80,14 +114,35 @@ export class AgentActors extends Context.Service<AgentActors, {
           return actor
         },
         detach: (agentId, session) => {
-          actors.get(agentId)?.sessions.delete(session)
+          const actor = actors.get(agentId)
+          if (actor?.sessions.delete(session) === true && actor.sessions.size === 0) actor.mutes = undefined
         },
         disconnect: (agentId, reason) =>
           Effect.suspend(() => {
             actors.get(agentId)?.disconnect(reason)
             return isLocal(agentId) ? Effect.void : Effect.ignore(client(agentId).Disconnect(reason))
           }),
+        loadMutes: (actor) =>
+          actor.muting.withPermits(1)(Effect.suspend(() =>
+            actor.mutes !== undefined ? Effect.void : Effect.map(unavailable(mutes.all(actor.id, now())), (rows) => {
+              const set = new MuteSet(now)
+              for (const row of rows) set.add(row.target_id, row.muted_until)
+              actor.mutes = set
+            })
+          )),
+        muteChanged: (agentId, kind, targetId) =>
+          Effect.suspend(() => {
+            const here = muteChangedHere(agentId, kind, targetId)
+            return isLocal(agentId)
+              ? here
+              : Effect.andThen(here, Effect.ignore(client(agentId).MuteChanged({ kind, targetId })))
+          }),
+        muteChangedHere,
         local,
+        live: (agentId) => {
+          const actor = actors.get(agentId)
+          return actor === undefined || actor.sessions.size === 0 ? undefined : actor
+        },
         connected: () => Iterator.from(actors.values()).filter((actor) => actor.sessions.size > 0)
       })
     })

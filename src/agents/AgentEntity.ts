@@ -11,6 +11,8 @@ export const PushSchema = Schema.Union([
     _tag: Schema.tag("Hint"),
     no: Schema.Int,
     messageId: Schema.String,
+    senderId: Schema.String,
+    conversationId: Schema.String,
     rendered: RenderedSchema
   }),
   Schema.Struct({
@@ -20,7 +22,11 @@ export const PushSchema = Schema.Union([
     messageId: Schema.String,
     rendered: RenderedSchema
   }),
-  Schema.Struct({ _tag: Schema.tag("Event"), frame: Schema.String })
+  Schema.Struct({
+    _tag: Schema.tag("Event"),
+    frame: Schema.String,
+    about: Schema.optionalKey(Schema.Struct({ senderId: Schema.String, conversationId: Schema.String }))
+  })
 ])
 
 /** Tells the agent's live sockets; loses nothing when it is lost, because a hint is only a hint. */
@@ -37,5 +43,10 @@ export const ReserveOutreach = Rpc.make("ReserveOutreach", {
   error: Schema.Union([ColdCapExceeded, Unavailable])
 })
 
-/** An agent as an actor: its sockets and its cold slots. Landed names: never changed. */
-export const AgentEntity = Entity.make("Agent", [Tell, Disconnect, ReserveOutreach])
+/** One of the agent's mutes was changed in storage: sockets follow it from here on; idempotent. */
+export const MuteChanged = Rpc.make("MuteChanged", {
+  payload: { kind: Schema.Literals(["agent", "conversation"]), targetId: Schema.String }
+})
+
+/** An agent as an actor: its sockets, its cold slots and its mutes. Landed names: never changed. */
+export const AgentEntity = Entity.make("Agent", [Tell, Disconnect, ReserveOutreach, MuteChanged])

@@ -7,7 +7,8 @@ import { ColdSlots } from "./ColdSlots.ts"
 /**
  * The Agent for callers on other runners: single writer of its live sessions and
  * cold slots, nothing to rebuild, idle after a minute, safe to retry because a
- * push is a hint, a disconnect idempotent and a reservation keyed by conversation.
+ * push is a hint, a disconnect idempotent, a reservation keyed by conversation and
+ * a changed mute read from storage.
  */
 export const AgentEntityLive = AgentEntity.toLayer(
   Effect.gen(function*() {
@@ -21,6 +22,7 @@ export const AgentEntityLive = AgentEntity.toLayer(
           for (const push of payload.pushes) actor.tell(push)
         }),
       Disconnect: ({ payload }) => Effect.sync(() => actors.local(entityId).disconnect(payload)),
+      MuteChanged: ({ payload }) => actors.muteChangedHere(entityId, payload.kind, payload.targetId),
       ReserveOutreach: ({ payload }) =>
         actors.local(entityId).outreach.withPermits(1)(slots.reserve(entityId, payload.conversationId, payload.at))
     })

@@ -59,6 +59,8 @@ export interface ListedConversation {
   readonly unreadCount: number
   readonly oldestUnread: number | null
   readonly newestUnread: number | null
+  /** The conversation, or the other side of a direct one, at the time of the reading. */
+  readonly muted: boolean
   /** The newest message visible to the caller. */
   readonly last: { readonly senderId: string; readonly type: MessageType; readonly content: string } | null
 }
@@ -143,7 +145,16 @@ LEFT JOIN LATERAL (
 /** Newest activity first; the id breaks ties, so that an order is an order. */
 const LIST = `
 SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
-  u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content
+  u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
+  EXISTS (
+    SELECT FROM mutes s
+    WHERE s.muter_id = l.agent_id AND s.kind = 'conversation' AND s.target_id = l.id
+      AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+  ) OR EXISTS (
+    SELECT FROM mutes s
+    WHERE s.muter_id = l.agent_id AND s.kind = 'agent' AND s.target_id = l.counterparty_id
+      AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+  ) AS muted
 FROM (
   SELECT p.agent_id, p.conversation_id, p.counterparty_id, p.hidden_through,
     c.id, c.kind, c.created_at, c.last_message_at, COALESCE(c.last_message_at, c.created_at) AS activity_at
@@ -263,7 +274,8 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     agentId: string,
     before: { readonly activityAt: number; readonly id: string } | null,
     offset: number,
-    limit: number
+    limit: number,
+    at: number
   ) => Effect.Effect<ReadonlyArray<ListedConversation>, SqlError.SqlError>
   readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
   readonly context: (
@@ -328,6 +340,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
           last_sender: string | null
           last_type: MessageType
           last_content: string
+          muted: boolean
         }
       >("list_conversations", LIST)
       const count = database.prepared<{ total: number }>("count_conversations", COUNT)
@@ -408,9 +421,9 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
           ),
         anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>
           Effect.map(anchor([conversationId, agentId, messageId, hiddenThrough]), (rows) => rows[0]?.seq),
-        list: (agentId, before, offset, limit) =>
+        list: (agentId, before, offset, limit, at) =>
           Effect.map(
-            list([agentId, before?.activityAt ?? null, before?.id ?? null, offset, limit]),
+            list([agentId, before?.activityAt ?? null, before?.id ?? null, offset, limit, at]),
             (rows) =>
               rows.map((row) => ({
                 id: row.id,
@@ -422,6 +435,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
                 unreadCount: row.unread,
                 oldestUnread: row.oldest,
                 newestUnread: row.newest,
+                muted: row.muted,
                 last: row.last_sender === null
                   ? null
                   : { senderId: row.last_sender, type: row.last_type, content: row.last_content }

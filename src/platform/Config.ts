@@ -86,6 +86,8 @@ export const settings = {
   LIMITS_ROTATE_VERIFY_PER_10_MINUTES: int(10, "rotation codes tried per IP address and 10 minutes", 1),
   LIMITS_CARDS_PER_MINUTE: int(300, "public cards read by an agent per minute", 1),
   LIMITS_CONVERSATION_LISTS_PER_MINUTE: int(1_200, "conversation lists read by an agent per minute", 1),
+  LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes set or lifted by an agent per second", 1),
+  LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without a key per IP address and minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "how long a one-time code is good for", 1),

@@ -12,7 +12,7 @@ import { isWireFailure, Unavailable, type WireFailure } from "../platform/WireEr
 import { refuse } from "../platform/WireErrors.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
-import { Session, type SessionWorld } from "./Session.ts"
+import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
 const HELLO_MS = 5_000
 const PING_MS = 30_000
@@ -116,7 +116,7 @@ export const GatewayLive = Layer.effect(
         agent: { handle: agent.handle },
         heartbeat_interval_ms: PING_MS
       }))
-      session.start()
+      begin(session)
       const { early } = connection
       connection.early = undefined
       if (early !== undefined) for (const text of early) receive(connection, text)
@@ -127,6 +127,13 @@ export const GatewayLive = Layer.effect(
         onSuccess: (again) => Effect.sync(() => again.status === "suspended" ? session.close(suspended) : undefined)
       }))
     }
+
+    /** A session says nothing of what is muted, so it starts once that is known. */
+    const begin = (session: Session): void =>
+      fork(Effect.match(Effect.retry(actors.loadMutes(session.agent), readAgain), {
+        onFailure: () => session.close({ code: 1011, text: "the mutes cannot be read right now" }),
+        onSuccess: () => session.start()
+      }))
 
     const hello = (connection: Connection, text: string): void => {
       const frame = Option.getOrUndefined(decodeHello(parseClientFrame(text)))

@@ -19,11 +19,12 @@ const MAX_ECHOES = 1_024
 /** Pushed messages whose acknowledgement finds its number without asking storage. */
 const MAX_UNACKED = 4_096
 /** A database that restarts is waited for, some 6 s in all. */
-const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
+export const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
 
 interface Ahead {
   readonly messageId: string
   readonly rendered: Rendered
+  readonly muted: boolean
 }
 
 /** The stream below a socket, which `ws` keeps to itself. */
@@ -51,7 +52,9 @@ export interface SessionWorld {
  * order, until the cursor has caught up. So the backlog, a lost hint and a
  * re-attach are one thing, no live message overtakes the backlog, and memory is
  * bounded by a page. The agent's own messages have no number: each waits until the
- * cursor has reached what its inbox held when it was committed.
+ * cursor has reached what its inbox held when it was committed. What is muted when
+ * its turn comes is passed over like what was delivered elsewhere: this socket never
+ * shows it, though the mute may end; sync and the next socket's backlog have it.
  */
 export class Session implements LiveSession {
   readonly agent: AgentActor
@@ -85,16 +88,17 @@ export class Session implements LiveSession {
     this.catchUp()
   }
 
-  hint(no: number, messageId: string, rendered: Rendered): void {
+  hint(no: number, messageId: string, rendered: Rendered, muted = false): void {
     if (no > this.head) this.head = no
     if (!this.live || no <= this.cursor) return
     if (no === this.cursor + 1) {
-      this.push(no, messageId, rendered)
+      if (muted) this.pass(no)
+      else this.push(no, messageId, rendered)
       if (this.ahead !== undefined && this.ahead.size > 0) this.pushAhead(this.ahead)
       return
     }
     const ahead = this.ahead ??= new Map()
-    ahead.set(no, { messageId, rendered })
+    ahead.set(no, { messageId, rendered, muted })
     if (ahead.size > MAX_AHEAD) this.catchUp()
     else this.waitForHole()
   }
@@ -168,7 +172,8 @@ export class Session implements LiveSession {
     for (let next = ahead.get(this.cursor + 1); next !== undefined; next = ahead.get(this.cursor + 1)) {
       const no = this.cursor + 1
       ahead.delete(no)
-      this.push(no, next.messageId, next.rendered)
+      if (next.muted) this.pass(no)
+      else this.push(no, next.messageId, next.rendered)
     }
     for (const no of ahead.keys()) if (no <= this.cursor) ahead.delete(no)
   }
@@ -192,6 +197,13 @@ export class Session implements LiveSession {
     } else if (this.write(frame)) {
       world.deliveries.acknowledge(agent.id, no)
     }
+    this.releaseEchoes(no)
+  }
+
+  /** Moves past a muted envelope, which stays as undelivered as it is. */
+  private pass(no: number): void {
+    this.releaseEchoes(no - 1)
+    this.cursor = no
     this.releaseEchoes(no)
   }
 
@@ -253,7 +265,9 @@ export class Session implements LiveSession {
         const page = yield* world.readers.withPermits(1)(world.deliveries.page(agent.id, this.cursor, PAGE))
         if (page === undefined) return
         for (const row of yield* world.deliveries.render(page)) {
-          if (row.no > this.cursor) this.push(row.no, row.messageId, row.rendered)
+          if (row.no <= this.cursor) continue
+          if (agent.mutes?.covers(row.senderId, row.conversationId) === true) this.pass(row.no)
+          else this.push(row.no, row.messageId, row.rendered)
         }
         if (page.rows.length < PAGE) {
           if (page.lastNo > this.cursor) this.cursor = page.lastNo

@@ -119,7 +119,7 @@ layer(rooms)((it) => {
       const rendered = { before: "{\"delivery_id\":", after: "}" }
       yield* client.Tell({
         pushes: [
-          { _tag: "Hint", no: 3, messageId: "msg_1", rendered },
+          { _tag: "Hint", no: 3, messageId: "msg_1", senderId: "agt_1", conversationId: "conv_1", rendered },
           { _tag: "Echo", after: 2, before: 7, messageId: "msg_2", rendered },
           { _tag: "Event", frame: "{}" }
         ]

@@ -1,0 +1,148 @@
+import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
+import { AgentNotFound } from "../agents/Agent.ts"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
+import type { ConversationNotFound } from "../conversations/Conversation.ts"
+import { Conversations } from "../conversations/Conversations.ts"
+import { Config } from "../platform/Config.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { NotFound, type Unavailable, type ValidationFailed } from "../platform/WireError.ts"
+import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
+import type { MuteKind } from "./MuteSet.ts"
+import { MutesRepo } from "./MutesRepo.ts"
+
+const MAX_LIMIT = 200
+const SWEEP_ROWS = 1_000
+
+const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: Schema.String })
+
+export interface MutePage {
+  readonly mutes: ReadonlyArray<StoredMute>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+/** How a caller names what it mutes. */
+export type MuteTarget =
+  | { readonly kind: "agent"; readonly handle: string }
+  | { readonly kind: "agent"; readonly id: string }
+  | { readonly kind: "conversation"; readonly id: string }
+
+/**
+ * What agents do not want pushed (wire.md G.11). A mute is a row and a comparison
+ * with the clock; an agent with sockets has its mutes in memory (AgentActor), and a
+ * change here is in that memory before it is answered. A muted message is stored,
+ * in sync and unread as ever; the sockets' cursors go past it. One that came while
+ * the mute stood is therefore not pushed later on the same socket: it is in sync and
+ * in the backlog of the next socket.
+ */
+export class Mutes extends Context.Service<Mutes, {
+  /** Mutes until a time, or for good; a repetition changes until when. */
+  readonly mute: (
+    muterId: string,
+    target: MuteTarget,
+    until: number | null
+  ) => Effect.Effect<StoredMute, AgentNotFound | ConversationNotFound | SelfMute | TooManyMutes | Unavailable>
+  readonly list: (
+    muterId: string,
+    kind: MuteKind | undefined,
+    query: PageQuery
+  ) => Effect.Effect<MutePage, ValidationFailed | Unavailable>
+  readonly find: (
+    muterId: string,
+    target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
+  ) => Effect.Effect<StoredMute, NotFound | Unavailable>
+  readonly lift: (
+    muterId: string,
+    target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
+  ) => Effect.Effect<void, NotFound | Unavailable>
+}>()("parley/mutes/Mutes") {
+  static readonly layer = Layer.effect(
+    Mutes,
+    Effect.gen(function*() {
+      const actors = yield* AgentActors
+      const agents = yield* Agents
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const conversations = yield* Conversations
+      const repo = yield* MutesRepo
+      const now = () => clock.currentTimeMillisUnsafe()
+
+      const notMuted = () => new NotFound({ message: "You have not muted this." })
+
+      /** The id behind a name in a path; undefined for an unknown handle. */
+      const idOf = (target: { readonly kind: "agent"; readonly handle: string } | { readonly kind: "conversation"; readonly id: string }) =>
+        target.kind === "conversation"
+          ? Effect.succeed(target.id)
+          : Effect.map(agents.byHandle(target.handle), (agent) => agent?.id)
+
+      yield* Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)).pipe(
+        Effect.repeat({ while: (removed) => removed === SWEEP_ROWS }),
+        Effect.catch((error) => Effect.logWarning("Ended mutes were not swept", error)),
+        Effect.repeat(Schedule.spaced("1 hour")),
+        Effect.delay("1 hour"),
+        Effect.forkScoped
+      )
+
+      return Mutes.of({
+        mute: Effect.fn("Mutes.mute")(function*(muterId, target, until) {
+          let targetId: string
+          if (target.kind === "conversation") {
+            yield* conversations.participation(muterId, target.id)
+            targetId = target.id
+          } else {
+            const agent = "handle" in target
+              ? yield* agents.byHandle(target.handle)
+              : (yield* agents.byIds([target.id])).get(target.id)
+            if (agent === undefined || agent.deletedAt !== null) return yield* new AgentNotFound()
+            if (agent.id === muterId) return yield* new SelfMute()
+            targetId = agent.id
+          }
+          const stored = yield* unavailable(
+            repo.put({ muterId, kind: target.kind, targetId, until }, now(), config.LIMITS_MUTES_PER_AGENT)
+          )
+          if (stored === undefined) return yield* new TooManyMutes()
+          yield* actors.muteChanged(muterId, target.kind, targetId)
+          return stored
+        }),
+        list: Effect.fn("Mutes.list")(function*(muterId, kind, query) {
+          yield* oneWay(query)
+          const limit = Math.min(query.limit ?? MAX_LIMIT, MAX_LIMIT)
+          const offset = query.offset ?? 0
+          const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
+          const at = now()
+          const rows = yield* unavailable(repo.list(muterId, kind ?? null, after, offset, limit + 1, at))
+          const total = yield* unavailable(repo.count(muterId, kind ?? null, at))
+          const mutes = rows.slice(0, limit)
+          const last = mutes.at(-1)
+          return {
+            mutes,
+            total,
+            limit,
+            offset,
+            nextCursor: rows.length > limit && last !== undefined
+              ? encodeCursor({ createdAt: last.createdAt, kind: last.kind, targetId: last.targetId })
+              : null
+          }
+        }),
+        find: Effect.fn("Mutes.find")(function*(muterId, target) {
+          const targetId = yield* idOf(target)
+          const found = targetId === undefined
+            ? undefined
+            : yield* unavailable(repo.one(muterId, target.kind, targetId, now()))
+          return found ?? (yield* notMuted())
+        }),
+        lift: Effect.fn("Mutes.lift")(function*(muterId, target) {
+          const targetId = yield* idOf(target)
+          if (targetId === undefined) return yield* notMuted()
+          const lifted = yield* unavailable(repo.remove(muterId, target.kind, targetId, now()))
+          if (!lifted) return yield* notMuted()
+          yield* actors.muteChanged(muterId, target.kind, targetId)
+        })
+      })
+    })
+  )
+}
