@@ -8,6 +8,7 @@ import { Config, ConfigInvalid, settings, type Settings } from "../src/platform/
 import { DataDir } from "../src/platform/DataDir.ts"
 import { addressIsFree, HttpServer } from "../src/platform/HttpServer.ts"
 import { Ids } from "../src/platform/Ids.ts"
+import * as Maintenance from "../src/platform/Maintenance.ts"
 import * as Migrations from "../src/platform/Migrations.ts"
 import { databaseIsNew } from "../src/platform/Pglite.ts"
 import { layerPg, layerPglite } from "../src/platform/Sql.ts"
@@ -65,6 +66,7 @@ const program = Effect.gen(function*() {
     Layer.provide(Layer.effectDiscard(Cluster.awaitShards)),
     Layer.provide(Entities.layer),
     Layer.provide(Cluster.layerStandalone),
+    Layer.provide(Maintenance.layer),
     Layer.provide(Migrations.layer),
     Layer.provide(database(config)),
     Layer.provide(Layer.effectDiscard(addressIsFree)),
