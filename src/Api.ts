@@ -1,8 +1,10 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { AgentsApi } from "./agents/AgentsApi.ts"
+import { ContactsApi } from "./contacts/ContactsApi.ts"
 import { ConversationsApi } from "./conversations/ConversationsApi.ts"
 import { MessagesApi } from "./conversations/MessagesApi.ts"
 import { MutesApi } from "./mutes/MutesApi.ts"
+import { DirectoryApi } from "./directory/DirectoryApi.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
 import { RegistrationApi } from "./registration/RegistrationApi.ts"
 import { published } from "./service/OpenApiDocument.ts"
@@ -10,7 +12,7 @@ import { ServiceApi } from "./service/ServiceApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, MessagesApi, ConversationsApi, MutesApi, ServiceApi)
+  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

@@ -5,11 +5,16 @@ import { AgentEntityLive } from "./agents/AgentEntityLive.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
 import { ColdSlots } from "./agents/ColdSlots.ts"
+import { AddressBooks } from "./contacts/AddressBooks.ts"
+import { Contacts } from "./contacts/Contacts.ts"
+import { ContactsRepo } from "./contacts/ContactsRepo.ts"
 import { ConversationEntityLive } from "./conversations/ConversationEntityLive.ts"
 import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
 import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
+import { Directory } from "./directory/Directory.ts"
+import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
 import { Mailer } from "./platform/Mailer.ts"
@@ -21,10 +26,11 @@ import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Mutes.layer.pipe(
+export const services = Layer.mergeAll(Mutes.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
+  Layer.provideMerge(AddressBooks.layer),
   Layer.provideMerge(Deliveries.layerInboxes),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(AgentActors.layer),
@@ -33,8 +39,10 @@ export const services = Mutes.layer.pipe(
     AgentsRepo.layer,
     CodesRepo.layer,
     ColdSlots.layer,
+    ContactsRepo.layer,
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
+    DirectoryRepo.layer,
     Mailer.layer,
     MutesRepo.layer,
     RateLimits.layerMemory,

@@ -6,9 +6,13 @@ import { Api } from "./Api.ts"
 import { Auth } from "./auth/Auth.ts"
 import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.ts"
 import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
+import { OptionalAuthorization } from "./auth/OptionalAuthorization.ts"
+import { ContactsHttp } from "./contacts/ContactsHttp.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
 import { MutesHttp } from "./mutes/MutesHttp.ts"
+import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
+import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
 import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
@@ -22,6 +26,8 @@ import { ServiceHttp } from "./service/ServiceHttp.ts"
 const rooms = Layer.mergeAll(
   RegistrationHttp,
   AgentsHttp,
+  DirectoryHttp,
+  ContactsHttp,
   MessagesHttp,
   ConversationsHttp,
   MutesHttp,
@@ -32,6 +38,8 @@ const rooms = Layer.mergeAll(
 const middleware = Layer.mergeAll(
   Authorization.layer,
   AuthorizationEvenSuspended.layer,
+  OptionalAuthorization.layer,
+  DirectoryBudget.layer,
   AnonymousBudget.layer,
   WireErrors.layer
 )

@@ -1,5 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
+import { AddressBooks } from "../contacts/AddressBooks.ts"
 import { Inboxes } from "../deliveries/Inboxes.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
@@ -55,6 +56,7 @@ export class Accounts extends Context.Service<Accounts, {
       const agents = yield* Agents
       const config = yield* Config
       const ids = yield* Ids
+      const addressBooks = yield* AddressBooks
       const inboxes = yield* Inboxes
       const repo = yield* AgentsRepo
       const sessions = yield* Sessions
@@ -105,6 +107,8 @@ export class Accounts extends Context.Service<Accounts, {
           // The account is dead whatever becomes of this.
           yield* Effect.catch(inboxes.closeAll(id), (error) =>
             Effect.logError("The inbox of a deleted account was not closed", error))
+          yield* Effect.catch(addressBooks.removeAgent(id), (error) =>
+            Effect.logError("The contacts of a deleted account were not removed", error))
         }, orUnavailable, Effect.uninterruptible)
       })
     })

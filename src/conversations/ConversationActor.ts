@@ -16,7 +16,7 @@ import {
   RecipientBacklogged
 } from "./Conversation.ts"
 import type { SendCommand, SendFailure, Sent } from "./ConversationEntity.ts"
-import type { LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
+import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "./Message.ts"
 
 /** What a conversation needs from the world around it. */
@@ -54,10 +54,19 @@ export interface Published {
 type Result = Exit.Exit<Sent, SendFailure>
 
 interface Waiting {
+  readonly _tag: "Send"
   readonly command: SendCommand
   readonly key: string
   readonly settle: Array<(result: Result) => void>
   attempts: number
+}
+
+/** A change of the pair's blocks. */
+interface Change {
+  readonly _tag: "Change"
+  /** The statement, and what to do with what it gave. */
+  readonly run: Effect.Effect<void>
+  readonly fail: () => void
 }
 
 /** A decision on a state that another owner has moved on from is taken again, so often at the most. */
@@ -68,7 +77,7 @@ const MAX_ATTEMPTS = 5
  * whether it is cold or established. Rebuilt from its row and the pair's blocks;
  * what it remembers is a cache, and a fence in every write (epoch and version)
  * makes a stale one harmless. Sends go into the group commit in arrival order; a
- * first message and the first write of a new owner are barriers. Safe to retry:
+ * first message, the first write of a new owner and a change of the blocks are barriers. Safe to retry:
  * equal client_msg_ids in flight share one result, later ones meet the stored key.
  */
 export class ConversationActor {
@@ -83,7 +92,7 @@ export class ConversationActor {
   private barrier = false
   /** Whether a write in flight has changed the row while it was being read. */
   private overtaken = false
-  private queue: Array<Waiting> = []
+  private queue: Array<Waiting | Change> = []
   private readonly inFlight = new Map<string, Waiting>()
   lastUsed = 0
 
@@ -104,16 +113,63 @@ export class ConversationActor {
         known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
         return
       }
-      const waiting: Waiting = { command, key, settle: [resume], attempts: 0 }
+      const waiting: Waiting = { _tag: "Send", command, key, settle: [resume], attempts: 0 }
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
     })
   }
 
-  private dispatch(waiting: Waiting): void {
+  /** Runs the statement of a block between two sends; every later one is decided on what it left. */
+  block(statement: Effect.Effect<BlockChange, Unavailable>): Effect.Effect<BlockChange["outcome"], Unavailable> {
+    return Effect.map(
+      this.change(statement, ({ fence }) => {
+        if (fence === null) return
+        // Anything else between the version that is known and the new one has to be read.
+        this.state = this.state !== undefined && fence.epoch === this.epoch && fence.version === this.version + 1
+          ? { ...this.state, blocked: true }
+          : undefined
+        this.version = fence.version
+      }),
+      ({ outcome }) => outcome
+    )
+  }
+
+  /** Runs the statement of an unblock between two sends; the next one reads what is left. */
+  unblock<A>(statement: Effect.Effect<A, Unavailable>): Effect.Effect<A, Unavailable> {
+    return this.change(statement, () => {
+      this.state = undefined
+    })
+  }
+
+  private change<A>(statement: Effect.Effect<A, Unavailable>, then: (value: A) => void): Effect.Effect<A, Unavailable> {
+    return Effect.callback((resume) => {
+      this.dispatch({
+        _tag: "Change",
+        run: Effect.matchCause(statement, {
+          onSuccess: (value) => {
+            then(value)
+            resume(Effect.succeed(value))
+          },
+          onFailure: () => {
+            // Whether it was committed is open: only the rows tell.
+            this.state = undefined
+            resume(Effect.fail(new Unavailable()))
+          }
+        }),
+        fail: () => resume(Effect.fail(new Unavailable()))
+      })
+    })
+  }
+
+  private dispatch(waiting: Waiting | Change): void {
     this.lastUsed = this.world.now()
     if (this.barrier) {
       this.queue.push(waiting)
+      return
+    }
+    if (waiting._tag === "Change") {
+      this.barrier = true
+      this.world.fork(Effect.andThen(waiting.run, Effect.sync(() => this.lift())))
       return
     }
     if (this.state === undefined) {
@@ -161,7 +217,10 @@ export class ConversationActor {
         const queued = this.queue
         this.queue = []
         this.barrier = false
-        for (const waiting of queued) this.settle(waiting, Exit.fail(new Unavailable()))
+        for (const waiting of queued) {
+          if (waiting._tag === "Change") waiting.fail()
+          else this.settle(waiting, Exit.fail(new Unavailable()))
+        }
       }
     }))
   }
@@ -299,8 +358,13 @@ export class ConversationActor {
   private refuse(waiting: Waiting, failure: SendFailure): void {
     this.world.fork(Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
-        if (facts !== undefined && facts.replayOf !== null) this.replay(waiting)
-        else this.settle(waiting, Exit.fail(this.weigh(waiting.command, facts, failure)))
+        if (facts !== undefined && facts.replayOf !== null) return this.replay(waiting)
+        if (failure._tag === "Blocked" && facts?.blocked === false && ++waiting.attempts < MAX_ATTEMPTS) {
+          // Unblocked since, by another owner.
+          this.state = undefined
+          return this.dispatch(waiting)
+        }
+        this.settle(waiting, Exit.fail(this.weigh(waiting.command, facts, failure)))
       },
       onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
     }))

@@ -57,5 +57,38 @@ export type SendFailure = typeof SendFailure.Type
 /** Sends a message; the same sender and client_msg_id give the first answer, however often they come. */
 export const Send = Rpc.make("Send", { payload: { command: SendCommand }, success: Sent, error: SendFailure })
 
+/** A block, with the report that it comes from; complete, as a send is. */
+export const BlockCommand = Schema.Struct({
+  agentId: Schema.String,
+  blockedId: Schema.String,
+  at: Schema.Int,
+  report: Schema.NullOr(Schema.Struct({ id: Schema.String, reason: Schema.NullOr(Schema.String) }))
+})
+export type BlockCommand = typeof BlockCommand.Type
+
+/** `AlreadyReported` changed nothing; `AlreadyBlocked` nothing but to store the report that came with it. */
+export const BlockOutcome = Schema.Literals(["Blocked", "AlreadyBlocked", "AlreadyReported"])
+export type BlockOutcome = typeof BlockOutcome.Type
+
+/** Blocks one side for the other: no message is committed after it, whoever decided on it before. */
+export const Block = Rpc.make("Block", {
+  payload: { command: BlockCommand },
+  success: BlockOutcome,
+  error: Unavailable
+})
+
+export const UnblockCommand = Schema.Struct({ agentId: Schema.String, blockedId: Schema.String })
+export type UnblockCommand = typeof UnblockCommand.Type
+
+export const UnblockOutcome = Schema.Literals(["Unblocked", "NotBlocked"])
+export type UnblockOutcome = typeof UnblockOutcome.Type
+
+/** Takes back one side's block; one of the other side stays. */
+export const Unblock = Rpc.make("Unblock", {
+  payload: { command: UnblockCommand },
+  success: UnblockOutcome,
+  error: Unavailable
+})
+
 /** A direct conversation as an actor. Landed names: never changed. */
-export const ConversationEntity = Entity.make("Conversation", [Send])
+export const ConversationEntity = Entity.make("Conversation", [Send, Block, Unblock])

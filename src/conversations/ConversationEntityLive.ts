@@ -13,7 +13,9 @@ export const ConversationEntityLive = ConversationEntity.toLayer(
     const conversations = yield* Conversations
     const { entityId } = yield* Entity.CurrentAddress
     return ConversationEntity.of({
-      Send: ({ payload }) => Rpc.fork(conversations.local(entityId).send(payload.command))
+      Send: ({ payload }) => Rpc.fork(conversations.local(entityId).send(payload.command)),
+      Block: ({ payload }) => Rpc.fork(conversations.localBlock(entityId, payload.command)),
+      Unblock: ({ payload }) => Rpc.fork(conversations.localUnblock(entityId, payload.command))
     })
   })
 )

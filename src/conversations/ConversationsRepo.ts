@@ -3,6 +3,7 @@ import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
 import { Database } from "../platform/Sql.ts"
 import type { DirectState } from "./Conversation.ts"
+import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 import type { MessageType, Progress, StoredMessage } from "./Message.ts"
 
 /** A direct conversation as committed, with the fence that decisions on it stand behind. */
@@ -88,7 +89,7 @@ FROM (SELECT 1) one LEFT JOIN conversations c ON c.id = $1`
 const OUTREACH = `
 SELECT
   (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
-  EXISTS (SELECT FROM conversations WHERE id = $4) AS opened,
+  EXISTS (SELECT FROM conversations WHERE id = $4 AND initiator_id IS NOT NULL) AS opened,
   (SELECT status FROM agents WHERE id = $1 AND deleted_at IS NULL) AS sender_status,
   b.deleted_at IS NOT NULL AS recipient_deleted,
   b.status = 'suspended' AS recipient_suspended,
@@ -225,6 +226,68 @@ WITH held AS MATERIALIZED (
 UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
 FROM held h WHERE n.agent_id = h.agent_id`
 
+/**
+ * A block locks its pair's row and raises its version, so that a send is committed
+ * before it or meets the new version. Where nobody has written yet it makes the row,
+ * empty: a first message would make the same one, and only one of the two can.
+ * `ON CONFLICT` takes the row as it is, not as the statement's snapshot saw it.
+ */
+const RAISE = `
+  ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
+  RETURNING epoch, version`
+
+const BLOCK = `
+WITH held AS (
+  INSERT INTO conversations (id, kind, version, created_at) VALUES ($1, 'direct', 1, $4) ${RAISE}
+), blocked AS (
+  INSERT INTO blocks (agent_id, blocked_id, created_at) SELECT $2, $3, $4 FROM held
+  ON CONFLICT DO NOTHING
+  RETURNING agent_id
+)
+SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
+
+/** No row: there is a report already, and nothing was done. */
+const REPORT = `
+WITH reported AS (
+  INSERT INTO reports (agent_id, reported_id, created_at, id, reason) VALUES ($2, $3, $4, $5, $6)
+  ON CONFLICT (agent_id, reported_id) DO NOTHING
+  RETURNING agent_id
+), held AS (
+  INSERT INTO conversations (id, kind, version, created_at) SELECT $1, 'direct', 1, $4 FROM reported ${RAISE}
+), blocked AS (
+  INSERT INTO blocks (agent_id, blocked_id, created_at) SELECT $2, $3, $4 FROM held
+  ON CONFLICT DO NOTHING
+  RETURNING agent_id
+)
+SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
+
+/**
+ * An empty row goes with the last block of its pair, so that a first message finds
+ * none. Every block raises the version: as long as it is the one that the snapshot
+ * saw, so are the blocks. Nothing done although `was`: it was not, ask again.
+ */
+const UNBLOCK = `
+WITH seen AS MATERIALIZED (
+  SELECT c.id, c.version,
+    c.last_seq = 0 AND NOT EXISTS (SELECT FROM blocks WHERE agent_id = $3 AND blocked_id = $2) AS ends
+  FROM conversations c
+  WHERE c.id = $1 AND EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3)
+), gone AS (
+  DELETE FROM conversations c USING seen s WHERE s.ends AND c.id = s.id AND c.version = s.version AND c.last_seq = 0
+  RETURNING c.id
+), raised AS (
+  UPDATE conversations c SET version = c.version + 1 FROM seen s
+  WHERE NOT s.ends AND c.id = s.id AND c.version = s.version
+  RETURNING c.id
+), freed AS (
+  DELETE FROM blocks b USING (SELECT id FROM gone UNION ALL SELECT id FROM raised) held
+  WHERE b.agent_id = $2 AND b.blocked_id = $3
+  RETURNING b.agent_id
+)
+SELECT
+  EXISTS (SELECT FROM freed) AS done,
+  EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3) AS was`
+
 interface MessageColumns {
   readonly conversation_id: string
   readonly seq: number
@@ -241,6 +304,13 @@ interface UnreadColumns {
   readonly unread: number
   readonly oldest: number | null
   readonly newest: number | null
+}
+
+/** A block as committed, and the pair's fence after it. */
+export interface BlockChange {
+  readonly outcome: BlockOutcome
+  /** Null: nothing was changed. */
+  readonly fence: { readonly epoch: number; readonly version: number } | null
 }
 
 /** All SQL of conversations and their messages, the batch statement (Append.ts) apart. */
@@ -282,6 +352,12 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     agentId: string,
     conversationId: string
   ) => Effect.Effect<ContextFacts | undefined, SqlError.SqlError>
+  readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange, SqlError.SqlError>
+  /** Undefined: somebody else changed the pair's blocks meanwhile, and nothing was done. */
+  readonly unblock: (
+    conversationId: string,
+    command: UnblockCommand
+  ) => Effect.Effect<UnblockOutcome | undefined, SqlError.SqlError>
   readonly hideMessage: (
     agentId: string,
     conversationId: string,
@@ -354,6 +430,10 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
           notes: string | null
         }
       >("conversation_context", CONTEXT)
+      type BlockColumns = { readonly epoch: number; readonly version: number; readonly created: boolean }
+      const block = database.prepared<BlockColumns>("block", BLOCK)
+      const report = database.prepared<BlockColumns>("report", REPORT)
+      const unblock = database.prepared<{ done: boolean; was: boolean }>("unblock", UNBLOCK)
       const hideMessage = database.prepared("hide_message", HIDE_MESSAGE)
       const hideConversation = database.prepared("hide_conversation", HIDE_CONVERSATION)
 
@@ -456,6 +536,22 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               oldestUnread: row.oldest,
               newestUnread: row.newest
             }),
+        block: (conversationId, { agentId, at, blockedId, report: reported }) =>
+          Effect.map(
+            reported === null
+              ? block([conversationId, agentId, blockedId, at])
+              : report([conversationId, agentId, blockedId, at, reported.id, reported.reason]),
+            ([row]) =>
+              row === undefined
+                ? { outcome: "AlreadyReported", fence: null }
+                : {
+                  outcome: row.created ? "Blocked" : "AlreadyBlocked",
+                  fence: { epoch: row.epoch, version: row.version }
+                }
+          ),
+        unblock: (conversationId, { agentId, blockedId }) =>
+          Effect.map(unblock([conversationId, agentId, blockedId]), ([row]) =>
+            row?.was !== true ? "NotBlocked" : row.done ? "Unblocked" : undefined),
         hideMessage: (agentId, conversationId, seq, at) =>
           Effect.asVoid(hideMessage([agentId, conversationId, seq, at])),
         hideConversation: (agentId, conversationId, at) =>

@@ -3,6 +3,7 @@ import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
 import { AgentsRepo } from "../../src/agents/AgentsRepo.ts"
 import { Auth } from "../../src/auth/Auth.ts"
+import { AddressBooks } from "../../src/contacts/AddressBooks.ts"
 import { Inboxes } from "../../src/deliveries/Inboxes.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
@@ -52,7 +53,8 @@ const recording = Layer.mergeAll(
     Inboxes,
     Effect.map(Neighbours, (neighbours) =>
       Inboxes.of({ closeAll: (agentId) => Effect.sync(() => void neighbours.closed.push(agentId)) }))
-  )
+  ),
+  Layer.succeed(AddressBooks, AddressBooks.of({ removeAgent: () => Effect.void }))
 )
 
 /** Registration and accounts on a database, with neighbours that only record. */

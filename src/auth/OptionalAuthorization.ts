@@ -1,0 +1,63 @@
+import { Context, Effect, Layer, Redacted } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { HttpApiBuilder, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { AgentSuspended } from "../agents/Agent.ts"
+import { RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
+import { Auth } from "./Auth.ts"
+import type { CurrentAgent } from "./Authorization.ts"
+import { Budgets, emptyBudget, showBudget } from "./Budgets.ts"
+
+/** Who calls where a key is welcome but not needed. */
+export class CurrentCaller extends Context.Service<CurrentCaller, {
+  /** Null: the request has no key. */
+  readonly agent: CurrentAgent["Service"] | null
+}>()("parley/auth/CurrentCaller") {}
+
+/**
+ * Lets a request without an Authorization header pass as anonymous; one with a header
+ * is judged as everywhere else, so that a bad key is never taken for none (wire.md B4).
+ */
+export class OptionalAuthorization
+  extends HttpApiMiddleware.Service<OptionalAuthorization, { provides: CurrentCaller }>()(
+    "parley/auth/OptionalAuthorization",
+    { error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
+  )
+{
+  static readonly layer = Layer.effect(
+    OptionalAuthorization,
+    Effect.gen(function*() {
+      const auth = yield* Auth
+      const budgets = yield* Budgets
+      const credential = HttpApiBuilder.securityDecode(HttpApiSecurity.bearer)
+
+      return (httpEffect) =>
+        Effect.withFiber((fiber) => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const counted = <E>(budget: ReturnType<typeof budgets.ofAgent>, then: Effect.Effect<CurrentCaller["Service"], E>) =>
+            Effect.matchEffect(budget, {
+              onFailure: (error) => {
+                showBudget(fiber.context, emptyBudget(error))
+                return Effect.fail(error)
+              },
+              onSuccess: (state) => {
+                showBudget(fiber.context, state)
+                return then
+              }
+            })
+          const caller: Effect.Effect<
+            CurrentCaller["Service"],
+            RateLimited | Unauthorized | AgentSuspended | Unavailable,
+            Effect.Services<typeof credential>
+          > = request.headers.authorization === undefined
+            ? counted(budgets.ofAddress(request), Effect.succeed({ agent: null }))
+            : Effect.flatMap(credential, (key) =>
+              Effect.flatMap(auth.authenticate(Redacted.value(key)), (agent) =>
+                counted(
+                  budgets.ofAgent(agent.id),
+                  agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.succeed({ agent })
+                )))
+          return Effect.flatMap(caller, (found) => Effect.provideService(httpEffect, CurrentCaller, found))
+        })
+    })
+  )
+}

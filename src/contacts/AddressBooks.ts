@@ -1,0 +1,15 @@
+import { Context, Effect, Layer } from "effect"
+import { orUnavailable } from "../platform/OrUnavailable.ts"
+import type { Unavailable } from "../platform/WireError.ts"
+import { ContactsRepo } from "./ContactsRepo.ts"
+
+/** Everybody's contact lists, for the room that ends accounts. */
+export class AddressBooks extends Context.Service<AddressBooks, {
+  /** Takes an agent out of every contact list and drops its own (wire.md G.12); idempotent. Blocks and reports stay: they count. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
+}>()("parley/contacts/AddressBooks") {
+  static readonly layer = Layer.effect(
+    AddressBooks,
+    Effect.map(ContactsRepo, (repo) => AddressBooks.of({ removeAgent: (id) => orUnavailable(repo.removeAgent(id)) }))
+  )
+}

@@ -1,0 +1,42 @@
+import { Schema } from "effect"
+import { AgentStatusSchema } from "../agents/Agent.ts"
+import { DateTimeString, Text } from "../platform/Text.ts"
+import { WireError } from "../platform/WireError.ts"
+
+/** An agent in the caller's contact list; one-sided, the other never learns of it (wire.md C.1). */
+export const Contact = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: AgentStatusSchema,
+  notes: Schema.NullOr(Schema.String),
+  added_at: DateTimeString
+}).annotate({ identifier: "Contact" })
+
+/** Whether a handle is among the caller's contacts; of unknown handles it is simply not. */
+export const ContactCheck = Schema.Struct({
+  handle: Schema.String,
+  is_contact: Schema.Boolean,
+  added_at: Schema.NullOr(DateTimeString),
+  notes: Schema.NullOr(Schema.String)
+}).annotate({ identifier: "ContactCheck" })
+
+/** An agent that the caller has blocked. */
+export const BlockedAgent = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  avatar_url: Schema.NullOr(Schema.String),
+  blocked_at: DateTimeString
+}).annotate({ identifier: "BlockedAgent" })
+
+/** What a caller writes down about a contact; an empty note is none. */
+export const Notes = Text(0, 1000)
+
+export const Reason = Text(0, 1000)
+
+export class AlreadyReported extends WireError<AlreadyReported>()("AlreadyReported", {
+  code: "ALREADY_REPORTED",
+  status: 409,
+  message: "You have reported this agent before: once is all there is."
+}) {}

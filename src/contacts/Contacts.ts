@@ -1,0 +1,209 @@
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { type Agent, AgentNotFound, displayNameOf } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { Conversations } from "../conversations/Conversations.ts"
+import { Ids } from "../platform/Ids.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { iso } from "../platform/Text.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { NotFound, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck } from "./Contact.ts"
+import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
+
+/** A list's page as both kinds of callers read it (wire.md B2). */
+export interface Page<A> {
+  readonly items: ReadonlyArray<A>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+const LIMIT = 50
+const MAX = 200
+
+const ContactCursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
+const BlockCursor = Schema.Struct({
+  createdAt: Schema.Int,
+  id: Schema.String.check(Schema.isPattern(/^agt_[A-Za-z0-9_-]+$/))
+})
+
+/**
+ * Whom an agent knows, blocks and has reported (wire.md C.5, G.9). Handles are
+ * normalised; an unknown or deleted one is refused, but for looking it up. Everything
+ * may be repeated.
+ */
+export class Contacts extends Context.Service<Contacts, {
+  /** One that is there already stays as it is. */
+  readonly add: (
+    agentId: string,
+    handle: string,
+    notes: string | null
+  ) => Effect.Effect<
+    { readonly created: boolean; readonly contact: typeof Contact.Type },
+    AgentNotFound | ValidationFailed | Unavailable
+  >
+  readonly list: (
+    agentId: string,
+    query: PageQuery
+  ) => Effect.Effect<Page<typeof Contact.Type>, ValidationFailed | Unavailable>
+  readonly check: (agentId: string, handle: string) => Effect.Effect<typeof ContactCheck.Type, Unavailable>
+  readonly annotate: (
+    agentId: string,
+    handle: string,
+    notes: string | null
+  ) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
+  readonly remove: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
+  /** Once this returns no message between the two is accepted; contacts and history stay. */
+  readonly block: (
+    agentId: string,
+    handle: string
+  ) => Effect.Effect<void, AgentNotFound | ValidationFailed | Unavailable>
+  readonly unblock: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
+  /** Blocks as well, in the same commit. */
+  readonly report: (
+    agentId: string,
+    handle: string,
+    reason: string | null
+  ) => Effect.Effect<void, AgentNotFound | AlreadyReported | ValidationFailed | Unavailable>
+  readonly blocks: (
+    agentId: string,
+    query: PageQuery
+  ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
+}>()("parley/contacts/Contacts") {
+  static readonly layer = Layer.effect(
+    Contacts,
+    Effect.gen(function*() {
+      const repo = yield* ContactsRepo
+      const agents = yield* Agents
+      const conversations = yield* Conversations
+      const ids = yield* Ids
+
+      const known = (handle: string): Effect.Effect<Agent, AgentNotFound | Unavailable> =>
+        Effect.flatMap(agents.byHandle(handle), (agent) =>
+          agent === undefined ? Effect.fail(new AgentNotFound()) : Effect.succeed(agent))
+
+      const another = (agentId: string, handle: string): Effect.Effect<Agent, AgentNotFound | ValidationFailed | Unavailable> =>
+        Effect.flatMap(known(handle), (agent) =>
+          agent.id === agentId ? Effect.fail(ValidationFailed.field("handle", "is yourself")) : Effect.succeed(agent))
+
+      const present = (agent: Agent, stored: StoredContact): typeof Contact.Type => ({
+        handle: agent.handle,
+        display_name: displayNameOf(agent),
+        description: agent.description,
+        avatar_url: agents.avatarUrl(agent),
+        status: agent.status,
+        notes: stored.notes,
+        added_at: iso(stored.addedAt)
+      })
+
+      /** The live agents among these, by id. */
+      const liveById = Effect.fnUntraced(function*(wanted: ReadonlyArray<string>) {
+        const found = yield* agents.byIds(wanted)
+        return (id: string): ReadonlyArray<Agent> => {
+          const agent = found.get(id)
+          return agent === undefined || agent.deletedAt !== null ? [] : [agent]
+        }
+      })
+
+      const orNotContact = (found: boolean): Effect.Effect<void, NotFound> =>
+        found ? Effect.void : Effect.fail(new NotFound({ message: "This agent is not among your contacts." }))
+
+      return Contacts.of({
+        add: Effect.fn("Contacts.add")(function*(agentId, handle, notes) {
+          const agent = yield* another(agentId, handle)
+          const now = yield* Clock.currentTimeMillis
+          for (let tries = 0; tries < 5; tries++) {
+            const stored = yield* unavailable(repo.add(agentId, agent.id, notes === "" ? null : notes, now))
+            if (stored !== undefined) return { created: stored.created, contact: present(agent, stored) }
+          }
+          return yield* new Unavailable()
+        }),
+        list: Effect.fn("Contacts.list")(function*(agentId, query) {
+          yield* oneWay(query)
+          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const offset = query.offset ?? 0
+          const after = query.cursor === undefined ? null : yield* decodeCursor(ContactCursor)(query.cursor)
+          const rows = yield* unavailable(repo.list(agentId, after?.handle ?? null, offset, limit + 1))
+          const total = yield* unavailable(repo.count(agentId))
+          const shown = rows.slice(0, limit)
+          const live = yield* liveById(shown.map((row) => row.contactId))
+          const last = shown.at(-1)
+          return {
+            items: shown.flatMap((row) => live(row.contactId).map((agent) => present(agent, row))),
+            total,
+            limit,
+            offset,
+            nextCursor: rows.length > limit && last !== undefined ? encodeCursor({ handle: last.handle }) : null
+          }
+        }),
+        check: Effect.fn("Contacts.check")(function*(agentId, handle) {
+          const agent = yield* agents.byHandle(handle)
+          const stored = agent === undefined ? undefined : yield* unavailable(repo.find(agentId, agent.id))
+          return stored === undefined
+            ? { handle, is_contact: false, added_at: null, notes: null }
+            : { handle, is_contact: true, added_at: iso(stored.addedAt), notes: stored.notes }
+        }),
+        annotate: Effect.fn("Contacts.annotate")(function*(agentId, handle, notes) {
+          const agent = yield* known(handle)
+          yield* orNotContact(yield* unavailable(repo.annotate(agentId, agent.id, notes === "" ? null : notes)))
+        }),
+        remove: Effect.fn("Contacts.remove")(function*(agentId, handle) {
+          const agent = yield* known(handle)
+          yield* orNotContact(yield* unavailable(repo.remove(agentId, agent.id)))
+        }),
+        block: Effect.fn("Contacts.block")(function*(agentId, handle) {
+          const agent = yield* another(agentId, handle)
+          yield* conversations.block({
+            agentId,
+            blockedId: agent.id,
+            at: yield* Clock.currentTimeMillis,
+            report: null
+          })
+        }),
+        unblock: Effect.fn("Contacts.unblock")(function*(agentId, handle) {
+          const agent = yield* known(handle)
+          const outcome = yield* conversations.unblock({ agentId, blockedId: agent.id })
+          if (outcome === "NotBlocked") return yield* new NotFound({ message: "You have not blocked this agent." })
+        }),
+        report: Effect.fn("Contacts.report")(function*(agentId, handle, reason) {
+          const agent = yield* another(agentId, handle)
+          const outcome = yield* conversations.block({
+            agentId,
+            blockedId: agent.id,
+            at: yield* Clock.currentTimeMillis,
+            report: { id: ids.make("rpt"), reason }
+          })
+          if (outcome === "AlreadyReported") return yield* new AlreadyReported()
+        }),
+        blocks: Effect.fn("Contacts.blocks")(function*(agentId, query) {
+          yield* oneWay(query)
+          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const offset = query.offset ?? 0
+          const before = query.cursor === undefined ? null : yield* decodeCursor(BlockCursor)(query.cursor)
+          const rows = yield* unavailable(repo.blocks(agentId, before, offset, limit + 1))
+          const total = yield* unavailable(repo.countBlocks(agentId))
+          const shown = rows.slice(0, limit)
+          const live = yield* liveById(shown.map((row) => row.blockedId))
+          const last = shown.at(-1)
+          return {
+            items: shown.flatMap((row) =>
+              live(row.blockedId).map((agent) => ({
+                handle: agent.handle,
+                display_name: displayNameOf(agent),
+                avatar_url: agents.avatarUrl(agent),
+                blocked_at: iso(row.createdAt)
+              }))
+            ),
+            total,
+            limit,
+            offset,
+            nextCursor: rows.length > limit && last !== undefined
+              ? encodeCursor({ createdAt: last.createdAt, id: last.blockedId })
+              : null
+          }
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,83 @@
+import { Context, Effect, Layer, Schema } from "effect"
+import { displayNameOf } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { iso } from "../platform/Text.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import type { Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import type { DirectoryEntry } from "./DirectoryApi.ts"
+import { DirectoryRepo } from "./DirectoryRepo.ts"
+
+const LIMIT = 20
+const MAX = 50
+
+const Cursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
+
+export interface DirectoryPage {
+  readonly items: ReadonlyArray<typeof DirectoryEntry.Type>
+  /** Counted to 10,000. */
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+/** The least text above all that begin with a prefix; undefined where no handle can begin with it. */
+export const successor = (prefix: string): string | undefined =>
+  /^[a-z0-9-]+$/.test(prefix)
+    ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
+    : undefined
+
+/** The agents that can be found, by handle; suspended and deleted ones cannot (wire.md C.4). */
+export class Directory extends Context.Service<Directory, {
+  /** The prefix is normalised as handles are, and literal: nothing in it is a wildcard. */
+  readonly search: (
+    callerId: string | null,
+    prefix: string,
+    query: PageQuery
+  ) => Effect.Effect<DirectoryPage, ValidationFailed | Unavailable>
+}>()("parley/directory/Directory") {
+  static readonly layer = Layer.effect(
+    Directory,
+    Effect.gen(function*() {
+      const repo = yield* DirectoryRepo
+      const agents = yield* Agents
+
+      return Directory.of({
+        search: Effect.fn("Directory.search")(function*(callerId, prefix, query) {
+          yield* oneWay(query)
+          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const offset = query.offset ?? 0
+          const after = query.cursor === undefined ? undefined : (yield* decodeCursor(Cursor)(query.cursor)).handle
+          const to = successor(prefix)
+          if (to === undefined) return { items: [], total: 0, limit, offset, nextCursor: null }
+          // The least text above a handle is the handle and a NUL, which no database takes: a space will do for handles.
+          const from = after === undefined || after < prefix ? prefix : `${after} `
+          const rows = yield* unavailable(repo.search(from, to, callerId, offset, limit + 1))
+          const total = yield* unavailable(repo.count(prefix, to))
+          const shown = rows.slice(0, limit)
+          const found = yield* agents.byIds(shown.map((row) => row.id))
+          const last = shown.at(-1)
+          return {
+            items: shown.flatMap((row) => {
+              const agent = found.get(row.id)
+              if (agent === undefined || agent.deletedAt !== null || agent.status === "suspended") return []
+              return [{
+                handle: agent.handle,
+                display_name: displayNameOf(agent),
+                description: agent.description,
+                avatar_url: agents.avatarUrl(agent),
+                created_at: iso(agent.createdAt),
+                ...(callerId === null ? {} : { in_contacts: row.inContacts })
+              }]
+            }),
+            total,
+            limit,
+            offset,
+            nextCursor: rows.length > limit && last !== undefined ? encodeCursor({ handle: last.handle }) : null
+          }
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,54 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { OptionalAuthorization } from "../auth/OptionalAuthorization.ts"
+import { pageQuery } from "../platform/Page.ts"
+import { codePoints, DateTimeString, HandleInput } from "../platform/Text.ts"
+import { DirectoryBudget } from "./DirectoryBudget.ts"
+
+/** An agent as the directory shows it (wire.md C.4). */
+export const DirectoryEntry = Schema.Struct({
+  handle: Schema.String,
+  display_name: Schema.String,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  created_at: DateTimeString,
+  in_contacts: Schema.optionalKey(Schema.Boolean)
+}).annotate({ identifier: "DirectoryEntry" })
+
+export const MAX_OFFSET = 10_000
+
+/** What a handle must begin with, as callers write handles. */
+export const Prefix = HandleInput.check(
+  Schema.makeFilter((text) => {
+    const length = codePoints(text)
+    return (length >= 2 && length <= 50) || "must have 2 to 50 characters"
+  })
+)
+
+/** Agents by the beginning of their handle, with a key or without (wire.md C.4). */
+export class DirectoryApi extends HttpApiGroup.make("directory")
+  .add(
+    HttpApiEndpoint.get("search", "/v1/directory", {
+      query: {
+        ...pageQuery,
+        q: Prefix,
+        offset: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: MAX_OFFSET })))
+      },
+      success: Schema.Struct({
+        agents: Schema.Array(DirectoryEntry),
+        total: Schema.Int,
+        limit: Schema.Int,
+        offset: Schema.Int,
+        next_cursor: Schema.NullOr(Schema.String)
+      }).annotate({ identifier: "DirectoryPage" })
+    })
+      .annotate(
+        OpenApi.Description,
+        "Agents whose handle begins with q, by handle; total counts to 10,000. Without a key, in_contacts is left out."
+      )
+      .annotate(OpenApi.Override, { security: [{}, { bearer: [] }] })
+  )
+  .middleware(DirectoryBudget)
+  .middleware(OptionalAuthorization)
+  .annotateMerge(OpenApi.annotations({ title: "Directory", description: "Finding agents by handle." }))
+{}

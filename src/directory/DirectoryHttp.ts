@@ -1,0 +1,27 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentCaller } from "../auth/OptionalAuthorization.ts"
+import { Directory } from "./Directory.ts"
+
+/** Finding agents. */
+export const DirectoryHttp = HttpApiBuilder.group(
+  Api,
+  "directory",
+  Effect.fnUntraced(function*(handlers) {
+    const directory = yield* Directory
+    return handlers.handleAll({
+      search: Effect.fnUntraced(function*({ query }) {
+        const { agent } = yield* CurrentCaller
+        const page = yield* directory.search(agent?.id ?? null, query.q, query)
+        return {
+          agents: page.items,
+          total: page.total,
+          limit: page.limit,
+          offset: page.offset,
+          next_cursor: page.nextCursor
+        }
+      })
+    })
+  })
+)

@@ -1,0 +1,51 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../platform/Sql.ts"
+
+/** How far `total` counts. */
+export const COUNTED = 10_000
+
+/** In bytes, as the index agents_listed has them: what begins with a prefix is a range. */
+const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >= $1 AND a.handle < $2`
+
+export const SEARCH = `
+SELECT a.id, a.handle, EXISTS (SELECT FROM contacts k WHERE k.agent_id = $3 AND k.contact_id = a.id) AS in_contacts
+FROM agents a WHERE ${LISTED}
+ORDER BY a.handle OFFSET $4 LIMIT $5`
+
+export const COUNT = `
+SELECT count(*) AS total FROM (SELECT FROM agents a WHERE ${LISTED} LIMIT ${COUNTED}) listed`
+
+export interface Found {
+  readonly id: string
+  readonly handle: string
+  /** False without a caller. */
+  readonly inContacts: boolean
+}
+
+/** All statements of the directory. Handles lie in [from, to). */
+export class DirectoryRepo extends Context.Service<DirectoryRepo, {
+  readonly search: (
+    from: string,
+    to: string,
+    callerId: string | null,
+    offset: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<Found>, SqlError.SqlError>
+  readonly count: (from: string, to: string) => Effect.Effect<number, SqlError.SqlError>
+}>()("parley/directory/DirectoryRepo") {
+  static readonly layer = Layer.effect(
+    DirectoryRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const search = database.prepared<{ id: string; handle: string; in_contacts: boolean }>("search_directory", SEARCH)
+      const count = database.prepared<{ total: number }>("count_directory", COUNT)
+      return DirectoryRepo.of({
+        search: (from, to, callerId, offset, limit) =>
+          Effect.map(search([from, to, callerId, offset, limit]), (rows) =>
+            rows.map((row) => ({ id: row.id, handle: row.handle, inContacts: row.in_contacts }))),
+        count: (from, to) => Effect.map(count([from, to]), ([row]) => row?.total ?? 0)
+      })
+    })
+  )
+}
