@@ -327,7 +327,7 @@ const measure = async (driver: Driver): Promise<DriverResult> => {
     runs.push({ label, batch, ...result })
     if (profiled) {
       await Promise.all(profiling)
-      printProfile(driver, file, result)
+      printProfile(`${driver}, ${label}`, file, result.cpu.server)
     }
     return result
   }
@@ -401,7 +401,7 @@ const print = (result: DriverResult) => {
   console.log(`\n${result.driver} (PostgreSQL ${result.version}), ${options.agents} agents in a ring, echo ${options.echo}, ` +
     `payload 70 to 256 bytes; a sync of 8 kB takes ${result.syncMs.toFixed(2)} ms here`)
   console.log(table([
-    ["", "msgs/s", "accepted", "to socket ms p50/p95/p99", "to answer ms p50/p95/p99", "CPU µs server", "database", "load", "others", "stolen"],
+    ["", "msgs/s", "accepted", "to socket ms p50/p95/p99", "to answer ms p50/p95/p99", "CPU µs server", "in kernel", "database", "load", "others", "stolen"],
     ...runs.map((run) => [
       run.label,
       run.perSecond.toFixed(0),
@@ -409,6 +409,7 @@ const print = (result: DriverResult) => {
       latency(run.toSocket),
       latency(run.toAnswer),
       micros(run.cpu.server),
+      micros(run.cpu.kernel),
       micros(run.cpu.database),
       micros(run.cpu.load),
       percent(run.noise.others),
@@ -429,16 +430,14 @@ const print = (result: DriverResult) => {
   for (const problem of verdict.problems) console.log(`  PROBLEM ${problem}`)
 }
 
-const printProfile = (driver: Driver, file: string, run: RunResult) => {
+/** Where `micros` of processor time, for each message or request, went. */
+const printProfile = (title: string, file: string, micros: number) => {
   const { busy, files, functions, owners } = readProfile(file)
-  // The profiler samples by the clock, time in which another process ran included: its shares are
-  // taken, and applied to the processor time that was really used.
-  const each = (cost: Cost) => [
-    `${((cost.self / busy) * run.cpu.server).toFixed(1)} µs`,
-    `${((cost.self / busy) * 100).toFixed(1)} %`
-  ]
-  const show = (title: string, costs: ReadonlyArray<Cost>, count: number) =>
-    console.log(`\n${driver}: self time by ${title}, per message and of the busy time\n` +
+  // The profiler samples by the clock, time in which another process ran included (often after a write
+  // that woke it): its shares are taken, and applied to the processor time that was really used.
+  const each = (cost: Cost) => [`${((cost.self / busy) * micros).toFixed(1)} µs`, `${((cost.self / busy) * 100).toFixed(1)} %`]
+  const show = (kind: string, costs: ReadonlyArray<Cost>, count: number) =>
+    console.log(`\n${title}: ${micros.toFixed(0)} µs each, self time by ${kind}\n` +
       table(costs.slice(0, count).map((cost) => [cost.name, ...each(cost)])))
   show("package", owners, 16)
   show("file", files, 30)
@@ -465,7 +464,7 @@ const benchMessages = async (): Promise<boolean> => {
 }
 
 const benchHttp = async (): Promise<boolean> => {
-  const { outbox, server } = await startRig("pglite")
+  const { folder, outbox, server } = await startRig("pglite")
   const [agent] = await registerAgents(server.url, outbox, ["bench-0"])
   const port = await freePort()
   const bare = spawn(process.execPath, [join(import.meta.dirname, "BareApi.ts")], {
@@ -478,6 +477,15 @@ const benchHttp = async (): Promise<boolean> => {
   const plan = { host: "127.0.0.1", path: "/v1/agents/me", key: agent!.key, inFlight: 32, seconds: flags.short ? 2 : 6 }
   const rounds: Array<{ readonly parley: HttpResult; readonly bare: HttpResult }> = []
   for (let round = 0; round < (flags.short ? 1 : 5); round++) {
+    const profiled = flags.profile && round === 0
+    if (profiled) {
+      const file = join(folder, "window.cpuprofile")
+      await probe(server, { probe: "profile-start" })
+      const { perSecond, serverCpu } = await load.ask("http", { ...plan, port: server.port, serverPid: server.pid })
+      await probe(server, { probe: "profile-stop", file })
+      printProfile("GET /v1/agents/me", file, serverCpu)
+      say(`${perSecond.toFixed(0)} req/s while profiled`)
+    }
     rounds.push({
       bare: await load.ask("http", { ...plan, port, serverPid: bare.pid! }),
       parley: await load.ask("http", { ...plan, port: server.port, serverPid: server.pid })

@@ -6,8 +6,9 @@ const MICROS_PER_TICK = 10_000
 interface Stat {
   readonly pid: number
   readonly parent: number
-  /** Ticks of the process itself, and of its children that have ended. */
+  /** Ticks of the process itself, those of them in the kernel, and those of its children that have ended. */
   readonly own: number
+  readonly kernel: number
   readonly reaped: number
 }
 
@@ -16,7 +17,7 @@ const stat = (pid: number): Stat | undefined => {
     const text = readFileSync(`/proc/${pid}/stat`, "latin1")
     // The name, in parentheses, may hold spaces.
     const f = text.slice(text.lastIndexOf(")") + 2).split(" ").map(Number)
-    return { pid, parent: f[1]!, own: f[11]! + f[12]!, reaped: f[13]! + f[14]! }
+    return { pid, parent: f[1]!, own: f[11]! + f[12]!, kernel: f[12]!, reaped: f[13]! + f[14]! }
   } catch {
     return undefined
   }
@@ -25,7 +26,10 @@ const stat = (pid: number): Stat | undefined => {
 /** Microseconds of processor time that one process has used. */
 export const cpuOf = (pid: number): number => (stat(pid)?.own ?? 0) * MICROS_PER_TICK
 
-/** The same for a process and its children, those that have ended included. */
+/** The part of it that was spent in the kernel. */
+export const kernelCpuOf = (pid: number): number => (stat(pid)?.kernel ?? 0) * MICROS_PER_TICK
+
+/** What a process and its children have used, those that have ended included. */
 export const cpuOfTree = (root: number): number => {
   const all = readdirSync("/proc").filter((name) => /^\d+$/.test(name)).map((name) => stat(Number(name)))
   let ticks = 0

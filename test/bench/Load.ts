@@ -1,4 +1,4 @@
-import { cpuOf, cpuOfTree, machineCpu } from "./CpuTime.ts"
+import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
 import { HttpConnection, requestHead, SocketConnection } from "./Connection.ts"
 
 /**
@@ -52,8 +52,13 @@ export interface RunResult {
   /** Milliseconds. */
   readonly toSocket: Quantiles
   readonly toAnswer: Quantiles
-  /** Microseconds per accepted message. */
-  readonly cpu: { readonly server: number; readonly database: number | undefined; readonly load: number }
+  /** Microseconds per accepted message; `kernel` is a part of `server`. */
+  readonly cpu: {
+    readonly server: number
+    readonly kernel: number
+    readonly database: number | undefined
+    readonly load: number
+  }
   /** Share of all processors, 0 to 1, used by processes that have no part in this, and by the host's other guests. */
   readonly noise: { readonly others: number; readonly stolen: number }
   readonly refused: Readonly<Record<string, number>>
@@ -373,6 +378,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
     at: performance.now(),
     accepted,
     server: cpuOf(p.serverPid),
+    kernel: kernelCpuOf(p.serverPid),
     database: p.databasePid === undefined ? undefined : cpuOfTree(p.databasePid),
     load: process.cpuUsage(),
     machine: machineCpu()
@@ -412,7 +418,12 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
     perSecond: count / seconds,
     toSocket: quantiles(Float64Array.from(toSocket)),
     toAnswer: quantiles(Float64Array.from(toAnswer)),
-    cpu: { server: server / count, database: database === undefined ? undefined : database / count, load: load / count },
+    cpu: {
+      server: server / count,
+      kernel: (end.kernel - begin.kernel) / count,
+      database: database === undefined ? undefined : database / count,
+      load: load / count
+    },
     noise: {
       others: Math.max(0, end.machine.busy - begin.machine.busy - server - (database ?? 0) - load) / whole,
       stolen: (end.machine.stolen - begin.machine.stolen) / whole
