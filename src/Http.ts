@@ -16,6 +16,7 @@ import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
 import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
+import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
 import { Docs } from "./service/Docs.ts"
@@ -31,6 +32,7 @@ const rooms = Layer.mergeAll(
   MessagesHttp,
   ConversationsHttp,
   MutesHttp,
+  PresenceHttp,
   ServiceHttp
 )
 
