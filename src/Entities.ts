@@ -17,6 +17,8 @@ import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
+import { IdempotencyRepo } from "./platform/IdempotencyRepo.ts"
+import { IdempotentIds } from "./platform/IdempotentIds.ts"
 import { Mailer } from "./platform/Mailer.ts"
 import { PresenceRepo } from "./presence/PresenceRepo.ts"
 import { Presences } from "./presence/Presences.ts"
@@ -46,6 +48,8 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
     DirectoryRepo.layer,
+    IdempotencyRepo.layer,
+    IdempotentIds.layer,
     Mailer.layer,
     MutesRepo.layer,
     PresenceRepo.layer,

@@ -14,6 +14,7 @@ import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
 import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
 import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
+import { Idempotency } from "./platform/Idempotency.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
 import { PresenceHttp } from "./presence/PresenceHttp.ts"
@@ -43,6 +44,7 @@ const middleware = Layer.mergeAll(
   OptionalAuthorization.layer,
   DirectoryBudget.layer,
   AnonymousBudget.layer,
+  Idempotency.layer,
   WireErrors.layer
 )
 

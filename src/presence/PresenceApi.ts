@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { HandleInput } from "../platform/Text.ts"
 import { NotFound } from "../platform/WireError.ts"
 import { Presence, PresenceChange } from "./Presence.ts"
@@ -13,10 +14,12 @@ export class PresenceApi extends HttpApiGroup.make("presence")
       success: Presence,
       error: NotFound
     }).annotate(OpenApi.Description, "The presence of a contact, or the own one."),
-    HttpApiEndpoint.put("put", "/v1/presence", { payload: PresenceChange, success: Presence }).annotate(
-      OpenApi.Description,
-      "Says how the caller is there; lasts 5 minutes without a sign of life, and until its last socket closes."
-    ),
+    HttpApiEndpoint.put("put", "/v1/presence", { payload: PresenceChange, success: Presence })
+      .middleware(Idempotency)
+      .annotate(
+        OpenApi.Description,
+        "Says how the caller is there; lasts 5 minutes without a sign of life, and until its last socket closes."
+      ),
     HttpApiEndpoint.post("batch", "/v1/presence/batch", {
       payload: Schema.Struct({
         handles: Schema.Array(HandleInput).check(Schema.isMinLength(1), Schema.isMaxLength(100))
