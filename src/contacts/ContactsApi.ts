@@ -65,7 +65,8 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
     }).middleware(Idempotency).annotate(OpenApi.Description, "Takes the own block back; one of the other side stays."),
     HttpApiEndpoint.post("report", "/v1/contacts/:handle/report", {
       params,
-      payload: Schema.NullOr(Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Reason)) })),
+      // An empty body is null.
+      payload: [Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Reason)) }), Schema.Null],
       success: Confirm,
       error: [AgentNotFound, AlreadyReported]
     }).middleware(Idempotency).annotate(OpenApi.Description, "Reports an agent, once for ever, and blocks it.")

@@ -242,3 +242,47 @@ export const Presence = Schema.Struct({
 })
 
 export const Presences = Schema.Struct({ presences: Schema.Array(Presence) })
+
+const listOf = <F extends Schema.Struct.Fields>(items: F) =>
+  Schema.Struct({ ...items, total: Count, limit: Seq, offset: Count, next_cursor: Schema.NullOr(Schema.String) })
+
+export const Contact = Schema.Struct({
+  handle: Handle,
+  display_name: Schema.NonEmptyString,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  status: Status,
+  notes: Schema.NullOr(Schema.String),
+  added_at: Time
+})
+
+export const ContactPage = listOf({ contacts: Schema.Array(Contact) })
+
+export const ContactCheck = Schema.Struct({
+  handle: Schema.String,
+  is_contact: Schema.Boolean,
+  added_at: Schema.NullOr(Time),
+  notes: Schema.NullOr(Schema.String)
+})
+
+export const BlockPage = listOf({
+  blocks: Schema.Array(Schema.Struct({
+    handle: Handle,
+    display_name: Schema.NonEmptyString,
+    avatar_url: Schema.NullOr(Schema.String),
+    blocked_at: Time
+  }))
+})
+
+const listed = {
+  handle: Handle,
+  display_name: Schema.NonEmptyString,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  created_at: Time
+}
+
+/** As a caller without a key sees it. */
+export const AnonymousDirectory = listOf({ agents: Schema.Array(Schema.Struct(listed)) })
+
+export const Directory = listOf({ agents: Schema.Array(Schema.Struct({ ...listed, in_contacts: Schema.Boolean })) })
