@@ -10,10 +10,11 @@ import { PresenceApi } from "./presence/PresenceApi.ts"
 import { RegistrationApi } from "./registration/RegistrationApi.ts"
 import { published } from "./service/OpenApiDocument.ts"
 import { ServiceApi } from "./service/ServiceApi.ts"
+import { WebhooksApi } from "./webhooks/WebhooksApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi, PresenceApi, ServiceApi)
+  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi, PresenceApi, WebhooksApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

@@ -29,13 +29,21 @@ import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
 import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
+import { EventData } from "./webhooks/EventData.ts"
+import { Subscriptions } from "./webhooks/Subscriptions.ts"
+import { WebhookActors } from "./webhooks/WebhookActors.ts"
+import { WebhookEntityLive } from "./webhooks/WebhookEntityLive.ts"
+import { Webhooks } from "./webhooks/Webhooks.ts"
+import { WebhookSignals } from "./webhooks/WebhookSignals.ts"
+import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
-  Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
+  Layer.provideMerge(Layer.mergeAll(WebhookActors.layer, Webhooks.layer)),
+  Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
-  Layer.provideMerge(AddressBooks.layer),
+  Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),
   Layer.provideMerge(Deliveries.layerInboxes),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(AgentActors.layer),
@@ -55,9 +63,11 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
     PresenceRepo.layer,
     PresenceStore.layerMemory,
     RateLimits.layerMemory,
-    Secrets.layer
+    Secrets.layer,
+    WebhookSignals.layer,
+    WebhooksRepo.layer
   ))
 )
 
 /** The services, and the entities through which other processes reach this one's. */
-export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive).pipe(Layer.provideMerge(services))
+export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive, WebhookEntityLive).pipe(Layer.provideMerge(services))

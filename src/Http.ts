@@ -23,6 +23,7 @@ import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
 import { Docs } from "./service/Docs.ts"
 import { Readiness } from "./service/Readiness.ts"
 import { ServiceHttp } from "./service/ServiceHttp.ts"
+import { WebhooksHttp } from "./webhooks/WebhooksHttp.ts"
 
 /** The handlers of every group of the Api. */
 const rooms = Layer.mergeAll(
@@ -34,6 +35,7 @@ const rooms = Layer.mergeAll(
   ConversationsHttp,
   MutesHttp,
   PresenceHttp,
+  WebhooksHttp,
   ServiceHttp
 )
 

@@ -7,6 +7,7 @@ import { Ids, sha256 } from "../platform/Ids.ts"
 import { orUnavailable } from "../platform/OrUnavailable.ts"
 import type { Unavailable } from "../platform/WireError.ts"
 import { Sessions } from "../realtime/Gateway.ts"
+import { Subscriptions } from "../webhooks/Subscriptions.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
 import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
@@ -60,6 +61,7 @@ export class Accounts extends Context.Service<Accounts, {
       const inboxes = yield* Inboxes
       const repo = yield* AgentsRepo
       const sessions = yield* Sessions
+      const subscriptions = yield* Subscriptions
 
       const create = Effect.fn("Accounts.create")(function*(
         account: NewAccount
@@ -109,6 +111,8 @@ export class Accounts extends Context.Service<Accounts, {
             Effect.logError("The inbox of a deleted account was not closed", error))
           yield* Effect.catch(addressBooks.removeAgent(id), (error) =>
             Effect.logError("The contacts of a deleted account were not removed", error))
+          yield* Effect.catch(subscriptions.removeAgent(id), (error) =>
+            Effect.logError("The webhooks of a deleted account were not removed", error))
         }, orUnavailable, Effect.uninterruptible)
       })
     })

@@ -7,6 +7,7 @@ import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/
 import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
@@ -77,6 +78,7 @@ export class Contacts extends Context.Service<Contacts, {
       const repo = yield* ContactsRepo
       const agents = yield* Agents
       const conversations = yield* Conversations
+      const signals = yield* WebhookSignals
       const ids = yield* Ids
 
       const known = (handle: string): Effect.Effect<Agent, AgentNotFound | Unavailable> =>
@@ -154,12 +156,13 @@ export class Contacts extends Context.Service<Contacts, {
         }),
         block: Effect.fn("Contacts.block")(function*(agentId, handle) {
           const agent = yield* another(agentId, handle)
-          yield* conversations.block({
+          const outcome = yield* conversations.block({
             agentId,
             blockedId: agent.id,
             at: yield* Clock.currentTimeMillis,
             report: null
           })
+          if (outcome === "Blocked") signals.raise(agent.id)
         }),
         unblock: Effect.fn("Contacts.unblock")(function*(agentId, handle) {
           const agent = yield* known(handle)
@@ -175,6 +178,7 @@ export class Contacts extends Context.Service<Contacts, {
             report: { id: ids.make("rpt"), reason }
           })
           if (outcome === "AlreadyReported") return yield* new AlreadyReported()
+          if (outcome === "Blocked") signals.raise(agent.id)
         }),
         blocks: Effect.fn("Contacts.blocks")(function*(agentId, query) {
           yield* oneWay(query)

@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { Database } from "../platform/Sql.ts"
+import { intoOutbox, mayHook, unmuted } from "../webhooks/Outbox.ts"
 import type { Draft } from "./Message.ts"
 
 /** A send that its Conversation has decided to accept, on the state that it knows. */
@@ -79,6 +80,7 @@ ${also(`), slots AS MATERIALIZED (
     x.*,
     COALESCE(h.last_seq, 0) AS base,
     b.status = 'suspended' AS uncapped,
+    ${mayHook("b", "message.new")} AS hooked,
     COALESCE(h.epoch = x.epoch AND h.version = x.version, ${kinds === "any" ? "s.conversation_id IS NOT NULL" : "false"}) AS holds,
     COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send,
     COALESCE(b.id IS NOT NULL AND b.deleted_at IS NULL, false) AS may_receive
@@ -152,11 +154,19 @@ ${also(`), freed AS (
 ), enveloped AS (
   INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
   SELECT recipient, no, conv, seq, sender FROM fresh
+), posted AS (${
+    intoOutbox(
+      "message.new",
+      `SELECT f.recipient AS agent_id, f.id AS subject, f.at FROM fresh f WHERE f.hooked AND ${
+        unmuted("f.recipient", "f.sender", "f.conv", "f.at")
+      }`
+    )
+  }
 )
 SELECT
   j.i, j.holds, j.may_send, f.seq, f.no, COALESCE(f.undelivered + f.no - f.last_no, w.after) AS after,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
-  own.last_no AS sender_last_no
+  own.last_no AS sender_last_no, j.hooked
 FROM judged j
 LEFT JOIN weighed w ON w.i = j.i
 LEFT JOIN fresh f ON f.i = j.i
@@ -174,6 +184,8 @@ interface Row {
   readonly backlogged: boolean | null
   /** As the statement's snapshot saw it: what this batch itself adds is not in it. */
   readonly sender_last_no: number | null
+  /** The recipient may have webhooks for it. */
+  readonly hooked: boolean | null
 }
 
 const outcome = (row: Row, senderLastNo: number, senderNextNo: number | null): Appended => {
@@ -185,8 +197,8 @@ const outcome = (row: Row, senderLastNo: number, senderNextNo: number | null): A
   return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo, senderNextNo }
 }
 
-/** Commits a batch of appends in one statement; results in the order of the batch. */
-export const makeAppend = (backlogHard: number) =>
+/** Commits a batch of appends in one statement; results in the order of the batch. `onHooked` is told whose outbox has more. */
+export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
     const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
     const any = database.prepared<Row>("append", appendStatement("any"))
@@ -199,6 +211,7 @@ export const makeAppend = (backlogHard: number) =>
         return rows.map((row) => {
           const { recipientId, senderId } = batch[row.i]!
           if (row.no !== null) reached.set(recipientId, row.no)
+          if (row.hooked === true && row.no !== null) onHooked(recipientId)
           return outcome(row, Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0), next[row.i] ?? null)
         })
       })

@@ -16,6 +16,7 @@ import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { type RateLimited, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend } from "./Append.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound, GroupNotFound, makeDirectIds } from "./Conversation.ts"
@@ -149,7 +150,7 @@ export class Conversations extends Context.Service<Conversations, {
         maxBytes: 4_194_304,
         capacity: 20_000,
         gather: true,
-        commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD)
+        commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD, (yield* WebhookSignals).raise)
       })
 
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))

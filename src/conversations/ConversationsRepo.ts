@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
 import { Database } from "../platform/Sql.ts"
+import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 import type { MessageType, Progress, StoredMessage } from "./Message.ts"
@@ -236,6 +237,13 @@ const RAISE = `
   ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
   RETURNING epoch, version`
 
+/** The target of a new block is told, if it has asked for that. */
+const BLOCKED = intoOutbox(
+  "contact.blocked",
+  `SELECT a.id AS agent_id, $4::bigint AS at, json_build_object('by', $2::text, 'at', $4::bigint)::text AS subject
+  FROM blocked JOIN agents a ON a.id = $3 AND ${mayHook("a", "contact.blocked")}`
+)
+
 const BLOCK = `
 WITH held AS (
   INSERT INTO conversations (id, kind, version, created_at) VALUES ($1, 'direct', 1, $4) ${RAISE}
@@ -243,7 +251,7 @@ WITH held AS (
   INSERT INTO blocks (agent_id, blocked_id, created_at) SELECT $2, $3, $4 FROM held
   ON CONFLICT DO NOTHING
   RETURNING agent_id
-)
+), posted AS (${BLOCKED})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /** No row: there is a report already, and nothing was done. */
@@ -258,7 +266,7 @@ WITH reported AS (
   INSERT INTO blocks (agent_id, blocked_id, created_at) SELECT $2, $3, $4 FROM held
   ON CONFLICT DO NOTHING
   RETURNING agent_id
-)
+), posted AS (${BLOCKED})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /**

@@ -9,6 +9,7 @@ import { Database } from "../platform/Sql.ts"
 import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { Forbidden, Unavailable } from "../platform/WireError.ts"
+import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { Inboxes } from "./Inboxes.ts"
@@ -71,6 +72,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       const agents = yield* Agents
       const actors = yield* AgentActors
       const { driver } = yield* Database
+      const signals = yield* WebhookSignals
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
       const gather = driver === "pglite"
 
@@ -109,7 +111,10 @@ export class Deliveries extends Context.Service<Deliveries, {
         Effect.callback((resume) =>
           reads.submit(read, (settled) => {
             if (settled._tag === "Failed") return resume(Effect.fail(new Unavailable()))
-            for (const change of settled.value) if (!change.blocked) tellSender(read, handle, change)
+            for (const change of settled.value) {
+              if (!change.blocked) tellSender(read, handle, change)
+              if (change.hooked) signals.raise(change.senderId)
+            }
             resume(Effect.void)
           })
         )

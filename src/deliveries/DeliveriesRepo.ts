@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { MessageType, StoredMessage } from "../conversations/Message.ts"
 import { Database } from "../platform/Sql.ts"
+import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
 
 /** An envelope that waits for its recipient, with its message. */
 export interface Pending {
@@ -41,6 +42,8 @@ export interface ReadChange {
   readonly throughSeq: number
   /** A block between the two: the sender is not told. */
   readonly blocked: boolean
+  /** The sender may have webhooks for it. */
+  readonly hooked: boolean
 }
 
 interface MessageRow {
@@ -160,8 +163,8 @@ WITH input AS MATERIALIZED (
 ), changed AS (
   SELECT i, recipient_id, conversation_id, sender_id, max(seq) AS seq FROM first
   GROUP BY i, recipient_id, conversation_id, sender_id
-)
-SELECT c.i, c.sender_id, c.seq, m.id AS message_id,
+), told AS MATERIALIZED (
+SELECT c.i, c.recipient_id, c.conversation_id, c.sender_id, c.seq, m.id AS message_id,
   EXISTS (
     SELECT FROM blocks b
     WHERE (b.agent_id = c.recipient_id AND b.blocked_id = c.sender_id)
@@ -183,7 +186,25 @@ SELECT c.i, c.sender_id, c.seq, m.id AS message_id,
   ) AS through_seq
 FROM changed c
 JOIN messages m ON m.conversation_id = c.conversation_id AND m.seq = c.seq
-ORDER BY c.i, c.seq`
+), hooked AS MATERIALIZED (
+  SELECT t.*, x.at FROM told t
+  JOIN input x ON x.i = t.i
+  JOIN LATERAL (SELECT * FROM agents WHERE id = t.sender_id OFFSET 0) a ON ${mayHook("a", "message.read")}
+  WHERE NOT t.blocked
+), posted AS (${
+  intoOutbox(
+    "message.read",
+    `SELECT sender_id AS agent_id, at, json_build_object(
+      'message_id', message_id, 'conversation_id', conversation_id, 'seq', seq, 'reader', recipient_id, 'at', at,
+      'through_seq', through_seq
+    )::text AS subject FROM hooked`
+  )
+}
+)
+SELECT t.i, t.sender_id, t.seq, t.message_id, t.blocked, t.through_seq,
+  EXISTS (SELECT FROM hooked h WHERE h.i = t.i AND h.sender_id = t.sender_id) AS hooked
+FROM told t
+ORDER BY t.i, t.seq`
 
 const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::text[])`
 
@@ -227,7 +248,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
       const through = database.prepared<{ acked: number }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
       const read = database.prepared<
-        { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number }
+        { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean }
       >("read", READ)
       const heads = database.prepared<{ agent_id: string; last_no: number }>("inbox_heads", HEADS)
       const find = database.prepared<
@@ -271,7 +292,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
                   messageId: row.message_id,
                   seq: row.seq,
                   throughSeq: row.through_seq,
-                  blocked: row.blocked
+                  blocked: row.blocked,
+                  hooked: row.hooked
                 })
               }
               return changes

@@ -12,6 +12,7 @@ import { Sessions } from "../../src/realtime/Gateway.ts"
 import { Codes } from "../../src/registration/Codes.ts"
 import { CodesRepo } from "../../src/registration/CodesRepo.ts"
 import { type Applicant, Registration } from "../../src/registration/Registration.ts"
+import { Subscriptions } from "../../src/webhooks/Subscriptions.ts"
 import type { TestDatabase } from "../support/Databases.ts"
 
 /** What the room said to its neighbours, and how they behave. */
@@ -54,7 +55,8 @@ const recording = Layer.mergeAll(
     Effect.map(Neighbours, (neighbours) =>
       Inboxes.of({ closeAll: (agentId) => Effect.sync(() => void neighbours.closed.push(agentId)) }))
   ),
-  Layer.succeed(AddressBooks, AddressBooks.of({ removeAgent: () => Effect.void }))
+  Layer.succeed(AddressBooks, AddressBooks.of({ removeAgent: () => Effect.void })),
+  Layer.succeed(Subscriptions, Subscriptions.of({ removeAgent: () => Effect.void }))
 )
 
 /** Registration and accounts on a database, with neighbours that only record. */

@@ -1,0 +1,72 @@
+import { Context, Data, Effect } from "effect"
+import { request as requestHttp, Agent as HttpAgent, type IncomingMessage } from "node:http"
+import { Agent as HttpsAgent, request as requestHttps } from "node:https"
+import { isIPv6, type LookupFunction } from "node:net"
+import { hostOf } from "./Targets.ts"
+
+/** No answer: no connection, a broken one, or nonsense. */
+export class DialFailed extends Data.TaggedError("DialFailed")<{ readonly reason: string }> {}
+
+export interface Post {
+  readonly url: URL
+  /** The only addresses that may be dialled. */
+  readonly addresses: ReadonlyArray<string>
+  readonly headers: Readonly<Record<string, string>>
+  readonly body: string
+}
+
+/** What is read of an answer's body before the connection is dropped: only that it came matters. */
+const MAX_BODY_BYTES = 65_536
+const MAX_BODY_TIME = "1 second"
+
+// Connections of their own: one is used for one post, to addresses that were checked for it, and by no proxy.
+const plain = new HttpAgent({ keepAlive: false })
+const secure = new HttpsAgent({ keepAlive: false })
+
+/** Answers with the given addresses, whatever the name. */
+const only = (addresses: ReadonlyArray<string>): LookupFunction => (_hostname, options, callback) => {
+  const found = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }))
+  const first = found[0]
+  if (first === undefined) callback(new Error("no address"), "", 0)
+  else if (options.all === true) callback(null, found)
+  else callback(null, first.address, first.family)
+}
+
+const drained = (response: IncomingMessage): Effect.Effect<void> =>
+  Effect.callback<void>((resume) => {
+    let bytes = 0
+    response.on("data", (part: Buffer) => {
+      bytes += part.length
+      if (bytes > MAX_BODY_BYTES) resume(Effect.void)
+    })
+    response.once("close", () => resume(Effect.void))
+  }).pipe(Effect.timeoutOption(MAX_BODY_TIME), Effect.asVoid, Effect.ensuring(Effect.sync(() => response.destroy())))
+
+const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<IncomingMessage, DialFailed> =>
+  Effect.callback<IncomingMessage, DialFailed>((resume) => {
+    const options = {
+      method: "POST",
+      hostname: hostOf(url),
+      port: url.port,
+      path: url.pathname + url.search,
+      headers: { ...headers, "content-length": String(Buffer.byteLength(body)) },
+      lookup: only(addresses)
+    }
+    const request = url.protocol === "https:"
+      ? requestHttps({ ...options, agent: secure })
+      : requestHttp({ ...options, agent: plain })
+    request.on("error", (error) => resume(Effect.fail(new DialFailed({ reason: error.message }))))
+    request.on("response", (response) => resume(Effect.succeed(response)))
+    request.end(body)
+    return Effect.sync(() => request.destroy())
+  })
+
+/**
+ * Posts, and gives the status of the answer, which is not followed anywhere. The name
+ * in the URL serves the Host header and TLS; the connection goes to the addresses given.
+ * Interruption drops it. A test's own answers take its place.
+ */
+export const Dial = Context.Reference<(post: Post) => Effect.Effect<number, DialFailed>>("parley/webhooks/Dial", {
+  defaultValue: () => (post) =>
+    Effect.flatMap(answer(post), (response) => Effect.as(drained(response), response.statusCode ?? 0))
+})

@@ -1,0 +1,80 @@
+import { Context, Effect, Layer, Schema } from "effect"
+import { Agents } from "../agents/Agents.ts"
+import { messageJson } from "../conversations/Message.ts"
+import { Deliveries } from "../deliveries/Deliveries.ts"
+import { iso } from "../platform/Text.ts"
+import type { Unavailable } from "../platform/WireError.ts"
+import type { WebhookEvent } from "./Outbox.ts"
+
+/** What an event's data is made from, as its statement wrote it; ids are those of agents, times milliseconds. */
+const ReadSubject = Schema.fromJsonString(Schema.Struct({
+  message_id: Schema.String,
+  conversation_id: Schema.String,
+  seq: Schema.Int,
+  reader: Schema.String,
+  at: Schema.Int,
+  through_seq: Schema.Int
+}))
+const BlockedSubject = Schema.fromJsonString(Schema.Struct({ by: Schema.String, at: Schema.Int }))
+
+/** The data to post for an event, and the envelope that it delivers. */
+export interface Rendered {
+  /** JSON text. */
+  readonly data: string
+  readonly envelope: number | null
+}
+
+/** Makes what is posted of what the outbox keeps: the same as the socket's payload of the event (wire.md E.5). */
+export class EventData extends Context.Service<EventData, {
+  /** Undefined: there is nothing to tell any more. */
+  readonly render: (
+    agentId: string,
+    event: WebhookEvent,
+    subject: string
+  ) => Effect.Effect<Rendered | undefined, Unavailable>
+}>()("parley/webhooks/EventData") {
+  static readonly layer = Layer.effect(
+    EventData,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const deliveries = yield* Deliveries
+      const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle)
+
+      const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
+        const found = yield* deliveries.find(agentId, messageId)
+        if (found === undefined || found.no === null) return undefined
+        const [row] = yield* deliveries.render({
+          lastNo: found.no,
+          undelivered: 0,
+          rows: [{ no: found.no, message: found.message }]
+        })
+        if (row === undefined) return undefined
+        return { data: messageJson(row.rendered, deliveries.ids.encode(agentId, row.no)), envelope: row.no }
+      })
+
+      const read = Effect.fnUntraced(function*(subject: string) {
+        const { at, reader, ...rest } = Schema.decodeUnknownSync(ReadSubject)(subject)
+        const handle = yield* handleOf(reader)
+        const when = iso(at)
+        return JSON.stringify({ ...rest, read_by: handle, read_at: when, reader: handle, at: when })
+      })
+
+      const blocked = Effect.fnUntraced(function*(subject: string) {
+        const { at, by } = Schema.decodeUnknownSync(BlockedSubject)(subject)
+        return JSON.stringify({ blocked_by: yield* handleOf(by), blocked_at: iso(at) })
+      })
+
+      return EventData.of({
+        render: (agentId, event, subject) => {
+          if (event === "message.new") return message(agentId, subject)
+          const data = event === "message.read"
+            ? read(subject)
+            : event === "contact.blocked"
+            ? blocked(subject)
+            : Effect.succeed(subject)
+          return Effect.map(data, (text) => ({ data: text, envelope: null }))
+        }
+      })
+    })
+  )
+}

@@ -1,0 +1,38 @@
+/** What a webhook can ask for; an event's place here is its bit in `agents.webhook_events`, so it never changes. */
+export const webhookEvents = [
+  "message.new",
+  "message.read",
+  "presence.update",
+  "contact.blocked",
+  "group.invite.received",
+  "group.deleted"
+] as const
+
+export type WebhookEvent = typeof webhookEvents[number]
+
+export const eventBit = (event: WebhookEvent): number => 1 << webhookEvents.indexOf(event)
+
+/** Whether a row of `agents` may have a webhook for an event: costs no look-up, and keeps the outbox from agents without. */
+export const mayHook = (agents: string, event: WebhookEvent): string => `(${agents}.webhook_events & ${eventBit(event)}) <> 0`
+
+/**
+ * The part of an event's own statement that writes it to the outbox. `rows` selects
+ * `agent_id` (whom the event is for), `subject` (what its data is made from, see
+ * Render.ts) and `at`; whom `mayHook` rules out should not be among them. After the
+ * commit `WebhookSignals.raise` says that there is something to do.
+ */
+export const intoOutbox = (event: WebhookEvent, rows: string): string => `
+  INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
+  SELECT w.id, '${event}', r.subject, r.at, r.at
+  FROM (${rows}) r
+  JOIN LATERAL (
+    SELECT id FROM webhooks WHERE agent_id = r.agent_id AND slot IS NOT NULL AND active AND '${event}' = ANY (events)
+    OFFSET 0
+  ) w ON true`
+
+/** True when what comes from this sender, or in this conversation, is not muted by the agent at that time (wire.md G.11). */
+export const unmuted = (agent: string, sender: string, conversation: string, at: string): string => `NOT EXISTS (
+    SELECT FROM mutes m
+    WHERE m.muter_id = ${agent} AND (m.muted_until IS NULL OR m.muted_until > ${at})
+      AND ((m.kind = 'agent' AND m.target_id = ${sender}) OR (m.kind = 'conversation' AND m.target_id = ${conversation}))
+  )`

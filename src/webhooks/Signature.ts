@@ -1,0 +1,24 @@
+import { createHmac } from "node:crypto"
+
+const hmac = (key: string | Buffer, text: string): Buffer => createHmac("sha256", key).update(text).digest()
+
+/** The headers of one attempt, signed in both forms (wire.md C.12). */
+export const signedHeaders = (options: {
+  readonly secret: string
+  readonly body: string
+  readonly event: string
+  readonly deliveryId: string
+  /** Seconds. */
+  readonly at: number
+}): Readonly<Record<string, string>> => ({
+  "content-type": "application/json",
+  "user-agent": "Parley-Webhooks",
+  "Agentchat-Signature": `t=${options.at},v1=${hmac(options.secret, `${options.at}.${options.body}`).toString("hex")}`,
+  "X-AgentChat-Signature": hmac(options.secret, options.body).toString("hex"),
+  "X-AgentChat-Event": options.event,
+  "X-AgentChat-Delivery": options.deliveryId
+})
+
+/** The id of a delivery, the same over its attempts: its number in the outbox, masked. */
+export const deliveryId = (key: Buffer, no: number): string =>
+  `whd_${hmac(key, `whd ${no}`).toString("base64url", 0, 12)}`

@@ -1,0 +1,21 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import { orUnavailable } from "../platform/OrUnavailable.ts"
+import type { Unavailable } from "../platform/WireError.ts"
+import { WebhooksRepo } from "./WebhooksRepo.ts"
+
+/** What agents have asked to be told, for the room that ends accounts. */
+export class Subscriptions extends Context.Service<Subscriptions, {
+  /** Drops the webhooks of an agent (wire.md G.12); idempotent. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
+}>()("parley/webhooks/Subscriptions") {
+  static readonly layer = Layer.effect(
+    Subscriptions,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const repo = yield* WebhooksRepo
+      return Subscriptions.of({
+        removeAgent: (id) => orUnavailable(Effect.suspend(() => repo.removeAll(id, clock.currentTimeMillisUnsafe())))
+      })
+    })
+  )
+}

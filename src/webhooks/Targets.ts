@@ -1,0 +1,112 @@
+import { Context, Data, Effect } from "effect"
+import { lookup } from "node:dns/promises"
+import { BlockList, isIP, isIPv4 } from "node:net"
+
+/** Where webhooks may go besides the public internet. */
+export type AllowPrivate = "none" | "loopback" | "all"
+
+/** A name that could not be looked up: nothing is known about where it leads. */
+export class LookupFailed extends Data.TaggedError("LookupFailed")<{ readonly reason: string }> {}
+
+/** A target that webhooks must not reach, or no target at all. */
+export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly reason: string }> {}
+
+/** All addresses of a host name. A test's own answers take its place. */
+export const NameLookup = Context.Reference<(hostname: string) => Effect.Effect<ReadonlyArray<string>, LookupFailed>>(
+  "parley/webhooks/NameLookup",
+  {
+    defaultValue: () => (hostname) =>
+      Effect.map(
+        Effect.tryPromise({
+          try: () => lookup(hostname, { all: true, verbatim: true }),
+          catch: (cause) => new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
+        }),
+        (found) => found.map(({ address }) => address)
+      )
+  }
+)
+
+const listOf = (family: "ipv4" | "ipv6", ...subnets: ReadonlyArray<readonly [string, number]>): BlockList => {
+  const list = new BlockList()
+  for (const [net, prefix] of subnets) list.addSubnet(net, prefix, family)
+  return list
+}
+
+/** IPv4 that is not the public internet: IANA's special-purpose registry, multicast and what is reserved. */
+const PRIVATE_V4 = listOf(
+  "ipv4",
+  ["0.0.0.0", 8],
+  ["10.0.0.0", 8],
+  ["100.64.0.0", 10],
+  ["127.0.0.0", 8],
+  ["169.254.0.0", 16],
+  ["172.16.0.0", 12],
+  ["192.0.0.0", 24],
+  ["192.0.2.0", 24],
+  ["192.88.99.0", 24],
+  ["192.168.0.0", 16],
+  ["198.18.0.0", 15],
+  ["198.51.100.0", 24],
+  ["203.0.113.0", 24],
+  ["224.0.0.0", 3]
+)
+
+/** The public part of IPv6; mapped and translated IPv4, link-local, unique local and multicast lie outside of it. */
+const GLOBAL_V6 = listOf("ipv6", ["2000::", 3])
+
+/** What within it is not public, or leads to an IPv4 address that was not looked at: Teredo, 6to4, documentation. */
+const SPECIAL_V6 = listOf("ipv6", ["2001::", 23], ["2001:db8::", 32], ["2002::", 16], ["3fff::", 20])
+
+const LOOPBACK_V4 = listOf("ipv4", ["127.0.0.0", 8])
+const LOOPBACK_V6 = listOf("ipv6", ["::1", 128])
+
+/** What kind of place an IP address is; a text that is no address is private. */
+export const placeOf = (address: string): "public" | "loopback" | "private" => {
+  if (isIPv4(address)) {
+    return LOOPBACK_V4.check(address) ? "loopback" : PRIVATE_V4.check(address) ? "private" : "public"
+  }
+  // A zone belongs to a link.
+  if (isIP(address) !== 6 || address.includes("%")) return "private"
+  // Asked first: as `::ffff:0:0/96`, a list of IPv4 networks would answer for mapped addresses too.
+  if (LOOPBACK_V6.check(address, "ipv6")) return "loopback"
+  return GLOBAL_V6.check(address, "ipv6") && !SPECIAL_V6.check(address, "ipv6") ? "public" : "private"
+}
+
+export const isAllowed = (address: string, allow: AllowPrivate): boolean => {
+  const place = placeOf(address)
+  return place === "public" || allow === "all" || (place === "loopback" && allow === "loopback")
+}
+
+/** The URL of a target: http or https, without credentials. */
+export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
+  Effect.suspend(() => {
+    const refused = (reason: string) => Effect.fail(new TargetRefused({ reason }))
+    if (!URL.canParse(text)) return refused("must be a URL")
+    const url = new URL(text)
+    if (url.protocol !== "http:" && url.protocol !== "https:") return refused("must begin with http:// or https://")
+    if (url.username !== "" || url.password !== "") return refused("must hold no user name or password")
+    return Effect.succeed(url)
+  })
+
+/** The host of a URL as it is looked up: IPv6 without its brackets. */
+export const hostOf = (url: URL): string => url.hostname.replace(/^\[|\]$/g, "")
+
+const isLocalName = (host: string): boolean => /(^|\.)localhost\.?$/.test(host)
+
+/**
+ * The addresses behind a URL, each of them allowed: one that is not refuses all, so
+ * that it does not matter which one is dialled. Whoever dials takes these and looks
+ * nothing up again.
+ */
+export const checkedAddresses = Effect.fnUntraced(function*(
+  url: URL,
+  allow: AllowPrivate
+): Effect.fn.Return<ReadonlyArray<string>, TargetRefused | LookupFailed> {
+  const host = hostOf(url)
+  const refused = new TargetRefused({ reason: "leads to a private network" })
+  if (isLocalName(host) && allow === "none") return yield* refused
+  const addresses = isIP(host) !== 0 ? [host] : yield* (yield* NameLookup)(host)
+  if (addresses.length === 0) return yield* new LookupFailed({ reason: `${host} has no address` })
+  if (!addresses.every((address) => isAllowed(address, allow))) return yield* refused
+  return addresses
+})

@@ -1,0 +1,189 @@
+import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
+import { EntityId, Sharding } from "effect/cluster"
+import { Deliveries } from "../deliveries/Deliveries.ts"
+import { Config } from "../platform/Config.ts"
+import { Secrets } from "../platform/Secrets.ts"
+import { iso } from "../platform/Text.ts"
+import { Dial } from "./Dial.ts"
+import { EventData } from "./EventData.ts"
+import { makePermits } from "./Permits.ts"
+import { deliveryId, signedHeaders } from "./Signature.ts"
+import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
+import { type Outcome, type Surroundings, WebhookActor } from "./WebhookActor.ts"
+import { WebhookEntity } from "./WebhookEntity.ts"
+import { WebhookSignals } from "./WebhookSignals.ts"
+import { WebhooksRepo } from "./WebhooksRepo.ts"
+
+/** Posts under way on this runner, and those of them to the same host. */
+const AT_ONCE = 64
+const PER_HOST = 8
+/** Names, connection and answer together. */
+const TIMEOUT = "10 seconds"
+const SWEEP = "5 seconds"
+const SLICE = 200
+const RETENTION = "10 minutes"
+const RETENTION_ROWS = 500
+/** How long a statement that still writes for a deleted webhook may take. */
+const LATE_WRITES_MS = 60_000
+const HOUR_MS = 3_600_000
+const IDLE_MS = 300_000
+
+const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
+
+/**
+ * The webhooks that post on this runner. A webhook posts where its shard is; it is
+ * woken after the commit of what it is to post and, should that be lost, by a sweep
+ * of the outbox, which is also what resumes after a crash.
+ */
+export class WebhookActors extends Context.Service<WebhookActors, {
+  /** Something may be due for a webhook of this runner; for the entity's handlers. */
+  readonly wakeHere: (id: string) => void
+  /** The same, wherever it is. */
+  readonly wake: (id: string) => void
+}>()("parley/webhooks/WebhookActors") {
+  static readonly layer = Layer.effect(
+    WebhookActors,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const data = yield* EventData
+      const deliveries = yield* Deliveries
+      const dial = yield* Dial
+      const names = yield* NameLookup
+      const repo = yield* WebhooksRepo
+      const key = (yield* Secrets).deliveryIds
+      const sharding = yield* Sharding.Sharding
+      const client = yield* WebhookEntity.client
+      const signals = yield* WebhookSignals
+      const fork = yield* FiberSet.makeRuntime<never, void, never>()
+      const now = () => clock.currentTimeMillisUnsafe()
+      const permits = makePermits(AT_ONCE, PER_HOST)
+
+      const isLocal = (id: string): boolean =>
+        sharding.hasShardId(sharding.getShardId(EntityId.make(id), WebhookEntity.getShardGroup(EntityId.make(id))))
+
+      const attempt = Effect.fn("WebhookActors.post")(function*(
+        url: URL,
+        secret: string,
+        event: string,
+        no: number,
+        body: string
+      ) {
+        const addresses = yield* Effect.provideService(
+          checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE),
+          NameLookup,
+          names
+        )
+        const headers = signedHeaders({
+          secret,
+          body,
+          event,
+          deliveryId: deliveryId(key, no),
+          at: Math.floor(now() / 1_000)
+        })
+        const status = yield* dial({ url, addresses, headers, body })
+        return status >= 200 && status < 300 ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
+      })
+
+      const post: Surroundings["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, event, no, subject }, wanted) {
+        const rendered = yield* data.render(work.agentId, event, subject)
+        // Nothing to tell any more counts as told.
+        if (rendered === undefined) return { _tag: "Delivered" as const }
+        const body = `{"event":"${event}","timestamp":"${iso(createdAt)}","data":${rendered.data}}`
+        const url = yield* Effect.orDie(parseTarget(work.url))
+        const outcome = yield* Effect.suspend(() =>
+          wanted()
+            ? attempt(url, work.secret, event, no, body).pipe(
+              Effect.timeoutOrElse({
+                duration: TIMEOUT,
+                orElse: () => Effect.succeed(failed("no answer within 10 seconds"))
+              }),
+              Effect.catch(({ reason }) => Effect.succeed(failed(reason)))
+            )
+            : Effect.succeed(undefined)
+        ).pipe(permits(url.host))
+        if (outcome?._tag === "Delivered" && rendered.envelope !== null) {
+          deliveries.acknowledge(work.agentId, rendered.envelope)
+        }
+        return outcome
+      })
+
+      const world: Surroundings = { now, isLocal, work: repo.work, post, delivered: repo.delivered, failed: repo.failed }
+
+      const actors = new Map<string, WebhookActor>()
+      const wakeHere = (id: string): void => {
+        let actor = actors.get(id)
+        if (actor === undefined) {
+          actor = new WebhookActor(id, world)
+          actors.set(id, actor)
+        }
+        if (actor.wake()) {
+          fork(Effect.catchCause(actor.pass, (cause) => Effect.logWarning("A webhook stopped for now", cause)))
+        }
+      }
+      const wake = (id: string): void => {
+        if (isLocal(id)) wakeHere(id)
+        else fork(Effect.ignore(client(id).Wake(undefined, { discard: true })))
+      }
+
+      /** Agents of whom something was written to the outbox since it was last looked who they are. */
+      const raised = new Set<string>()
+      let asking = false
+      const ask = Effect.gen(function*() {
+        while (raised.size > 0) {
+          const agentIds = [...raised]
+          raised.clear()
+          for (const id of yield* repo.activeOf(agentIds)) wake(id)
+        }
+      }).pipe(
+        Effect.catchCause((cause) => Effect.logWarning("Webhooks wait for the sweep", cause)),
+        Effect.ensuring(Effect.sync(() => {
+          asking = false
+        }))
+      )
+      signals.listen((agentId) => {
+        raised.add(agentId)
+        if (asking) return
+        asking = true
+        fork(ask)
+      })
+
+      const sweep = Effect.gen(function*() {
+        for (let above = "";;) {
+          const slice = yield* repo.due(above, now(), SLICE)
+          for (const { due, id } of slice) if (due && isLocal(id)) wakeHere(id)
+          if (slice.length < SLICE) break
+          above = slice.at(-1)!.id
+        }
+        const before = now() - IDLE_MS
+        for (const [id, actor] of actors) {
+          if (!actor.running && !actor.remembers && actor.lastUsed < before) actors.delete(id)
+        }
+      })
+
+      const inBatches = <E>(batch: Effect.Effect<number, E>) =>
+        Effect.repeat(batch, { while: (n) => n >= RETENTION_ROWS })
+      const retention = Effect.gen(function*() {
+        const at = now()
+        yield* inBatches(repo.abandon(at, RETENTION_ROWS))
+        // A webhook's row goes with the batch after the last of its deliveries.
+        yield* Effect.repeat(repo.sweepDeleted(at - LATE_WRITES_MS, RETENTION_ROWS), { while: (n) => n > 0 })
+        yield* inBatches(
+          repo.sweepFinished(true, at - config.RETENTION_WEBHOOKS_DELIVERED_HOURS * HOUR_MS, RETENTION_ROWS)
+        )
+        yield* inBatches(repo.sweepFinished(false, at - config.RETENTION_WEBHOOKS_DEAD_HOURS * HOUR_MS, RETENTION_ROWS))
+      })
+
+      const every = <E>(what: string, job: Effect.Effect<void, E>, period: "5 seconds" | "10 minutes") =>
+        Effect.catchCause(job, (cause) => Effect.logWarning(what, cause)).pipe(
+          Effect.repeat(Schedule.spaced(period)),
+          Effect.delay(period),
+          Effect.forkScoped
+        )
+      yield* every("The outbox of webhooks was not swept", sweep, SWEEP)
+      yield* every("Finished webhook deliveries were not removed", retention, RETENTION)
+
+      return WebhookActors.of({ wakeHere, wake })
+    })
+  )
+}

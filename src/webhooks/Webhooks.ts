@@ -1,0 +1,124 @@
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Config } from "../platform/Config.ts"
+import { IdempotentIds } from "../platform/IdempotentIds.ts"
+import { Ids } from "../platform/Ids.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { NotFound, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { eventBit, type WebhookEvent } from "./Outbox.ts"
+import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
+import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
+import { WebhooksRepo } from "./WebhooksRepo.ts"
+
+const LIMIT = 50
+const MAX = 200
+/** How long a name may take at creation; it is looked up again for each post. */
+const LOOKUP_TIMEOUT = "3 seconds"
+const TRIES = 20
+
+const Position = Schema.Struct({ createdAt: Schema.Int, id: Schema.String })
+
+export interface WebhookPage {
+  readonly webhooks: ReadonlyArray<StoredWebhook>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+/** The webhooks of agents (wire.md C.12). Another agent's is as unknown as one that never was. */
+export class Webhooks extends Context.Service<Webhooks, {
+  /** The secret is told here and nowhere else; without one it is made. */
+  readonly create: (
+    agentId: string,
+    url: string,
+    events: ReadonlyArray<WebhookEvent>,
+    secret: string | undefined
+  ) => Effect.Effect<
+    { readonly webhook: StoredWebhook; readonly secret: string },
+    ValidationFailed | TooManyWebhooks | Unavailable
+  >
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<WebhookPage, ValidationFailed | Unavailable>
+  readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
+  /** Nothing is posted to it any more but what is under way. */
+  readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
+}>()("parley/webhooks/Webhooks") {
+  static readonly layer = Layer.effect(
+    Webhooks,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const ids = yield* Ids
+      const idempotentIds = yield* IdempotentIds
+      const names = yield* NameLookup
+      const repo = yield* WebhooksRepo
+
+      const unknown = () => new NotFound({ message: "You have no such webhook." })
+
+      /** A name that cannot be looked up now may be one later: every post asks again. */
+      const checkUrl = (text: string): Effect.Effect<void, ValidationFailed> =>
+        Effect.flatMap(parseTarget(text), (url) => checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE)).pipe(
+          Effect.timeoutOption(LOOKUP_TIMEOUT),
+          Effect.provideService(NameLookup, names),
+          Effect.catchTags({
+            LookupFailed: () => Effect.void,
+            TargetRefused: ({ reason }) => Effect.fail(ValidationFailed.field("url", reason))
+          }),
+          Effect.asVoid
+        )
+
+      return Webhooks.of({
+        create: Effect.fn("Webhooks.create")(function*(agentId, url, events, given) {
+          yield* checkUrl(url)
+          const secret = given ?? ids.bytes(32).toString("hex")
+          const asked = [...new Set(events)]
+          const most = config.LIMITS_WEBHOOKS_PER_AGENT
+          const id = yield* idempotentIds.make("whk")
+          for (let tries = 0; tries < TRIES; tries++) {
+            const webhook = yield* unavailable(repo.create({
+              id,
+              agentId,
+              url,
+              events: asked,
+              secret,
+              bits: asked.reduce((bits, event) => bits | eventBit(event), 0),
+              at: yield* Clock.currentTimeMillis
+            }, most))
+            if (webhook !== undefined) return { webhook, secret }
+            // An earlier attempt at this very request made it, and never answered.
+            const made = yield* unavailable(repo.made(agentId, id))
+            if (made !== undefined) return made
+            if ((yield* unavailable(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
+            // Another one of the same moment took the place, or the account has ended.
+          }
+          return yield* new Unavailable()
+        }),
+        list: Effect.fn("Webhooks.list")(function*(agentId, query) {
+          yield* oneWay(query)
+          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const offset = query.offset ?? 0
+          const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
+          const rows = yield* unavailable(repo.list(agentId, after, offset, limit + 1))
+          const total = yield* unavailable(repo.count(agentId))
+          const webhooks = rows.slice(0, limit)
+          const last = webhooks.at(-1)
+          return {
+            webhooks,
+            total,
+            limit,
+            offset,
+            nextCursor: rows.length > limit && last !== undefined
+              ? encodeCursor({ createdAt: last.createdAt, id: last.id })
+              : null
+          }
+        }),
+        find: Effect.fn("Webhooks.find")(function*(agentId, id) {
+          return (yield* unavailable(repo.find(agentId, id))) ?? (yield* unknown())
+        }),
+        remove: Effect.fn("Webhooks.remove")(function*(agentId, id) {
+          const done = yield* unavailable(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
+          if (!done) return yield* unknown()
+        })
+      })
+    })
+  )
+}

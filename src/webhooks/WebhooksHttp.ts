@@ -1,0 +1,34 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { confirm } from "../platform/Confirm.ts"
+import { toWebhook } from "./Webhook.ts"
+import { Webhooks } from "./Webhooks.ts"
+
+export const WebhooksHttp = HttpApiBuilder.group(
+  Api,
+  "webhooks",
+  Effect.fnUntraced(function*(handlers) {
+    const webhooks = yield* Webhooks
+    return handlers.handleAll({
+      create: Effect.fnUntraced(function*({ payload }) {
+        const { id } = yield* CurrentAgent
+        const made = yield* webhooks.create(id, payload.url, payload.events, payload.secret ?? undefined)
+        return { ...toWebhook(made.webhook), secret: made.secret }
+      }),
+      list: Effect.fnUntraced(function*({ query }) {
+        const { id } = yield* CurrentAgent
+        const { limit, nextCursor, offset, total, webhooks: found } = yield* webhooks.list(id, query)
+        return { webhooks: found.map(toWebhook), total, limit, offset, next_cursor: nextCursor }
+      }),
+      find: Effect.fnUntraced(function*({ params }) {
+        return toWebhook(yield* webhooks.find((yield* CurrentAgent).id, params.id))
+      }),
+      remove: Effect.fnUntraced(function*({ params }) {
+        yield* webhooks.remove((yield* CurrentAgent).id, params.id)
+        return confirm("The webhook is deleted.")
+      })
+    })
+  })
+)

@@ -1,0 +1,300 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../platform/Sql.ts"
+import type { WebhookEvent } from "./Outbox.ts"
+import type { StoredWebhook } from "./Webhook.ts"
+
+export interface NewWebhook {
+  readonly id: string
+  readonly agentId: string
+  readonly url: string
+  readonly events: ReadonlyArray<WebhookEvent>
+  readonly secret: string
+  /** Of its events, for the hint at the agent. */
+  readonly bits: number
+  readonly at: number
+}
+
+/** What waits in the outbox for a webhook. */
+export interface Waiting {
+  readonly no: number
+  readonly event: WebhookEvent
+  readonly subject: string
+  readonly createdAt: number
+  readonly attempts: number
+  readonly dueAt: number
+}
+
+/** An active webhook and the first of its waiting deliveries, the one due first before the others. */
+export interface Work {
+  readonly agentId: string
+  readonly url: string
+  readonly secret: string
+  readonly pausedUntil: number | null
+  readonly waiting: ReadonlyArray<Waiting>
+}
+
+/** An attempt that failed; `dueAt` null: the last one. */
+export interface Failure {
+  readonly webhookId: string
+  readonly no: number
+  readonly at: number
+  readonly reason: string
+  readonly dueAt: number | null
+  readonly pausedUntil: number | null
+}
+
+interface WebhookColumns {
+  readonly id: string
+  readonly agent_id: string
+  readonly url: string
+  readonly events: ReadonlyArray<WebhookEvent>
+  readonly active: boolean
+  readonly created_at: number
+}
+
+const stored = (row: WebhookColumns): StoredWebhook => ({
+  id: row.id,
+  agentId: row.agent_id,
+  url: row.url,
+  events: row.events,
+  active: row.active,
+  createdAt: row.created_at
+})
+
+/**
+ * Takes the agent's row as it is, not as the snapshot saw it: an account that was
+ * ended meanwhile gets none. No row: no slot is free, or somebody took the same one at once.
+ */
+const CREATE = `
+WITH slot AS (
+  SELECT min(s) AS s FROM generate_series(1, $7::integer) s
+  WHERE NOT EXISTS (SELECT FROM webhooks WHERE agent_id = $2 AND slot = s)
+), owner AS (
+  UPDATE agents SET webhook_events = webhook_events | $8::integer
+  FROM slot WHERE slot.s IS NOT NULL AND id = $2 AND deleted_at IS NULL
+  RETURNING id, slot.s
+)
+INSERT INTO webhooks (id, agent_id, url, events, secret, created_at, slot)
+SELECT $1, id, $3, $4::text[], $5, $6::bigint, s FROM owner
+ON CONFLICT DO NOTHING
+RETURNING *`
+
+const LIVE = `FROM webhooks WHERE agent_id = $1 AND slot IS NOT NULL`
+
+const COUNT = `SELECT count(*) AS total ${LIVE}`
+
+const LIST = `
+SELECT * ${LIVE} AND ($2::bigint IS NULL OR (created_at, id) > ($2::bigint, $3::text))
+ORDER BY created_at, id OFFSET $4 LIMIT $5`
+
+const FIND = `SELECT * ${LIVE} AND id = $2`
+
+const GONE = `SET slot = NULL, active = false, deleted_at = $2, secret = '', paused_until = NULL`
+
+const REMOVE = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND slot IS NOT NULL AND id = $3 RETURNING id`
+
+const REMOVE_ALL = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND slot IS NOT NULL`
+
+const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active`
+
+/** In slices of the active webhooks, so that it is bounded whatever waits. */
+const DUE = `
+SELECT w.id, w.active AND w.slot IS NOT NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND EXISTS (
+  SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at <= $2
+) AS due
+FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
+
+const WORK = `
+SELECT w.agent_id, w.url, w.secret, w.paused_until, d.*
+FROM webhooks w
+LEFT JOIN LATERAL (
+  SELECT no, event, subject, created_at, attempts, due_at FROM webhook_deliveries
+  WHERE webhook_id = w.id AND due_at IS NOT NULL
+  ORDER BY due_at, no LIMIT $2
+) d ON true
+WHERE w.id = $1 AND w.active AND w.slot IS NOT NULL
+ORDER BY d.due_at, d.no`
+
+/** The webhook's row is written only when there is something to forgive; a probe alone ends a pause. */
+const DELIVERED = `
+WITH forgiven AS (
+  UPDATE webhooks SET dead_in_a_row = 0, paused_until = CASE WHEN $4::boolean THEN NULL ELSE paused_until END
+  WHERE id = $1 AND (dead_in_a_row > 0 OR $4::boolean)
+)
+UPDATE webhook_deliveries
+SET attempts = attempts + 1, due_at = NULL, finished_at = $3, delivered = true, failure = NULL
+WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
+
+/** Attempts that end together are written in any order: none of them takes back the pause that another began. */
+const FAILED = `
+WITH failed AS (
+  UPDATE webhook_deliveries SET
+    attempts = attempts + 1, due_at = $5, failure = $4,
+    finished_at = CASE WHEN $5::bigint IS NULL THEN $3::bigint END,
+    delivered = CASE WHEN $5::bigint IS NULL THEN false END
+  WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL
+  RETURNING due_at
+)
+UPDATE webhooks w SET
+  dead_in_a_row = w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL)::integer,
+  active = w.active AND w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL) < $7,
+  paused_until = GREATEST(w.paused_until, $6)
+WHERE w.id = $1 AND w.slot IS NOT NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
+RETURNING w.active`
+
+/** What waits for a webhook that was given up is dead too. */
+const ABANDON = `
+WITH waiting AS MATERIALIZED (
+  SELECT d.no FROM webhooks w
+  JOIN LATERAL (
+    SELECT no FROM webhook_deliveries WHERE webhook_id = w.id AND due_at IS NOT NULL LIMIT $2
+  ) d ON true
+  WHERE NOT w.active AND w.slot IS NOT NULL
+  LIMIT $2
+)
+UPDATE webhook_deliveries
+SET due_at = NULL, finished_at = $1, delivered = false, failure = COALESCE(failure, 'the webhook was given up')
+WHERE no = ANY (ARRAY(SELECT no FROM waiting)) AND due_at IS NOT NULL
+RETURNING no`
+
+const SWEEP_FINISHED = `
+DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(
+  SELECT no FROM webhook_deliveries WHERE delivered = $1 AND finished_at <= $2 LIMIT $3
+))
+RETURNING no`
+
+/** A statement that wrote to the outbox may have begun before the webhook was deleted: its row goes a while later. */
+const SWEEP_DELETED = `
+WITH gone AS MATERIALIZED (
+  SELECT id FROM webhooks WHERE deleted_at <= $1 ORDER BY deleted_at LIMIT 100
+), rows AS MATERIALIZED (
+  SELECT d.no FROM gone g
+  JOIN LATERAL (SELECT no FROM webhook_deliveries WHERE webhook_id = g.id LIMIT $2) d ON true
+  LIMIT $2
+), emptied AS (
+  DELETE FROM webhooks WHERE id IN (SELECT id FROM gone)
+    AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE webhook_id = webhooks.id)
+  RETURNING id
+), removed AS (
+  DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(SELECT no FROM rows)) RETURNING no
+)
+SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
+
+/** All SQL on webhooks and the outbox; what writes to the outbox is part of its event's own statement (Outbox.ts). */
+export class WebhooksRepo extends Context.Service<WebhooksRepo, {
+  /** Undefined: the agent has `most` of them, or has another one of the same moment in its place. */
+  readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
+  readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  /** Oldest first. */
+  readonly list: (
+    agentId: string,
+    after: { readonly createdAt: number; readonly id: string } | null,
+    offset: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<StoredWebhook>, SqlError.SqlError>
+  readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
+  /** With its secret. */
+  readonly made: (
+    agentId: string,
+    id: string
+  ) => Effect.Effect<{ readonly webhook: StoredWebhook; readonly secret: string } | undefined, SqlError.SqlError>
+  /** Whether there was one. */
+  readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Ids of the active webhooks of these agents. */
+  readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  /** A slice of the webhooks by id, and whether something can be delivered to each now. */
+  readonly due: (
+    above: string,
+    now: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, SqlError.SqlError>
+  /** Undefined: deleted or given up. */
+  readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
+  readonly delivered: (webhookId: string, no: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Ends up to so many deliveries that wait for webhooks that were given up; how many there were. */
+  readonly abandon: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Removes up to so many that were delivered, or died, by then; how many there were. */
+  readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Removes up to so many deliveries of webhooks deleted by then, and the webhooks without any; how many there were. */
+  readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+}>()("parley/webhooks/WebhooksRepo") {
+  static readonly layer = Layer.effect(
+    WebhooksRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const create = database.prepared<WebhookColumns>("create_webhook", CREATE)
+      const count = database.prepared<{ total: number }>("count_webhooks", COUNT)
+      const list = database.prepared<WebhookColumns>("list_webhooks", LIST)
+      const find = database.prepared<WebhookColumns & { secret: string }>("find_webhook", FIND)
+      const remove = database.prepared("remove_webhook", REMOVE)
+      const removeAll = database.prepared("remove_webhooks_of_agent", REMOVE_ALL)
+      const activeOf = database.prepared<{ id: string }>("active_webhooks", ACTIVE_OF)
+      const due = database.prepared<{ id: string; due: boolean }>("due_webhooks", DUE)
+      const work = database.prepared<{
+        agent_id: string
+        url: string
+        secret: string
+        paused_until: number | null
+        no: number | null
+        event: WebhookEvent
+        subject: string
+        created_at: number
+        attempts: number
+        due_at: number
+      }>("webhook_work", WORK)
+      const delivered = database.prepared("webhook_delivered", DELIVERED)
+      const failed = database.prepared("webhook_failed", FAILED)
+      const abandon = database.prepared("abandon_webhook_deliveries", ABANDON)
+      const sweepFinished = database.prepared("sweep_webhook_deliveries", SWEEP_FINISHED)
+      const sweepDeleted = database.prepared<{ n: number }>("sweep_deleted_webhooks", SWEEP_DELETED)
+      return WebhooksRepo.of({
+        create: ({ agentId, at, bits, events, id, secret, url }, most) =>
+          Effect.map(create([id, agentId, url, events, secret, at, most, bits]), ([row]) =>
+            row === undefined ? undefined : stored(row)),
+        count: (agentId) => Effect.map(count([agentId]), ([row]) => row?.total ?? 0),
+        list: (agentId, after, offset, limit) =>
+          Effect.map(list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]), (rows) =>
+            rows.map(stored)),
+        find: (agentId, id) =>
+          Effect.map(find([agentId, id]), ([row]) => row === undefined ? undefined : stored(row)),
+        made: (agentId, id) =>
+          Effect.map(find([agentId, id]), ([row]) =>
+            row === undefined ? undefined : { webhook: stored(row), secret: row.secret }),
+        remove: (agentId, id, at) => Effect.map(remove([agentId, at, id]), (rows) => rows.length > 0),
+        removeAll: (agentId, at) => Effect.asVoid(removeAll([agentId, at])),
+        activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),
+        due: (above, now, limit) => due([above, now, limit]),
+        work: (id, limit) =>
+          Effect.map(work([id, limit]), (rows) => {
+            const [first] = rows
+            if (first === undefined) return undefined
+            return {
+              agentId: first.agent_id,
+              url: first.url,
+              secret: first.secret,
+              pausedUntil: first.paused_until,
+              waiting: rows.flatMap((row) =>
+                row.no === null ? [] : [{
+                  no: row.no,
+                  event: row.event,
+                  subject: row.subject,
+                  createdAt: row.created_at,
+                  attempts: row.attempts,
+                  dueAt: row.due_at
+                }]
+              )
+            }
+          }),
+        delivered: (webhookId, no, at, probe) => Effect.asVoid(delivered([webhookId, no, at, probe])),
+        failed: ({ at, dueAt, no, pausedUntil, reason, webhookId }, deadInARow) =>
+          Effect.asVoid(failed([webhookId, no, at, reason, dueAt, pausedUntil, deadInARow])),
+        abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
+        sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
+        sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)
+      })
+    })
+  )
+}

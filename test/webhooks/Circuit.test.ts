@@ -1,0 +1,56 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { afterFailure, afterSuccess, type Circuit, closed, PAUSE_MS, stateAt } from "../../src/webhooks/Circuit.ts"
+
+const failing = (times: ReadonlyArray<number>): Circuit => times.reduce(afterFailure, closed)
+
+describe("the circuit", () => {
+  it("opens with the fifth failure in a row, for five minutes, and then lets one through", () => {
+    assert.strictEqual(stateAt(failing([0, 1, 2, 3]), 3), "Closed")
+    const open = failing([0, 100_000, 200_000, 300_000, 400_000])
+    assert.strictEqual(stateAt(open, 400_000 + PAUSE_MS - 1), "Pause")
+    assert.strictEqual(stateAt(open, 400_000 + PAUSE_MS), "Probe")
+    assert.strictEqual(stateAt(afterFailure(open, 800_000), 800_000 + PAUSE_MS - 1), "Pause")
+    assert.strictEqual(stateAt(afterSuccess(open, 500_000), 500_000), "Pause")
+    assert.strictEqual(stateAt(afterSuccess(open, 800_000), 800_000), "Closed")
+  })
+
+  it("opens with the tenth failure of a minute, successes in between or not", () => {
+    let circuit = closed
+    for (let i = 0; i < 9; i++) circuit = afterSuccess(afterFailure(circuit, i * 6_000), i * 6_000)
+    assert.strictEqual(stateAt(circuit, 54_000), "Closed")
+    assert.strictEqual(stateAt(afterFailure(circuit, 59_999), 59_999), "Pause")
+    assert.strictEqual(stateAt(afterFailure(circuit, 60_000), 60_000), "Closed")
+  })
+
+  it("is open exactly when one of the two is reached", () => {
+    fc.assert(fc.property(
+      fc.array(fc.record({ wait: fc.nat(20_000), ok: fc.boolean() }), { maxLength: 60 }),
+      (steps) => {
+        let circuit = closed
+        let now = 0
+        let row = 0
+        let failures: Array<number> = []
+        for (const { ok, wait } of steps) {
+          now += wait
+          if (stateAt(circuit, now) === "Pause") continue
+          const probing = stateAt(circuit, now) === "Probe"
+          if (ok) {
+            circuit = afterSuccess(circuit, now)
+            row = 0
+          } else {
+            circuit = afterFailure(circuit, now)
+            row++
+            failures = [...failures, now].filter((at) => at > now - 60_000)
+          }
+          const open = !ok && (probing || row >= 5 || failures.length >= 10)
+          assert.strictEqual(stateAt(circuit, now), open ? "Pause" : "Closed")
+          if (open) {
+            row = 0
+            failures = []
+          }
+        }
+      }
+    ))
+  })
+})

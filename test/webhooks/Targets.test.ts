@@ -1,0 +1,121 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Exit, Fiber } from "effect"
+import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
+import { Dial } from "../../src/webhooks/Dial.ts"
+import { type AllowPrivate, isAllowed, placeOf } from "../../src/webhooks/Targets.ts"
+
+describe("placeOf", () => {
+  it("knows the public internet from everything else", () => {
+    const places = {
+      public: ["8.8.8.8", "93.184.216.34", "172.15.255.255", "172.32.0.0", "100.63.255.255", "223.255.255.255", "2606:4700::1111", "2a00:1450::1"],
+      loopback: ["127.0.0.1", "127.255.255.254", "::1"],
+      private: [
+        "0.0.0.0", "10.0.0.1", "100.64.0.1", "169.254.169.254", "172.16.0.1", "172.31.255.255", "192.168.1.1",
+        "192.0.2.1", "198.18.0.1", "203.0.113.9", "224.0.0.1", "255.255.255.255", "::", "fe80::1", "fe80::1%eth0",
+        "fc00::1", "fd12::1", "fec0::1", "ff02::1", "::ffff:127.0.0.1", "::ffff:8.8.8.8", "::ffff:808:808", "::8.8.8.8",
+        "64:ff9b::8.8.8.8", "64:ff9b:1::1", "100::1", "2001::1", "2001:db8::1", "2002:7f00:1::", "3fff::1", "", "host"
+      ]
+    } as const
+    for (const [place, addresses] of Object.entries(places)) {
+      for (const address of addresses) assert.strictEqual(placeOf(address), place, address)
+    }
+  })
+
+  it("private places are open by setting only", () => {
+    const allowed = (allow: AllowPrivate) => ["8.8.8.8", "127.0.0.1", "::1", "10.0.0.1"].map((a) => isAllowed(a, allow))
+    assert.deepStrictEqual(allowed("none"), [true, false, false, false])
+    assert.deepStrictEqual(allowed("loopback"), [true, true, true, false])
+    assert.deepStrictEqual(allowed("all"), [true, true, true, true])
+  })
+})
+
+interface Receiver {
+  readonly port: number
+  readonly requests: Array<IncomingMessage>
+}
+
+const receiving = (answer: RequestListener) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly server: Server; readonly receiver: Receiver }>((resume) => {
+      const requests: Array<IncomingMessage> = []
+      const server = createServer((request, response) => {
+        requests.push(request)
+        answer(request, response)
+      })
+      server.listen(0, "127.0.0.1", () => {
+        const address = server.address()
+        const port = typeof address === "object" && address !== null ? address.port : 0
+        resume(Effect.succeed({ server, receiver: { port, requests } }))
+      })
+    }),
+    ({ server }) =>
+      Effect.sync(() => {
+        server.closeAllConnections()
+        server.close()
+      })
+  ).pipe(Effect.map(({ receiver }) => receiver))
+
+const post = (url: string, addresses: ReadonlyArray<string>) =>
+  Effect.flatMap(Dial, (dial) => dial({ url: new URL(url), addresses, headers: { "x-test": "1" }, body: "{}" }))
+
+describe("Dial", () => {
+  it.live("goes to the address that was checked, under the name that was asked for", () =>
+    Effect.gen(function*() {
+      const receiver = yield* receiving((_request, response) => response.writeHead(204).end())
+      // No resolver knows this name.
+      assert.strictEqual(yield* post(`http://hook.invalid:${receiver.port}/a?b=c`, ["127.0.0.1"]), 204)
+      const [request] = receiver.requests
+      assert.deepStrictEqual(
+        [request?.method, request?.url, request?.headers.host, request?.headers["x-test"]],
+        ["POST", "/a?b=c", `hook.invalid:${receiver.port}`, "1"]
+      )
+      // The name would lead here, the address does not.
+      const elsewhere = yield* Effect.exit(post(`http://localhost:${receiver.port}/`, ["127.0.0.9"]))
+      assert.isTrue(Exit.isFailure(elsewhere))
+      assert.strictEqual(receiver.requests.length, 1)
+    }))
+
+  it.live("follows no redirect", () =>
+    Effect.gen(function*() {
+      const target = yield* receiving((_request, response) => response.end())
+      const receiver = yield* receiving((_request, response) =>
+        response.writeHead(307, { location: `http://127.0.0.1:${target.port}/` }).end())
+      assert.strictEqual(yield* post(`http://127.0.0.1:${receiver.port}/`, ["127.0.0.1"]), 307)
+      assert.deepStrictEqual(target.requests, [])
+    }))
+
+  it.live("reads no more of an answer than it must", () =>
+    Effect.gen(function*() {
+      let written = 0
+      const receiver = yield* receiving((_request, response) => {
+        const piece = Buffer.alloc(65_536)
+        const more = () => {
+          while (!response.destroyed && written < 1_000) {
+            written++
+            if (!response.write(piece)) return void response.once("drain", more)
+          }
+        }
+        response.writeHead(200)
+        more()
+      })
+      assert.strictEqual(yield* post(`http://127.0.0.1:${receiver.port}/`, ["127.0.0.1"]), 200)
+      yield* Effect.promise(() => new Promise((done) => setTimeout(done, 50)))
+      assert.isBelow(written, 1_000)
+    }))
+
+  it.live("an interrupted post leaves no connection", () =>
+    Effect.gen(function*() {
+      let gone: (() => void) | undefined
+      const left = new Promise<void>((resolve) => gone = resolve)
+      let come: (() => void) | undefined
+      const arrived = new Promise<void>((resolve) => come = resolve)
+      const receiver = yield* receiving((_request, response) => {
+        response.on("close", () => gone?.())
+        come?.()
+      })
+      const fiber = yield* Effect.forkChild(post(`http://127.0.0.1:${receiver.port}/`, ["127.0.0.1"]))
+      yield* Effect.promise(() => arrived)
+      yield* Fiber.interrupt(fiber)
+      yield* Effect.promise(() => left)
+    }))
+})

@@ -1,0 +1,423 @@
+import { assert, layer } from "@effect/vitest"
+import { Clock, Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { setTimeout as pause } from "node:timers/promises"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { Contacts } from "../../src/contacts/Contacts.ts"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { Mutes } from "../../src/mutes/Mutes.ts"
+import { Dial, DialFailed, type Post } from "../../src/webhooks/Dial.ts"
+import { RETRY_MS } from "../../src/webhooks/Circuit.ts"
+import type { WebhookEvent } from "../../src/webhooks/Outbox.ts"
+import { LookupFailed, NameLookup } from "../../src/webhooks/Targets.ts"
+import { Webhooks } from "../../src/webhooks/Webhooks.ts"
+import { eachDatabase } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
+import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+const PUBLIC = "93.184.216.34"
+
+/** The internet as a test has it: names, and what answers at each URL. */
+class Internet extends Context.Service<Internet, {
+  readonly names: Map<string, ReadonlyArray<string>>
+  readonly lookups: Array<string>
+  readonly posts: Array<Post & { readonly at: number }>
+  /** 200 unless told otherwise; 0 is no answer at all. */
+  readonly answers: Map<string, number | "never">
+}>()("parley/test/Internet") {
+  static readonly layer = Layer.sync(Internet, () => ({
+    names: new Map(),
+    lookups: [],
+    posts: [],
+    answers: new Map()
+  }))
+}
+
+const internet = Layer.mergeAll(
+  Layer.effect(
+    NameLookup,
+    Effect.map(Internet, ({ lookups, names }) => (name: string) =>
+      Effect.suspend(() => {
+        lookups.push(name)
+        const found = names.get(name)
+        return found === undefined
+          ? Effect.fail(new LookupFailed({ reason: `${name} is unknown` }))
+          : Effect.succeed(found)
+      }))
+  ),
+  Layer.effect(
+    Dial,
+    Effect.map(Internet, ({ answers, posts }) => (post: Post) =>
+      Effect.gen(function*() {
+        posts.push({ ...post, at: yield* Clock.currentTimeMillis })
+        const answer = answers.get(post.url.href) ?? 200
+        if (answer === "never") return yield* Effect.never
+        return answer === 0 ? yield* new DialFailed({ reason: "connection refused" }) : answer
+      }))
+  )
+).pipe(Layer.provideMerge(Internet.layer))
+
+const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
+
+const soon = <A>(what: string, ask: () => A | undefined) => Effect.promise(() => eventually(what, ask))
+
+/** What would have happened by now if it were going to. */
+const aMoment = Effect.promise(() => pause(30))
+
+/** Moves the clock until there is an answer. */
+const inTime = Effect.fnUntraced(function*<A>(what: string, ask: () => A | undefined, step: number, steps = 200) {
+  for (let i = 0; i < steps; i++) {
+    const answer = ask()
+    if (answer !== undefined) return answer
+    yield* TestClock.adjust(step)
+    yield* Effect.promise(() => pause(10))
+  }
+  return assert.fail(`waited in vain for ${what}`)
+})
+
+let serial = 0
+
+/** Two agents that may write to each other, and a webhook of the second. */
+const hooked = Effect.fnUntraced(function*(
+  name: string,
+  events: ReadonlyArray<WebhookEvent> = ["message.new"],
+  answer: number | "never" = 200
+) {
+  const world = yield* Internet
+  const webhooks = yield* Webhooks
+  const conversations = yield* Conversations
+  const [a, b] = [yield* newAgent(`${name}-a`), yield* newAgent(`${name}-b`)]
+  yield* conversations.send(a, { _tag: "Direct", handle: b.handle }, draft(`${name}-1`))
+  yield* conversations.send(b, { _tag: "Direct", handle: a.handle }, draft(`${name}-2`))
+  const host = `${name}.example`
+  world.names.set(host, [PUBLIC])
+  const url = `https://${host}/hook`
+  world.answers.set(url, answer)
+  const { secret, webhook } = yield* webhooks.create(b.id, url, events, undefined)
+  return {
+    a,
+    b,
+    url,
+    host,
+    secret,
+    webhook,
+    posts: () => world.posts.filter((post) => post.url.href === url),
+    say: Effect.suspend(() =>
+      Effect.map(
+        conversations.send(a, { _tag: "Direct", handle: b.handle }, draft(`${name}-say-${serial++}`)),
+        ({ body }) => parse(body)
+      )
+    )
+  }
+})
+
+const rowsOf = (webhookId: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    sql<{ attempts: number; delivered: boolean | null; due_at: number | null; failure: string | null; event: string }>`
+      SELECT event, attempts, delivered, due_at, failure FROM webhook_deliveries WHERE webhook_id = ${webhookId} ORDER BY no`)
+
+eachDatabase((database) => {
+  layer(
+    layerRooms(database, { LIMITS_SENDS_PER_SECOND: 100_000 }).pipe(Layer.provideMerge(internet))
+  )((it) => {
+    it.effect("five webhooks and no more, however many are asked for at once", () =>
+      Effect.gen(function*() {
+        const webhooks = yield* Webhooks
+        const [a, other] = [yield* newAgent("limit-a"), yield* newAgent("limit-b")]
+        const create = webhooks.create(a.id, "https://nowhere.example/", ["message.new", "message.new"], undefined)
+        const outcomes = yield* Effect.all(
+          Array.from({ length: 12 }, () => Effect.match(create, { onSuccess: () => "made", onFailure: ({ _tag }) => _tag })),
+          { concurrency: "unbounded" }
+        )
+        assert.strictEqual(outcomes.filter((outcome) => outcome === "made").length, 5)
+        assert.strictEqual(outcomes.filter((outcome) => outcome === "TooManyWebhooks").length, 7)
+        const page = yield* webhooks.list(a.id, { limit: 2 })
+        assert.deepStrictEqual([page.webhooks.length, page.total, page.limit, page.offset], [2, 5, 2, 0])
+        const rest = yield* webhooks.list(a.id, { cursor: page.nextCursor ?? "" })
+        assert.strictEqual(new Set([...page.webhooks, ...rest.webhooks].map(({ id }) => id)).size, 5)
+        assert.strictEqual(rest.nextCursor, null)
+        assert.deepStrictEqual(
+          (yield* webhooks.list(a.id, { offset: 2 })).webhooks.map(({ id }) => id),
+          rest.webhooks.map(({ id }) => id)
+        )
+        assert.deepStrictEqual(page.webhooks[0]?.events, ["message.new"])
+        const { id } = page.webhooks[0]!
+        assert.strictEqual((yield* Effect.flip(webhooks.find(other.id, id)))._tag, "NotFound")
+        assert.strictEqual((yield* Effect.flip(webhooks.remove(other.id, id)))._tag, "NotFound")
+        yield* webhooks.remove(a.id, id)
+        assert.strictEqual((yield* Effect.flip(webhooks.find(a.id, id)))._tag, "NotFound")
+        assert.strictEqual((yield* Effect.flip(webhooks.remove(a.id, id)))._tag, "NotFound")
+        const made = yield* webhooks.create(a.id, "https://nowhere.example/", ["message.read"], "a secret of sixteen")
+        assert.strictEqual(made.secret, "a secret of sixteen")
+        assert.strictEqual((yield* Effect.flip(create))._tag, "TooManyWebhooks")
+      }))
+
+    it.effect("only the public internet is a target, by whatever name", () =>
+      Effect.gen(function*() {
+        const webhooks = yield* Webhooks
+        const { names } = yield* Internet
+        const a = yield* newAgent("targets")
+        names.set("inner.example", ["10.1.2.3"])
+        names.set("mixed.example", [PUBLIC, "192.168.0.1"])
+        names.set("six.example", ["2606:2800:220:1::1", "fd00::1"])
+        for (
+          const url of [
+            "no url",
+            "ftp://public.example/",
+            "//public.example/",
+            "http://user:pass@public.example/",
+            "http://user@public.example/",
+            "http://127.0.0.1/",
+            "http://2130706433/",
+            "http://0x7f.1/",
+            "http://[::1]/",
+            "http://[::ffff:127.0.0.1]/",
+            "http://[::ffff:93.184.216.34]/",
+            "http://169.254.169.254/latest/meta-data",
+            "http://localhost:3000/",
+            "http://a.localhost/",
+            "http://LOCALHOST./",
+            "https://inner.example/",
+            "https://mixed.example/",
+            "https://six.example/"
+          ]
+        ) {
+          const error = yield* Effect.flip(webhooks.create(a.id, url, ["message.new"], undefined))
+          assert.strictEqual(error._tag, "ValidationFailed", url)
+        }
+        assert.strictEqual((yield* webhooks.list(a.id, {})).total, 0)
+      }))
+
+    it.effect("a message is posted with its delivery id, and delivered with the answer", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const { a, b, host, posts, say, secret } = yield* hooked("posted")
+        const message = yield* say
+        const [post] = yield* soon("the post", () => posts().length > 0 ? posts() : undefined)
+        assert.deepStrictEqual(post?.addresses, [PUBLIC])
+        assert.match(secret, /^[0-9a-f]{64}$/)
+        const body = parse(post?.body ?? "")
+        assert.deepStrictEqual(Object.keys(body), ["event", "timestamp", "data"])
+        assert.strictEqual(body["event"], "message.new")
+        const data = body["data"] as Record<string, unknown>
+        assert.deepStrictEqual([data["id"], data["sender"], data["status"]], [message["id"], a.handle, "stored"])
+        assert.match(String(data["delivery_id"]), /^del_/)
+        assert.match(post?.headers["X-AgentChat-Delivery"] ?? "", /^whd_[A-Za-z0-9_-]{16}$/)
+        yield* Effect.promise(() =>
+          eventually("the acknowledgement", () =>
+            Effect.runPromise(Effect.map(deliveries.find(b.id, String(message["id"])), (found) =>
+              found?.deliveredAt === null ? undefined : true)))
+        )
+        assert.deepStrictEqual((yield* Internet).lookups.filter((name) => name === host).length, 2)
+      }))
+
+    it.effect("a name that leads elsewhere since creation is not followed there", () =>
+      Effect.gen(function*() {
+        const world = yield* Internet
+        const { host, posts, say, webhook } = yield* hooked("rebinds")
+        world.names.set(host, ["127.0.0.1"])
+        yield* say
+        const failed = yield* Effect.promise(() => pause(200)).pipe(Effect.andThen(rowsOf(webhook.id)))
+        assert.deepStrictEqual([failed[0]?.attempts, failed[0]?.failure], [1, "leads to a private network"])
+        assert.deepStrictEqual(posts(), [])
+        world.names.set(host, [PUBLIC])
+        yield* TestClock.adjust(10_000)
+        yield* soon("the post", () => posts().length > 0 ? true : undefined)
+      }))
+
+    it.effect("only what was asked for is posted: reads, the first block, nothing muted", () =>
+      Effect.gen(function*() {
+        const contacts = yield* Contacts
+        const conversations = yield* Conversations
+        const deliveries = yield* Deliveries
+        const mutes = yield* Mutes
+        const { a, b, posts, say } = yield* hooked("kinds", ["message.read", "contact.blocked"])
+        const events = () => posts().map((post) => parse(post.body))
+        yield* say
+        const own = parse((yield* conversations.send(b, { _tag: "Direct", handle: a.handle }, draft("kinds-own"))).body)
+        yield* deliveries.read(a.id, a.handle, String(own["id"]))
+        const [read] = yield* soon("the read", () => posts().length > 0 ? events() : undefined)
+        assert.strictEqual(read?.["event"], "message.read")
+        const { at, read_at, ...data } = (read?.["data"] ?? {}) as Record<string, unknown>
+        assert.strictEqual(at, read_at)
+        assert.deepStrictEqual(data, {
+          message_id: own["id"],
+          conversation_id: own["conversation_id"],
+          seq: own["seq"],
+          read_by: a.handle,
+          reader: a.handle,
+          // The second message of the conversation is still unread.
+          through_seq: 1
+        } as Record<string, unknown>)
+        const at0 = new Date(yield* Clock.currentTimeMillis).toISOString()
+        yield* contacts.block(a.id, b.handle)
+        yield* contacts.block(a.id, b.handle)
+        yield* soon("the block", () => posts().length > 1 ? true : undefined)
+        yield* aMoment
+        assert.deepStrictEqual(events().slice(1).map(({ data, event }) => [event, data]), [
+          ["contact.blocked", { blocked_by: a.handle, blocked_at: at0 }]
+        ])
+
+        const muted = yield* hooked("muted")
+        yield* mutes.mute(muted.b.id, { kind: "agent", handle: muted.a.handle }, null)
+        yield* muted.say
+        yield* mutes.lift(muted.b.id, { kind: "agent", handle: muted.a.handle })
+        const heard = yield* muted.say
+        const [post] = yield* soon("the post", () => muted.posts().length > 0 ? muted.posts() : undefined)
+        assert.strictEqual((parse(post?.body ?? "")["data"] as Record<string, unknown>)["id"], heard["id"])
+        assert.strictEqual((yield* rowsOf(muted.webhook.id)).length, 1)
+      }))
+
+    it.effect("nine attempts on the schedule under one id, each signed anew, then dead and listed", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const { b, posts, say, webhook } = yield* hooked("schedule", ["message.new"], 500)
+        yield* say
+        yield* soon("the first attempt", () => posts().length === 1 ? true : undefined)
+        for (const [i, wait] of RETRY_MS.entries()) {
+          yield* aMoment
+          yield* TestClock.adjust(wait - 1)
+          yield* aMoment
+          assert.strictEqual(posts().length, i + 1, `before retry ${i + 1}`)
+          yield* TestClock.adjust(1)
+          if (wait <= 60_000) yield* soon(`retry ${i + 1}`, () => posts().length === i + 2 ? true : undefined)
+          yield* inTime(`retry ${i + 1}`, () => posts().length === i + 2 ? true : undefined, 1_000)
+        }
+        yield* aMoment
+        assert.deepStrictEqual((yield* rowsOf(webhook.id)).map((row) => [row.attempts, row.delivered, row.due_at]), [
+          [9, false, null]
+        ])
+        const waits = posts().slice(1).map((post, i) => post.at - posts()[i]!.at)
+        for (const [i, wait] of RETRY_MS.entries()) {
+          assert.isAtLeast(waits[i]!, wait)
+          assert.isAtMost(waits[i]!, wait + 10_000)
+        }
+        assert.deepStrictEqual(waits.slice(0, 3), RETRY_MS.slice(0, 3))
+        assert.strictEqual(new Set(posts().map((post) => post.headers["X-AgentChat-Delivery"])).size, 1)
+        assert.strictEqual(new Set(posts().map((post) => post.body)).size, 1)
+        assert.strictEqual(new Set(posts().map((post) => post.headers["Agentchat-Signature"])).size, 9)
+        const dead = yield* sql<{ handle: string; attempts: number; failure: string }>`
+          SELECT handle, attempts, failure FROM dead_webhook_deliveries WHERE webhook_id = ${webhook.id}`
+        assert.deepStrictEqual(dead, [{ handle: b.handle, attempts: 9, failure: "answered 500" }])
+      }), 60_000)
+
+    it.effect("five failures in a row pause for five minutes, which costs no attempt; then one probe decides", () =>
+      Effect.gen(function*() {
+        const world = yield* Internet
+        const { posts, say, url, webhook } = yield* hooked("circuit", ["message.new"], 0)
+        for (let i = 0; i < 12; i++) yield* say
+        yield* soon("the failures", () => posts().length >= 5 ? true : undefined)
+        yield* aMoment
+        const before = posts().length
+        // Those that were under way at once may fail after the fifth.
+        assert.isAtMost(before, 8)
+        const attempts = Effect.map(rowsOf(webhook.id), (rows) => rows.reduce((sum, row) => sum + row.attempts, 0))
+        assert.strictEqual(yield* attempts, before)
+        yield* TestClock.adjust(290_000)
+        yield* aMoment
+        assert.strictEqual(posts().length, before)
+        yield* inTime("the probe", () => posts().length > before ? true : undefined, 1_000, 30)
+        yield* aMoment
+        assert.strictEqual(posts().length, before + 1)
+        yield* TestClock.adjust(200_000)
+        yield* aMoment
+        assert.strictEqual(posts().length, before + 1)
+        world.answers.set(url, 200)
+        yield* inTime("everything", () => posts().length === before + 13 ? true : undefined, 5_000)
+        yield* aMoment
+        assert.isTrue((yield* rowsOf(webhook.id)).every((row) => row.delivered === true))
+      }), 60_000)
+
+    it.effect("an answer that does not come within ten seconds, and one that leads elsewhere, are failures", () =>
+      Effect.gen(function*() {
+        const slow = yield* hooked("slow", ["message.new"], "never")
+        const elsewhere = yield* hooked("elsewhere", ["message.new"], 302)
+        yield* slow.say
+        yield* elsewhere.say
+        yield* soon("the posts", () => slow.posts().length + elsewhere.posts().length === 2 ? true : undefined)
+        yield* aMoment
+        assert.strictEqual((yield* rowsOf(elsewhere.webhook.id))[0]?.failure, "answered 302")
+        yield* TestClock.adjust(9_999)
+        yield* aMoment
+        assert.strictEqual((yield* rowsOf(slow.webhook.id))[0]?.attempts, 0)
+        yield* TestClock.adjust(1)
+        yield* aMoment
+        assert.deepStrictEqual((yield* rowsOf(slow.webhook.id)).map((row) => [row.attempts, row.failure]), [
+          [1, "no answer within 10 seconds"]
+        ])
+      }))
+
+    it.effect("the fiftieth dead delivery in a row gives the webhook up, and what waits for it", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const webhooks = yield* Webhooks
+        const { b, posts, say, webhook } = yield* hooked("given-up", ["message.new"], 500)
+        yield* sql`UPDATE webhooks SET dead_in_a_row = 49 WHERE id = ${webhook.id}`
+        yield* say
+        yield* soon("the first attempt", () => posts().length === 1 ? true : undefined)
+        yield* aMoment
+        yield* sql`UPDATE webhook_deliveries SET attempts = 8 WHERE webhook_id = ${webhook.id}`
+        yield* TestClock.adjust(9_000)
+        assert.isTrue((yield* webhooks.find(b.id, webhook.id)).active)
+        yield* TestClock.adjust(1_000)
+        yield* soon("the last attempt", () => posts().length === 2 ? true : undefined)
+        yield* aMoment
+        assert.isFalse((yield* webhooks.find(b.id, webhook.id)).active)
+        yield* sql`
+          INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
+          VALUES (${webhook.id}, 'message.new', 'msg_late', 0, 0)`
+        yield* say
+        yield* TestClock.adjust(600_000)
+        yield* aMoment
+        assert.deepStrictEqual((yield* rowsOf(webhook.id)).map((row) => [row.attempts, row.delivered, row.failure]), [
+          [9, false, "answered 500"],
+          [0, false, "the webhook was given up"]
+        ])
+        assert.strictEqual(posts().length, 2)
+      }))
+
+    it.effect("what nobody was told of is found by the sweep", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const { b, posts, webhook } = yield* hooked("swept")
+        const sent = yield* sql<{ id: string }>`
+          SELECT m.id FROM envelopes e JOIN messages m USING (conversation_id, seq) WHERE e.recipient_id = ${b.id}`
+        yield* sql`
+          INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
+          VALUES (${webhook.id}, 'message.new', ${sent[0]!.id}, 0, 0)`
+        yield* inTime("the post", () => posts().length === 1 ? true : undefined, 1_000, 20)
+      }))
+
+    it.effect("a deleted account, and a deleted webhook, leave nothing; what has ended is kept for its time", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const accounts = yield* Accounts
+        const webhooks = yield* Webhooks
+        const kept = yield* hooked("kept")
+        const dropped = yield* hooked("dropped", ["message.new"], 500)
+        const ended = yield* hooked("ended", ["message.new"], 500)
+        for (const { say } of [kept, dropped, ended]) yield* say
+        yield* soon("the posts", () =>
+          kept.posts().length + dropped.posts().length + ended.posts().length === 3 ? true : undefined)
+        yield* aMoment
+        yield* webhooks.remove(dropped.b.id, dropped.webhook.id)
+        yield* accounts.remove(ended.b.id)
+        yield* TestClock.adjust(120_000)
+        yield* aMoment
+        assert.deepStrictEqual([dropped.posts().length, ended.posts().length], [1, 1])
+        yield* TestClock.adjust(600_000)
+        yield* aMoment
+        const left = yield* sql`SELECT id FROM webhooks WHERE id = ANY (${[dropped.webhook.id, ended.webhook.id]})`
+        assert.deepStrictEqual(left, [])
+        assert.deepStrictEqual([yield* rowsOf(dropped.webhook.id), yield* rowsOf(ended.webhook.id)], [[], []])
+        assert.strictEqual((yield* rowsOf(kept.webhook.id)).length, 1)
+        yield* TestClock.adjust(24 * 3_600_000)
+        yield* aMoment
+        yield* TestClock.adjust(600_000)
+        yield* aMoment
+        assert.deepStrictEqual(yield* rowsOf(kept.webhook.id), [])
+      }))
+  })
+})
