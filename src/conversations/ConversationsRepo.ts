@@ -90,7 +90,7 @@ const OUTREACH = `
 SELECT
   (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
   EXISTS (SELECT FROM conversations WHERE id = $4 AND initiator_id IS NOT NULL) AS opened,
-  (SELECT status FROM agents WHERE id = $1 AND deleted_at IS NULL) AS sender_status,
+  (SELECT CASE WHEN deleted_at IS NULL THEN status END FROM agents WHERE id = $1) AS sender_status,
   b.deleted_at IS NOT NULL AS recipient_deleted,
   b.status = 'suspended' AS recipient_suspended,
   b.inbox_mode,
@@ -113,9 +113,12 @@ SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE 
 const history = (bound: string, order: string) => `
 SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
 FROM messages m
-LEFT JOIN envelopes e
-  ON e.recipient_id = CASE WHEN m.sender_id = $2 THEN $3 ELSE $2 END
-  AND e.conversation_id = m.conversation_id AND e.seq = m.seq
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes
+  WHERE recipient_id = CASE WHEN m.sender_id = $2 THEN $3 ELSE $2 END
+    AND conversation_id = m.conversation_id AND seq = m.seq
+  OFFSET 0
+) e ON true
 WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
   AND NOT EXISTS (
     SELECT FROM hidden_messages h
@@ -204,7 +207,7 @@ WITH held AS MATERIALIZED (
   INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 ), done AS (
   UPDATE envelopes e SET delivered_at = $4 FROM held h
-  WHERE e.recipient_id = h.agent_id AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
+  WHERE h.agent_id = $1 AND e.recipient_id = $1 AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
   RETURNING e.no
 )
 UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
