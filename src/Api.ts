@@ -6,13 +6,14 @@ import { MessagesApi } from "./conversations/MessagesApi.ts"
 import { MutesApi } from "./mutes/MutesApi.ts"
 import { DirectoryApi } from "./directory/DirectoryApi.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
+import { PresenceApi } from "./presence/PresenceApi.ts"
 import { RegistrationApi } from "./registration/RegistrationApi.ts"
 import { published } from "./service/OpenApiDocument.ts"
 import { ServiceApi } from "./service/ServiceApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi, ServiceApi)
+  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi, PresenceApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

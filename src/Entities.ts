@@ -17,7 +17,12 @@ import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
+import { IdempotencyRepo } from "./platform/IdempotencyRepo.ts"
+import { IdempotentIds } from "./platform/IdempotentIds.ts"
 import { Mailer } from "./platform/Mailer.ts"
+import { PresenceRepo } from "./presence/PresenceRepo.ts"
+import { Presences } from "./presence/Presences.ts"
+import { PresenceStore } from "./presence/PresenceStore.ts"
 import { RateLimits } from "./platform/RateLimits.ts"
 import { Secrets } from "./platform/Secrets.ts"
 import { AddressLimits } from "./registration/AddressLimits.ts"
@@ -26,7 +31,7 @@ import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Mutes.layer, Contacts.layer, Directory.layer).pipe(
+export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
@@ -43,8 +48,12 @@ export const services = Layer.mergeAll(Mutes.layer, Contacts.layer, Directory.la
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
     DirectoryRepo.layer,
+    IdempotencyRepo.layer,
+    IdempotentIds.layer,
     Mailer.layer,
     MutesRepo.layer,
+    PresenceRepo.layer,
+    PresenceStore.layerMemory,
     RateLimits.layerMemory,
     Secrets.layer
   ))

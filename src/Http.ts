@@ -14,8 +14,10 @@ import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
 import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
 import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
+import { Idempotency } from "./platform/Idempotency.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./platform/WireErrors.ts"
+import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
 import { Docs } from "./service/Docs.ts"
@@ -31,6 +33,7 @@ const rooms = Layer.mergeAll(
   MessagesHttp,
   ConversationsHttp,
   MutesHttp,
+  PresenceHttp,
   ServiceHttp
 )
 
@@ -41,6 +44,7 @@ const middleware = Layer.mergeAll(
   OptionalAuthorization.layer,
   DirectoryBudget.layer,
   AnonymousBudget.layer,
+  Idempotency.layer,
   WireErrors.layer
 )
 

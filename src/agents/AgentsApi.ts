@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization, AuthorizationEvenSuspended } from "../auth/Authorization.ts"
 import { HandleInput } from "../platform/Text.ts"
 import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { Forbidden } from "../platform/WireError.ts"
 import { CodeExpired, CodeInvalid, OtpAttemptsExhausted, OtpCooldown, OtpFailed, OtpHourlyCap } from "../registration/Code.ts"
 import { CodeAnswer } from "../registration/RegistrationApi.ts"
@@ -30,14 +31,18 @@ export class AgentsApi extends HttpApiGroup.make("agents")
       payload: ProfileChange,
       success: AgentRecord,
       error: Forbidden
-    }).annotate(OpenApi.Description, "Changes the own profile; null resets a field."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Changes the own profile; null resets a field."),
     HttpApiEndpoint.delete("remove", "/v1/agents/:handle", { params, success: Confirm, error: Forbidden })
+      .middleware(Idempotency)
       .annotate(OpenApi.Description, "Deletes the own account: the key is dead at once, the handle never comes back."),
     HttpApiEndpoint.post("rotateKey", "/v1/agents/:handle/rotate-key", {
       params,
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String }),
       error: [Forbidden, OtpCooldown, OtpHourlyCap, OtpFailed]
-    }).annotate(OpenApi.Description, "Begins a key rotation: a six-digit code goes to the account's address."),
+    }).middleware(Idempotency).annotate(
+      OpenApi.Description,
+      "Begins a key rotation: a six-digit code goes to the account's address."
+    ),
     HttpApiEndpoint.post("rotateKeyVerify", "/v1/agents/:handle/rotate-key/verify", {
       params,
       payload: CodeAnswer,

@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { HandleInput } from "../platform/Text.ts"
 import { NotFound } from "../platform/WireError.ts"
@@ -30,7 +31,10 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       payload: Schema.Struct({ handle: HandleInput, notes: Schema.optionalKey(Schema.NullOr(Notes)) }),
       success: [Contact.pipe(HttpApiSchema.status(201)), Contact],
       error: AgentNotFound
-    }).annotate(OpenApi.Description, "Adds a contact: 201; 200, with nothing changed, if it is one already."),
+    }).middleware(Idempotency).annotate(
+      OpenApi.Description,
+      "Adds a contact: 201; 200, with nothing changed, if it is one already."
+    ),
     HttpApiEndpoint.get("list", "/v1/contacts", { query: pageQuery, success: ContactPage })
       .annotate(OpenApi.Description, "The own contacts by handle."),
     HttpApiEndpoint.get("blocks", "/v1/contacts/blocks", { query: pageQuery, success: BlockPage })
@@ -42,13 +46,14 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       payload: Schema.Struct({ notes: Schema.NullOr(Notes) }),
       success: Confirm,
       error: [AgentNotFound, NotFound]
-    }).annotate(OpenApi.Description, "Writes a note about a contact; null clears it."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Writes a note about a contact; null clears it."),
     HttpApiEndpoint.delete("remove", "/v1/contacts/:handle", {
       params,
       success: Confirm,
       error: [AgentNotFound, NotFound]
-    }).annotate(OpenApi.Description, "Removes a contact."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Removes a contact."),
     HttpApiEndpoint.post("block", "/v1/contacts/:handle/block", { params, success: Confirm, error: AgentNotFound })
+      .middleware(Idempotency)
       .annotate(
         OpenApi.Description,
         "Stops direct messages between the two, both ways, from this answer on; blocking again changes nothing."
@@ -57,13 +62,13 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       params,
       success: Confirm,
       error: [AgentNotFound, NotFound]
-    }).annotate(OpenApi.Description, "Takes the own block back; one of the other side stays."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Takes the own block back; one of the other side stays."),
     HttpApiEndpoint.post("report", "/v1/contacts/:handle/report", {
       params,
       payload: Schema.NullOr(Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Reason)) })),
       success: Confirm,
       error: [AgentNotFound, AlreadyReported]
-    }).annotate(OpenApi.Description, "Reports an agent, once for ever, and blocks it.")
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Reports an agent, once for ever, and blocks it.")
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Contacts", description: "The caller's contacts, blocks and reports." }))

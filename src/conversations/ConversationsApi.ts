@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { ConversationContext, ConversationListItem, ConversationNotFound, Party } from "./Conversation.ts"
 
@@ -39,7 +40,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       params,
       success: Schema.Struct({ ok: Schema.Literal(true), hidden: Schema.Literal(true), message: Schema.String }),
       error: ConversationNotFound
-    }).annotate(OpenApi.Description, "Hides what there is so far from the caller alone; a new message brings it back.")
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Hides what there is so far from the caller alone; a new message brings it back.")
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Conversations", description: "The caller's conversations." }))

@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { Limit, Offset } from "../platform/Page.ts"
 import { HandleInput, JsonObject, Text } from "../platform/Text.ts"
 import { Forbidden } from "../platform/WireError.ts"
@@ -79,17 +80,20 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     HttpApiEndpoint.post("syncAck", "/v1/messages/sync/ack", {
       payload: Schema.Struct({ last_delivery_id: Schema.String }),
       success: Schema.Struct({ acked: Schema.Int })
-    }).annotate(OpenApi.Description, "Marks everything up to and including this delivery as delivered."),
+    }).middleware(Idempotency).annotate(
+      OpenApi.Description,
+      "Marks everything up to and including this delivery as delivered."
+    ),
     HttpApiEndpoint.post("read", "/v1/messages/:id/read", {
       params: { id: Schema.String },
       success: Schema.Struct({ ...Message.fields, ok: Schema.Literal(true) }).annotate({ identifier: "ReadMessage" }),
       error: [MessageNotFound, Forbidden]
-    }).annotate(OpenApi.Description, "Marks one received message as read; its sender is told."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Marks one received message as read; its sender is told."),
     HttpApiEndpoint.delete("hide", "/v1/messages/:id", {
       params: { id: Schema.String },
       success: Confirm,
       error: MessageNotFound
-    }).annotate(OpenApi.Description, "Hides a message from the caller alone.")
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Hides a message from the caller alone.")
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Sending, history and the pull inbox." }))

@@ -14,7 +14,7 @@ FROM agents a WHERE ${LISTED}
 ORDER BY a.handle OFFSET $4 LIMIT $5`
 
 export const COUNT = `
-SELECT count(*) AS total FROM (SELECT FROM agents a WHERE ${LISTED} LIMIT ${COUNTED}) listed`
+SELECT count(*) AS total FROM (SELECT FROM agents a WHERE ${LISTED} ORDER BY a.handle LIMIT ${COUNTED}) listed`
 
 export interface Found {
   readonly id: string

@@ -4,6 +4,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { HandleInput, Text } from "../platform/Text.ts"
 import { NotFound } from "../platform/WireError.ts"
@@ -35,7 +36,7 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       payload: NewMute,
       success: Mute.pipe(HttpApiSchema.status(201)),
       error: [AgentNotFound, ConversationNotFound, SelfMute, TooManyMutes]
-    }).annotate(
+    }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Mutes an agent or a conversation: nothing of it is pushed any more, everything is stored. A repetition changes until when."
     ),
@@ -51,12 +52,13 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       error: NotFound
     }).annotate(OpenApi.Description, "The mute of a conversation; 404 if there is none now."),
     HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", { params: agent, success: Confirm, error: NotFound })
+      .middleware(Idempotency)
       .annotate(OpenApi.Description, "Lifts the mute of an agent. What came meanwhile is not pushed afterwards: it is in sync."),
     HttpApiEndpoint.delete("liftConversation", "/v1/mutes/conversation/:id", {
       params: conversation,
       success: Confirm,
       error: NotFound
-    }).annotate(
+    }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Lifts the mute of a conversation. What came meanwhile is not pushed afterwards: it is in sync."
     )

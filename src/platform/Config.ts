@@ -101,7 +101,8 @@ export const settings = {
   LIMITS_OTP_PER_HOUR: int(20, "codes to the same address for the same purpose per hour", 1),
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "sockets that an agent may hold at once", 1),
-  LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1)
+  LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1),
+  IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1)
 } satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }

@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { SyncRow } from "../conversations/Message.ts"
 import { DateTimeString } from "../platform/Text.ts"
+import { Presence, PresenceChange } from "../presence/Presence.ts"
 
 const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
   Schema.Struct({ type: Schema.Literal(type), payload }).annotate({ description: about })
@@ -41,6 +42,7 @@ export const serverFrames = {
     Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
     "Another participant stopped writing."
   ),
+  "presence.update": frame("presence.update", Presence, "A contact came, went, or said something of itself."),
   "rate_limit.warning": frame(
     "rate_limit.warning",
     Schema.Struct({
@@ -92,5 +94,10 @@ export const clientFrames = {
     payload: Schema.Struct({ conversation_id: Schema.String }),
     ...Id
   }).annotate({ description: "Relayed to the other participants, never stored." }),
+  "presence.update": Schema.Struct({
+    type: Schema.Literal("presence.update"),
+    payload: PresenceChange,
+    ...Id
+  }).annotate({ description: "The same as PUT /v1/presence." }),
   ping: Schema.Struct({ type: Schema.Literal("ping") }).annotate({ description: "Answered with pong." })
 } as const

@@ -10,6 +10,7 @@ import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
 import { isWireFailure, Unavailable, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
+import { Presences } from "../presence/Presences.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
@@ -64,6 +65,8 @@ const decodeTyping = Schema.decodeUnknownOption(
   Schema.Union([clientFrames["typing.start"], clientFrames["typing.stop"]])
 )
 
+const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"])
+
 /** `/v1/ws` (wire.md E): authentication, limits and heartbeats of sockets; what is said on them is a Session's. */
 export const GatewayLive = Layer.effect(
   Gateway,
@@ -74,6 +77,7 @@ export const GatewayLive = Layer.effect(
     const actors = yield* AgentActors
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
+    const presences = yield* Presences
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
     const fork = (effect: Effect.Effect<void>): void => {
       runFork(effect)
@@ -108,6 +112,7 @@ export const GatewayLive = Layer.effect(
       const session = new Session(connection.socket, actor, agent.handle, acknowledges, world)
       connection.session = session
       actors.attach(agent.id, session)
+      if (actor.sessions.size === 1) fork(Effect.ignore(presences.sockets(agent.id)))
       connection.deadline = Number.POSITIVE_INFINITY
       connection.nextPing = now() + PING_MS
       connection.socket.send(JSON.stringify({
@@ -192,6 +197,8 @@ export const GatewayLive = Layer.effect(
         case "typing.start":
         case "typing.stop":
           return typing(connection, session, frame)
+        case "presence.update":
+          return presence(connection, session, frame)
         case "message.send":
           return sendError(
             connection,
@@ -217,6 +224,23 @@ export const GatewayLive = Layer.effect(
         conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type),
         { onFailure: tellFailure(connection, raw.type, raw.id), onSuccess: () => undefined }
       ))
+    }
+
+    const presence = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
+      const frame = Option.getOrUndefined(decodePresence(raw))
+      if (frame === undefined) {
+        return sendError(
+          connection,
+          "VALIDATION_ERROR",
+          "presence needs a status (online, offline or busy) and takes a custom_message of at most 200 characters",
+          raw.type,
+          raw.id
+        )
+      }
+      fork(Effect.match(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload), {
+        onFailure: tellFailure(connection, raw.type, raw.id),
+        onSuccess: () => undefined
+      }))
     }
 
     const readAck = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
@@ -287,6 +311,7 @@ export const GatewayLive = Layer.effect(
       })
       socket.on("pong", () => {
         connection.awaitingPong = false
+        if (connection.session !== undefined) fork(Effect.ignore(presences.sockets(connection.session.agent.id)))
       })
       // `ws` closes by itself with the right code (1009 for a frame that is too large); there is nothing to add.
       socket.on("error", () => undefined)
@@ -296,6 +321,7 @@ export const GatewayLive = Layer.effect(
         if (session === undefined) return
         session.ended()
         actors.detach(session.agent.id, session)
+        if (session.agent.sessions.size === 0) fork(Effect.ignore(presences.sockets(session.agent.id)))
       })
       return connection
     }

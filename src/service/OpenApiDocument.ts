@@ -61,6 +61,29 @@ const withHeaders = (response: unknown, status: string): unknown => {
   return { ...response, headers: { ...headers, ...(isObject(response["headers"]) ? response["headers"] : {}) } }
 }
 
+const mentions = (response: unknown, error: string): boolean =>
+  response !== undefined && JSON.stringify(response).includes(`/${error}`)
+
+/** An operation that takes an Idempotency-Key is known by the refusal that nothing else can answer with. */
+const withIdempotencyKey = (operation: Json, responses: Json): Json => {
+  if (!mentions(responses["422"], "IdempotencyKeyConflict")) return { ...operation, responses }
+  const parameters: ReadonlyArray<unknown> = Array.isArray(operation["parameters"]) ? operation["parameters"] : []
+  const headers = { "idempotent-replay": { $ref: "#/components/headers/IdempotentReplay" } }
+  return {
+    ...operation,
+    parameters: [...parameters, { $ref: "#/components/parameters/IdempotencyKey" }],
+    responses: mapValues(responses, (response, status) =>
+      !isObject(response) || Number(status) >= 500 || status === "401" || status === "429" ? response : {
+        ...response,
+        headers: {
+          ...(isObject(response["headers"]) ? response["headers"] : {}),
+          ...headers,
+          ...(status === "409" ? { "retry-after": { $ref: "#/components/headers/RetryAfter" } } : {})
+        }
+      })
+  }
+}
+
 const jsonResponse = (description: string, schema: unknown): Json => ({
   description,
   content: { "application/json": { schema } }
@@ -111,7 +134,10 @@ export const published = (spec: Json): Json => {
       if (path === "/v1/health") {
         responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
       }
-      return { ...tidied, responses: mapValues(responses, (response, status) => withHeaders(tidy(response), status)) }
+      return withIdempotencyKey(
+        tidied,
+        mapValues(responses, (response, status) => withHeaders(tidy(response), status))
+      )
     }))
   const socket = socketOf(schemas)
   const info = isObject(spec["info"]) ? spec["info"] : {}
@@ -134,6 +160,20 @@ export const published = (spec: Json): Json => {
         RetryAfter: {
           description: "Seconds after which a retry can succeed; absent when waiting alone does not help.",
           schema: { type: "integer", minimum: 1 }
+        },
+        IdempotentReplay: {
+          description: "`true` on the answer to an earlier request with the same Idempotency-Key, which this one repeated.",
+          schema: { type: "string", enum: ["true"] }
+        }
+      },
+      parameters: {
+        IdempotencyKey: {
+          name: "Idempotency-Key",
+          in: "header",
+          required: false,
+          description: "Repeat a request with the same key, path and body, and it has its effect once and is answered alike. " +
+            "Remembered per agent; answers 401, 429 and 5xx are not.",
+          schema: { type: "string", minLength: 1, maxLength: 255, pattern: "^[ -~]*$" }
         }
       },
       responses: {

@@ -216,3 +216,29 @@ export const FrameError = Schema.Struct({
   message: Schema.NonEmptyString,
   action: Schema.NullOr(Schema.String)
 })
+
+export const Mute = Schema.Struct({
+  muter_agent_id: Id("agt"),
+  target_kind: Schema.Literals(["agent", "conversation"]),
+  target_id: Id("(agt|conv|grp)"),
+  target_handle: Schema.NullOr(Handle),
+  muted_until: Schema.NullOr(Time),
+  created_at: Time
+})
+
+export const MutePage = Schema.Struct({
+  mutes: Schema.Array(Mute),
+  total: Count,
+  limit: Seq,
+  offset: Count,
+  next_cursor: Schema.NullOr(Schema.NonEmptyString)
+})
+
+export const Presence = Schema.Struct({
+  handle: Handle,
+  status: Schema.Literals(["online", "offline", "busy"]),
+  custom_message: Schema.NullOr(Schema.String),
+  last_seen: Schema.NullOr(Time)
+})
+
+export const Presences = Schema.Struct({ presences: Schema.Array(Presence) })

@@ -9,6 +9,8 @@ import { Authorization, AuthorizationEvenSuspended } from "../../src/auth/Author
 import { AnonymousBudget, Budgets } from "../../src/auth/Budgets.ts"
 import { answerHeadersOf } from "../../src/platform/AnswerHeaders.ts"
 import type { Settings } from "../../src/platform/Config.ts"
+import { Idempotency } from "../../src/platform/Idempotency.ts"
+import { IdempotencyRepo } from "../../src/platform/IdempotencyRepo.ts"
 import { RateLimits } from "../../src/platform/RateLimits.ts"
 import { WireErrors } from "../../src/platform/WireErrors.ts"
 import { AddressLimits } from "../../src/registration/AddressLimits.ts"
@@ -53,9 +55,10 @@ export class Web extends Context.Service<Web, {
             Authorization.layer,
             AuthorizationEvenSuspended.layer,
             AnonymousBudget.layer,
+            Idempotency.layer,
             WireErrors.layer
           )),
-          Layer.provide(Layer.mergeAll(AddressLimits.layer, Budgets.layer)),
+          Layer.provide(Layer.mergeAll(AddressLimits.layer, Budgets.layer, IdempotencyRepo.layer)),
           Layer.provide(NodeHttpServer.layerHttpServices)
         )
       )

@@ -1,0 +1,24 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { Presences } from "./Presences.ts"
+
+export const PresenceHttp = HttpApiBuilder.group(
+  Api,
+  "presence",
+  Effect.fnUntraced(function*(handlers) {
+    const presences = yield* Presences
+    return handlers.handleAll({
+      get: Effect.fnUntraced(function*({ params }) {
+        return yield* presences.get((yield* CurrentAgent).id, params.handle)
+      }),
+      put: Effect.fnUntraced(function*({ payload }) {
+        return yield* presences.put(yield* CurrentAgent, payload)
+      }),
+      batch: Effect.fnUntraced(function*({ payload }) {
+        return { presences: yield* presences.getMany((yield* CurrentAgent).id, payload.handles) }
+      })
+    })
+  })
+)

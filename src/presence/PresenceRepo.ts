@@ -1,0 +1,102 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../platform/Sql.ts"
+
+/** What of a presence is kept in storage. */
+export interface KeptPresence {
+  readonly customMessage: string | null
+  readonly lastSeen: number | null
+}
+
+/** An agent whose presence the viewer may see. */
+export interface VisiblePresence extends KeptPresence {
+  readonly agentId: string
+  readonly handle: string
+}
+
+interface KeptRow {
+  readonly custom_message: string | null
+  readonly last_seen: number | null
+}
+
+/** Whom one may see: oneself, and contacts without a block either way (wire.md G.14, G.9). */
+const VISIBLE = `
+SELECT a.id, a.handle, p.custom_message, p.last_seen
+FROM agents a LEFT JOIN presences p ON p.agent_id = a.id
+WHERE a.handle = ANY($2::text[]) AND a.deleted_at IS NULL AND (
+  a.id = $1 OR (
+    EXISTS (SELECT FROM contacts c WHERE c.agent_id = $1 AND c.contact_id = a.id)
+    AND NOT EXISTS (SELECT FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = a.id)
+    AND NOT EXISTS (SELECT FROM blocks b WHERE b.agent_id = a.id AND b.blocked_id = $1)
+  )
+)`
+
+const KEPT = `SELECT custom_message, last_seen FROM presences WHERE agent_id = $1`
+
+const KEEP = `
+INSERT INTO presences (agent_id, custom_message, last_seen)
+SELECT id, message, seen FROM json_to_recordset($1::json) AS x(id text, message text, seen bigint)
+ORDER BY id
+ON CONFLICT (agent_id) DO UPDATE SET custom_message = EXCLUDED.custom_message, last_seen = EXCLUDED.last_seen`
+
+/** The next slice of those that hold an agent as a contact, blocked pairs left out; `holder` alone marks where it ends. */
+const HOLDERS = `
+SELECT h.agent_id AS holder,
+  EXISTS (SELECT FROM blocks b WHERE b.agent_id = h.agent_id AND b.blocked_id = $1)
+    OR EXISTS (SELECT FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = h.agent_id) AS blocked
+FROM (
+  SELECT agent_id FROM contacts WHERE contact_id = $1 AND agent_id > $2 ORDER BY agent_id LIMIT $3
+) h
+ORDER BY h.agent_id`
+
+/** All SQL on presence. */
+export class PresenceRepo extends Context.Service<PresenceRepo, {
+  /** Those of these handles that the viewer may see, in any order. */
+  readonly visible: (
+    viewerId: string,
+    handles: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<VisiblePresence>, SqlError.SqlError>
+  readonly kept: (agentId: string) => Effect.Effect<KeptPresence | undefined, SqlError.SqlError>
+  readonly keep: (
+    presences: ReadonlyArray<KeptPresence & { readonly agentId: string }>
+  ) => Effect.Effect<void, SqlError.SqlError>
+  /** Agents above an id that hold this one as a contact, in order, and whether a block stands between. */
+  readonly holders: (
+    agentId: string,
+    above: string,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly holder: string; readonly blocked: boolean }>, SqlError.SqlError>
+}>()("parley/presence/PresenceRepo") {
+  static readonly layer = Layer.effect(
+    PresenceRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const visible = database.prepared<KeptRow & { id: string; handle: string }>("visible_presences", VISIBLE)
+      const kept = database.prepared<KeptRow>("kept_presence", KEPT)
+      const keep = database.prepared("keep_presences", KEEP)
+      const holders = database.prepared<{ holder: string; blocked: boolean }>("contact_holders", HOLDERS)
+      return PresenceRepo.of({
+        visible: (viewerId, handles) =>
+          Effect.map(visible([viewerId, handles]), (rows) =>
+            rows.map((row) => ({
+              agentId: row.id,
+              handle: row.handle,
+              customMessage: row.custom_message,
+              lastSeen: row.last_seen
+            }))),
+        kept: (agentId) =>
+          Effect.map(kept([agentId]), ([row]) =>
+            row === undefined ? undefined : { customMessage: row.custom_message, lastSeen: row.last_seen }),
+        keep: (presences) =>
+          Effect.asVoid(keep([
+            JSON.stringify(presences.map(({ agentId, customMessage, lastSeen }) => ({
+              id: agentId,
+              message: customMessage,
+              seen: lastSeen
+            })))
+          ])),
+        holders: (agentId, above, limit) => holders([agentId, above, limit])
+      })
+    })
+  )
+}

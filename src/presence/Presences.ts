@@ -1,0 +1,191 @@
+import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
+import type { SqlError } from "effect/sql"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { NotFound, type Unavailable } from "../platform/WireError.ts"
+import {
+  alive,
+  chosen,
+  gone,
+  messageOf,
+  type Presence,
+  presenceAt,
+  type PresenceChange,
+  type PresenceState,
+  toPresence,
+  unknownPresence
+} from "./Presence.ts"
+import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./PresenceRepo.ts"
+import { PresenceStore } from "./PresenceStore.ts"
+
+/** Holders of a contact that are looked at in one turn of the event loop. */
+const SLICE = 250
+/** Rows that are kept with one statement. */
+const KEEP_ROWS = 500
+const SWEEP = "1 second"
+
+/**
+ * Who is there (wire.md G.14). States of those that are live in the store; message
+ * and last sign of life are written behind, a second later at most, so that they
+ * outlive the process: after a crash they are those of the last connect, close or
+ * change but for that second. Events go to agents with sockets here that hold the
+ * one concerned as a contact. One fiber tells them, slice by slice, with a turn of
+ * the event loop in between, so that an agent with ten thousand holders costs the
+ * sends of others a slice and not a crowd; what changes again while it waits its turn
+ * is told once, as it is by then.
+ */
+export class Presences extends Context.Service<Presences, {
+  /** Of a contact or of oneself; anybody else is not found. */
+  readonly get: (viewerId: string, handle: string) => Effect.Effect<typeof Presence.Type, NotFound | Unavailable>
+  /** In the order of the handles; without those that the viewer may not see. */
+  readonly getMany: (
+    viewerId: string,
+    handles: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<typeof Presence.Type>, Unavailable>
+  /** What the agent says of itself; its holders are told whether or not anything changed. */
+  readonly put: (
+    agent: { readonly id: string; readonly handle: string },
+    change: typeof PresenceChange.Type
+  ) => Effect.Effect<typeof Presence.Type, Unavailable>
+  /** The agent's sockets on this runner came, went or showed life: looks at them. */
+  readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Completes once nobody is left to be told. */
+  readonly told: Effect.Effect<void>
+}>()("parley/presence/Presences") {
+  static readonly layer = Layer.effect(
+    Presences,
+    Effect.gen(function*() {
+      const actors = yield* AgentActors
+      const agents = yield* Agents
+      const clock = yield* Clock.Clock
+      const repo = yield* PresenceRepo
+      const store = yield* PresenceStore
+      const now = () => clock.currentTimeMillisUnsafe()
+
+      /** Agents whose row is older than their state. */
+      const unkept = new Set<string>()
+      /** Agents whose holders are to be told. */
+      const untold = new Set<string>()
+      const telling = yield* Latch.make()
+      const idle = yield* Latch.make(true)
+
+      const announce = (agentId: string): void => {
+        untold.add(agentId)
+        idle.closeUnsafe()
+        telling.openUnsafe()
+      }
+
+      const stored = (kept: KeptPresence | undefined): PresenceState =>
+        kept === undefined ? unknownPresence : { ...unknownPresence, ...kept }
+
+      const loaded = Effect.fnUntraced(function*(agentId: string) {
+        const known = (yield* store.get([agentId])).get(agentId)
+        return known ?? stored(yield* repo.kept(agentId))
+      })
+
+      const change = Effect.fnUntraced(function*(
+        agentId: string,
+        to: (state: PresenceState, at: number) => PresenceState,
+        always: boolean
+      ) {
+        const otherwise = yield* loaded(agentId)
+        const { after, before } = yield* store.update(agentId, otherwise, (state) => to(state, now()))
+        const changed = always || before.status !== after.status
+        if (changed) announce(agentId)
+        if (changed || after.expiresAt === null) unkept.add(agentId)
+        return after
+      })
+
+      /** Looks when it is done, not when it was asked for: a socket that came and went at once leaves what is. */
+      const sockets = (agentId: string) =>
+        change(agentId, (state, at) => actors.live(agentId) === undefined ? gone(state, at) : alive(state, at), false)
+
+      const seen = Effect.fnUntraced(function*(rows: ReadonlyArray<VisiblePresence>) {
+        const held = yield* store.get(rows.map((row) => row.agentId))
+        const at = now()
+        return new Map(rows.map(({ agentId, customMessage, handle, lastSeen }) => {
+          const state = held.get(agentId) ?? stored({ customMessage, lastSeen })
+          return [handle, toPresence(handle, presenceAt(state, at))] as const
+        }))
+      })
+
+      const visible = (viewerId: string, handles: ReadonlyArray<string>) =>
+        Effect.flatMap(unavailable(repo.visible(viewerId, handles)), seen)
+
+      const tell = Effect.fnUntraced(function*(agentId: string): Effect.fn.Return<void, SqlError.SqlError | Unavailable> {
+        const agent = (yield* agents.byIds([agentId])).get(agentId)
+        if (agent === undefined) return
+        const state = presenceAt(yield* loaded(agentId), now())
+        const frame = JSON.stringify({ type: "presence.update", payload: toPresence(agent.handle, state) })
+        for (let above = "";;) {
+          const slice = yield* repo.holders(agentId, above, SLICE)
+          for (const { blocked, holder } of slice) {
+            if (!blocked) actors.live(holder)?.tell({ _tag: "Event", frame })
+          }
+          if (slice.length < SLICE) return
+          above = slice.at(-1)!.holder
+          yield* nextTurn
+        }
+      })
+
+      yield* Effect.gen(function*() {
+        yield* telling.await
+        telling.closeUnsafe()
+        for (const agentId of untold) {
+          untold.delete(agentId)
+          yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("Presence was not told", cause))
+          yield* nextTurn
+        }
+        if (untold.size === 0) idle.openUnsafe()
+      }).pipe(Effect.forever, Effect.forkScoped)
+
+      /** Writes what changed, and lets go of those that are not there. */
+      const keep = Effect.gen(function*() {
+        while (unkept.size > 0) {
+          const ids = [...unkept.keys().take(KEEP_ROWS)]
+          for (const id of ids) unkept.delete(id)
+          const states = yield* store.get(ids)
+          const rows = Array.from(states, ([agentId, { customMessage, lastSeen }]) => ({ agentId, customMessage, lastSeen }))
+          yield* repo.keep(rows).pipe(
+            Effect.tapError(() => Effect.sync(() => ids.forEach((id) => unkept.add(id))))
+          )
+          for (const [id, state] of states) yield* store.release(id, state)
+        }
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence was not kept", cause)))
+
+      const sweep = Effect.gen(function*() {
+        for (const id of yield* store.due(now())) yield* change(id, presenceAt, false)
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence did not end in time", cause)))
+
+      yield* Effect.addFinalizer(() => keep)
+      yield* Effect.andThen(sweep, keep).pipe(Effect.repeat(Schedule.spaced(SWEEP)), Effect.delay(SWEEP), Effect.forkScoped)
+
+      return Presences.of({
+        get: Effect.fn("Presences.get")(function*(viewerId, handle) {
+          const found = (yield* visible(viewerId, [handle])).get(handle)
+          return found ?? (yield* new NotFound({ message: "There is no such presence for you." }))
+        }),
+        getMany: Effect.fn("Presences.getMany")(function*(viewerId, handles) {
+          const found = yield* visible(viewerId, handles)
+          return handles.flatMap((handle) => found.get(handle) ?? [])
+        }),
+        put: Effect.fn("Presences.put")(function*(agent, { status, ...rest }) {
+          const message = messageOf({ status, ...rest })
+          const state = yield* unavailable(
+            change(agent.id, (before, at) => chosen(before, status, message, at), true)
+          )
+          return toPresence(agent.handle, state)
+        }),
+        sockets: (agentId) => Effect.asVoid(unavailable(sockets(agentId))),
+        told: idle.await
+      })
+    })
+  )
+}
+
+/** Lets the event loop do what has come meanwhile. */
+const nextTurn: Effect.Effect<void> = Effect.callback((resume) => {
+  const handle = setImmediate(() => resume(Effect.void))
+  return Effect.sync(() => clearImmediate(handle))
+})
