@@ -69,7 +69,13 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       payload: [Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Reason)) }), Schema.Null],
       success: Confirm,
       error: [AgentNotFound, AlreadyReported]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Reports an agent, once for ever, and blocks it.")
+    })
+      .middleware(Idempotency)
+      .annotate(OpenApi.Description, "Reports an agent, once for ever, and blocks it; the body may be left out.")
+      .annotate(OpenApi.Transform, (operation) => ({
+        ...operation,
+        requestBody: { ...(operation["requestBody"] as object), required: false }
+      }))
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Contacts", description: "The caller's contacts, blocks and reports." }))

@@ -91,7 +91,7 @@ const OUTREACH = `
 SELECT
   (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
   EXISTS (SELECT FROM conversations WHERE id = $4 AND initiator_id IS NOT NULL) AS opened,
-  (SELECT status FROM agents WHERE id = $1 AND deleted_at IS NULL) AS sender_status,
+  (SELECT CASE WHEN deleted_at IS NULL THEN status END FROM agents WHERE id = $1) AS sender_status,
   b.deleted_at IS NOT NULL AS recipient_deleted,
   b.status = 'suspended' AS recipient_suspended,
   b.inbox_mode,
@@ -114,9 +114,12 @@ SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE 
 const history = (bound: string, order: string) => `
 SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
 FROM messages m
-LEFT JOIN envelopes e
-  ON e.recipient_id = CASE WHEN m.sender_id = $2 THEN $3 ELSE $2 END
-  AND e.conversation_id = m.conversation_id AND e.seq = m.seq
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes
+  WHERE recipient_id = CASE WHEN m.sender_id = $2 THEN $3 ELSE $2 END
+    AND conversation_id = m.conversation_id AND seq = m.seq
+  OFFSET 0
+) e ON true
 WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
   AND NOT EXISTS (
     SELECT FROM hidden_messages h
@@ -148,14 +151,18 @@ LEFT JOIN LATERAL (
 const LIST = `
 SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
   u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
-  EXISTS (
-    SELECT FROM mutes s
-    WHERE s.muter_id = l.agent_id AND s.kind = 'conversation' AND s.target_id = l.id
-      AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
-  ) OR EXISTS (
-    SELECT FROM mutes s
-    WHERE s.muter_id = l.agent_id AND s.kind = 'agent' AND s.target_id = l.counterparty_id
-      AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+  COALESCE(
+    (
+      SELECT true FROM mutes s
+      WHERE s.muter_id = l.agent_id AND s.kind = 'conversation' AND s.target_id = l.id
+        AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+    ),
+    (
+      SELECT true FROM mutes s
+      WHERE s.muter_id = l.agent_id AND s.kind = 'agent' AND s.target_id = l.counterparty_id
+        AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+    ),
+    false
   ) AS muted
 FROM (
   SELECT p.agent_id, p.conversation_id, p.counterparty_id, p.hidden_through,
@@ -205,7 +212,7 @@ WITH held AS MATERIALIZED (
   INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING
 ), done AS (
   UPDATE envelopes e SET delivered_at = $4 FROM held h
-  WHERE e.recipient_id = h.agent_id AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
+  WHERE h.agent_id = $1 AND e.recipient_id = $1 AND e.conversation_id = $2 AND e.seq = $3 AND e.delivered_at IS NULL
   RETURNING e.no
 )
 UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)

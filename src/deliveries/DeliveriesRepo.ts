@@ -123,7 +123,8 @@ WITH held AS MATERIALIZED (
 ), done AS (
   UPDATE envelopes e SET delivered_at = $3
   FROM held h, seen s
-  WHERE e.recipient_id = h.agent_id AND e.no > s.delivered_through AND e.no <= $2 AND e.delivered_at IS NULL
+  WHERE h.agent_id = $1 AND e.recipient_id = $1 AND e.no > s.delivered_through AND e.no <= $2
+    AND e.delivered_at IS NULL
   RETURNING e.no
 ), counted AS (
   UPDATE inboxes n SET
@@ -211,7 +212,9 @@ const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::te
 const FIND = `
 SELECT e.no, e.delivered_at, e.read_at, m.*
 FROM messages m
-LEFT JOIN envelopes e ON e.recipient_id = $1 AND e.conversation_id = m.conversation_id AND e.seq = m.seq
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = $1 AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+) e ON true
 WHERE m.id = $2 AND (e.no IS NOT NULL OR m.sender_id = $1)`
 
 /** A message as its sender or a recipient finds it; `no` is null for the sender. */

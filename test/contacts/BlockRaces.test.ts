@@ -169,4 +169,28 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
         sql`SELECT count(*) AS n, max(seq) AS last FROM messages`))
       assert.deepStrictEqual(stored, [{ n: sent, last: sent }], "what was accepted is there, and no more")
     })), 60_000)
+
+  it.effect("both sides blocking and unblocking at once leave exactly the blocks that stand", () =>
+    live(Effect.gen(function*() {
+      const [one, two] = yield* twoNodes
+      const [a, b] = (yield* one.run(agents("u", 2))) as [Party, Party]
+      const standing = one.run(Effect.flatMap(SqlClient.SqlClient, (sql) =>
+        sql`SELECT (SELECT count(*) FROM conversations) AS rows, (SELECT array_agg(agent_id) FROM blocks) AS by`))
+      const atOnce = <A, E, A2, E2>(first: Effect.Effect<A, E>, second: Effect.Effect<A2, E2>, round: number) =>
+        Effect.all([
+          Effect.andThen(headStart(round % 2 === 0 ? round % 5 : 0), Effect.orDie(first)),
+          Effect.andThen(headStart(round % 2 === 0 ? 0 : round % 7), Effect.orDie(second))
+        ], { concurrency: 2 })
+      for (let round = 0; round < 60; round++) {
+        yield* atOnce(one.block(a, b), two.block(b, a), round)
+        yield* atOnce(one.unblock(a, b), two.unblock(b, a), round)
+        assert.deepStrictEqual(yield* standing, [{ rows: 0, by: null }], `round ${round}`)
+        yield* one.block(a, b)
+        yield* atOnce(one.unblock(a, b), two.block(b, a), round)
+        assert.deepStrictEqual(yield* standing, [{ rows: 1, by: [b.id] }], `round ${round}`)
+        assert.strictEqual(yield* one.send(a, b, `m${round}`), "Blocked")
+        yield* two.unblock(b, a)
+      }
+      assert.deepStrictEqual(yield* Effect.all([one.send(a, b, "m"), two.send(b, a, "m")]), ["Sent", "Sent"])
+    })), 60_000)
 })
