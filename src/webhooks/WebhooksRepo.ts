@@ -65,6 +65,7 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 /**
  * Takes the agent's row as it is, not as the snapshot saw it: an account that was
  * ended meanwhile gets none. No row: no slot is free, or somebody took the same one at once.
+ * `IS TRUE` keeps the planner from the index of live accounts, which it would read whole.
  */
 const CREATE = `
 WITH slot AS (
@@ -72,7 +73,7 @@ WITH slot AS (
   WHERE NOT EXISTS (SELECT FROM webhooks WHERE agent_id = $2 AND slot = s)
 ), owner AS (
   UPDATE agents SET webhook_events = webhook_events | $8::integer
-  FROM slot WHERE slot.s IS NOT NULL AND id = $2 AND deleted_at IS NULL
+  FROM slot WHERE slot.s IS NOT NULL AND id = $2 AND (deleted_at IS NULL) IS TRUE
   RETURNING id, slot.s
 )
 INSERT INTO webhooks (id, agent_id, url, events, secret, created_at, slot)
@@ -100,8 +101,9 @@ const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND
 
 /** In slices of the active webhooks, so that it is bounded whatever waits. */
 const DUE = `
-SELECT w.id, w.active AND w.slot IS NOT NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND EXISTS (
-  SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at <= $2
+SELECT w.id, w.active AND w.slot IS NOT NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND COALESCE(
+  (SELECT true FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at <= $2 ORDER BY d.due_at LIMIT 1),
+  false
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
 
@@ -173,8 +175,8 @@ WITH gone AS MATERIALIZED (
   JOIN LATERAL (SELECT no FROM webhook_deliveries WHERE webhook_id = g.id LIMIT $2) d ON true
   LIMIT $2
 ), emptied AS (
-  DELETE FROM webhooks WHERE id IN (SELECT id FROM gone)
-    AND NOT EXISTS (SELECT FROM webhook_deliveries WHERE webhook_id = webhooks.id)
+  DELETE FROM webhooks WHERE id = ANY (ARRAY(SELECT id FROM gone))
+    AND (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id LIMIT 1) IS NULL
   RETURNING id
 ), removed AS (
   DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(SELECT no FROM rows)) RETURNING no

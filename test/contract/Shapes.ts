@@ -286,3 +286,24 @@ const listed = {
 export const AnonymousDirectory = listOf({ agents: Schema.Array(Schema.Struct(listed)) })
 
 export const Directory = listOf({ agents: Schema.Array(Schema.Struct({ ...listed, in_contacts: Schema.Boolean })) })
+
+const webhookFields = {
+  id: Id("whk"),
+  url: Schema.NonEmptyString,
+  events: Schema.NonEmptyArray(Schema.Literals([
+    "message.new",
+    "message.read",
+    "presence.update",
+    "contact.blocked",
+    "group.invite.received",
+    "group.deleted"
+  ])),
+  active: Schema.Boolean,
+  created_at: Time
+}
+
+export const Webhook = Schema.Struct(webhookFields)
+
+export const CreatedWebhook = Schema.Struct({ ...webhookFields, secret: Schema.NonEmptyString })
+
+export const WebhookPage = listOf({ webhooks: Schema.Array(Webhook) })

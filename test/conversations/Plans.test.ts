@@ -25,7 +25,8 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   conversations: [["id"]],
   participants: [["agent_id"], ["conversation_id"]],
   message_keys: [["sender_id", "client_msg_id"]],
-  hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]]
+  hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
+  webhooks: [["agent_id"]]
 }
 
 const scans = (node: Node): ReadonlyArray<{ readonly table: string; readonly condition: string }> => {
@@ -49,7 +50,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
       }
     })
     yield* Layer.build(Layer.mergeAll(ConversationsRepo.layer, DeliveriesRepo.layer, ColdSlots.layer)).pipe(
-      Effect.andThen(makeAppend(1)),
+      Effect.andThen(makeAppend(1, () => {})),
       Effect.provide(Layer.merge(recording, Config.layerTest()))
     )
     assert.isAbove(texts.size, 15)

@@ -1,0 +1,187 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { verifyWebhook } from "agentchatme"
+import { createHmac } from "node:crypto"
+import { createServer, type IncomingHttpHeaders } from "node:http"
+import { eventually } from "../support/Eventually.ts"
+import { matching } from "../support/Http.ts"
+import { newAgent, type Server, startServer } from "../support/Server.ts"
+import * as Shapes from "./Shapes.ts"
+import { inbox, markRead, newPair, say } from "./Talk.ts"
+
+interface Received {
+  readonly path: string
+  readonly headers: IncomingHttpHeaders
+  readonly body: string
+}
+
+const received: Array<Received> = []
+/** Statuses to answer with at a path before the 200s begin. */
+const failures = new Map<string, Array<number>>()
+
+const receiver = createServer((request, response) => {
+  let body = ""
+  request.setEncoding("utf8").on("data", (part: string) => body += part).on("end", () => {
+    const path = request.url ?? ""
+    received.push({ path, headers: request.headers, body })
+    response.writeHead(failures.get(path)?.shift() ?? 200, { location: "/elsewhere" }).end("thank you")
+  })
+})
+
+let server: Server
+let strict: Server
+let base: string
+
+beforeAll(async () => {
+  await new Promise<void>((resolve) => receiver.listen(0, "127.0.0.1", resolve))
+  const address = receiver.address()
+  base = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`
+  ;[server, strict] = await Promise.all([
+    startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } }),
+    startServer()
+  ])
+})
+
+afterAll(async () => {
+  await Promise.all([server?.stop(), strict?.stop()])
+  receiver.closeAllConnections()
+  receiver.close()
+})
+
+const at = (path: string): ReadonlyArray<Received> => received.filter((one) => one.path === path)
+
+const arrived = (path: string, n = 1, timeoutMs?: number): Promise<ReadonlyArray<Received>> =>
+  eventually(`${n} deliveries at ${path}`, () => at(path).length >= n ? at(path) : undefined, timeoutMs)
+
+const verified = async ({ body, headers }: Received, secret: string) => {
+  const signature = String(headers["agentchat-signature"])
+  assert.match(signature, /^t=\d{10},v1=[0-9a-f]{64}$/)
+  return verifyWebhook({ payload: body, signature, secret })
+}
+
+describe("webhooks", () => {
+  it("J 128: the secret is shown once, the sixth webhook is refused, lists and masks are as everywhere", async () => {
+    const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
+    const body = { url: "https://example.com/hook", events: ["message.new", "contact.blocked"] }
+    const made = (await alice.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook)
+    assert.match(made.secret, /^[0-9a-f]{64}$/)
+    const { secret: _, ...webhook } = made
+    assert.deepStrictEqual([webhook.url, webhook.events, webhook.active], [body.url, body.events, true])
+    const given = (await alice.http.post("/v1/webhooks", { ...body, secret: "sixteen letters!" })).ok(201, Shapes.CreatedWebhook)
+    assert.strictEqual(given.secret, "sixteen letters!")
+    for (let i = 0; i < 3; i++) (await alice.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook)
+    ;(await alice.http.post("/v1/webhooks", body)).refused(400, "LIMIT_REACHED")
+
+    assert.deepStrictEqual((await alice.http.get(`/v1/webhooks/${webhook.id}`)).ok(200, Shapes.Webhook), webhook)
+    const page = (await alice.http.get("/v1/webhooks?limit=3")).ok(200, Shapes.WebhookPage)
+    assert.deepStrictEqual([page.webhooks.length, page.total, page.limit, page.offset], [3, 5, 3, 0])
+    assert.deepStrictEqual(page.webhooks[0], webhook)
+    const rest = (await alice.http.get(`/v1/webhooks?cursor=${page.next_cursor}`)).ok(200, Shapes.WebhookPage)
+    assert.deepStrictEqual([rest.webhooks.length, rest.next_cursor], [2, null])
+    ;(await alice.http.get("/v1/webhooks?cursor=x")).refused(400, "VALIDATION_ERROR")
+    ;(await alice.http.get(`/v1/webhooks?offset=1&cursor=${page.next_cursor}`)).refused(400, "VALIDATION_ERROR")
+    ;(await alice.http.get("/v1/webhooks?limit=0")).refused(400, "VALIDATION_ERROR")
+
+    const unknown = (await bob.http.get("/v1/webhooks/whk_AAAAAAAAAAAAAAAA")).refused(404, "NOT_FOUND")
+    assert.deepStrictEqual((await bob.http.get(`/v1/webhooks/${webhook.id}`)).refused(404, "NOT_FOUND"), unknown)
+    assert.deepStrictEqual((await bob.http.delete(`/v1/webhooks/${webhook.id}`)).refused(404, "NOT_FOUND"), unknown)
+    ;(await alice.http.delete(`/v1/webhooks/${webhook.id}`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(`/v1/webhooks/${webhook.id}`)).refused(404, "NOT_FOUND")
+    const again = await alice.client.createWebhook({ url: body.url, events: ["group.deleted"] })
+    assert.strictEqual((await alice.client.getWebhook(again.id)).active, true)
+    assert.strictEqual((await alice.client.listWebhooks()).webhooks.length, 5)
+    await alice.client.deleteWebhook(again.id)
+  })
+
+  it("a request that makes no sense, and a target that is not public, are refused", async () => {
+    const alice = await newAgent(strict, "alice")
+    const url = "https://example.com/hook"
+    for (
+      const body of [
+        {},
+        { url },
+        { url, events: [] },
+        { url, events: ["message.deleted"] },
+        { url, events: "message.new" },
+        { url, events: ["message.new"], secret: "too short" },
+        { url, events: ["message.new"], secret: "x".repeat(129) },
+        { url: `https://example.com/${"x".repeat(2_048)}`, events: ["message.new"] },
+        ...["example.com", "ftp://example.com/", "http://a:b@example.com/", "http://127.0.0.1/", "http://[::1]/",
+          "http://10.0.0.1/", "http://169.254.169.254/", "http://localhost/", "http://[::ffff:7f00:1]/",
+          "http://[fd00::1]/", "http://100.64.0.1/", "http://017700000001/"].map((bad) => ({ url: bad, events: ["message.new"] }))
+      ]
+    ) (await alice.http.post("/v1/webhooks", body)).refused(400, "VALIDATION_ERROR")
+    ;(await strict.http().post("/v1/webhooks", { url, events: ["message.new"] })).refused(401, "UNAUTHORIZED")
+    const open = await newAgent(server, "alice")
+    ;(await open.http.post("/v1/webhooks", { url: "http://10.0.0.1/", events: ["message.new"] })).refused(400, "VALIDATION_ERROR")
+  })
+
+  it("J 129: a delivery verifies with the client's verifier and as bare hex, and marks the message as delivered", async () => {
+    const { alice, bob } = await newPair(server)
+    const made = (await bob.http.post("/v1/webhooks", { url: `${base}/j129`, events: ["message.new"] }))
+      .ok(201, Shapes.CreatedWebhook)
+    const sent = await say(alice, bob, { content: { text: `hello @${bob.handle}, ünïcode 😀` } })
+    const [delivery] = await arrived("/j129")
+    assert.isDefined(delivery)
+    if (delivery === undefined) return
+    const payload = await verified(delivery, made.secret)
+    assert.deepStrictEqual(Object.keys(payload), ["event", "timestamp", "data"])
+    assert.strictEqual(payload.event, "message.new")
+    assert.strictEqual(payload.timestamp, sent.created_at)
+    const data = matching(Shapes.SyncRow, payload.data)
+    assert.deepStrictEqual([data.id, data.content, data.context.mentions], [sent.id, sent.content, [bob.handle]])
+    const bare = String(delivery.headers["x-agentchat-signature"])
+    assert.strictEqual(bare, createHmac("sha256", made.secret).update(delivery.body).digest("hex"))
+    await verifyWebhook({ payload: delivery.body, signature: bare, secret: made.secret })
+    const tampered = await verifyWebhook({ payload: `${delivery.body} `, signature: bare, secret: made.secret })
+      .then(() => "verified", () => "refused")
+    assert.strictEqual(tampered, "refused")
+    assert.strictEqual(delivery.headers["x-agentchat-event"], "message.new")
+    assert.match(String(delivery.headers["x-agentchat-delivery"]), /^whd_[A-Za-z0-9_-]{16}$/)
+    assert.strictEqual(delivery.headers["content-type"], "application/json")
+    await eventually("an empty inbox", async () => (await inbox(bob)).length === 0 || undefined)
+  })
+
+  it("a read and the first block are told to whom they concern", async () => {
+    const { alice, bob } = await newPair(server)
+    for (const [agent, path] of [[alice, "/alice"], [bob, "/bob"]] as const) {
+      const body = { url: base + path, events: ["message.read", "contact.blocked"] }
+      ;(await agent.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook)
+    }
+    const sent = await say(alice, bob)
+    await markRead(bob, sent.id)
+    const [read] = await arrived("/alice")
+    const { data } = JSON.parse(read?.body ?? "") as { data: Record<string, unknown> }
+    assert.deepStrictEqual(
+      [data["message_id"], data["seq"], data["read_by"], data["reader"]],
+      [sent.id, sent.seq, bob.handle, bob.handle]
+    )
+    ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirm)
+    const [blocked] = await arrived("/bob")
+    const told = JSON.parse(blocked?.body ?? "") as { event: string; data: Record<string, unknown> }
+    assert.deepStrictEqual([told.event, told.data["blocked_by"]], ["contact.blocked", alice.handle])
+    assert.deepStrictEqual(Object.keys(told.data), ["blocked_by", "blocked_at"])
+    assert.deepStrictEqual([at("/alice").length, at("/bob").length], [1, 1])
+  })
+
+  it("J 130: a 500 is tried again under the same delivery id, and signed anew; a redirect is not followed", async () => {
+    const { alice, bob } = await newPair(server)
+    failures.set("/j130", [500])
+    failures.set("/moved", [307])
+    const made = (await bob.http.post("/v1/webhooks", { url: `${base}/j130`, events: ["message.new"] }))
+      .ok(201, Shapes.CreatedWebhook)
+    ;(await bob.http.post("/v1/webhooks", { url: `${base}/moved`, events: ["message.new"] })).ok(201, Shapes.CreatedWebhook)
+    const sent = await say(alice, bob)
+    const [first] = await arrived("/j130")
+    assert.deepStrictEqual((await inbox(bob)).map(({ id }) => id), [sent.id])
+    const [, second] = await arrived("/j130", 2, 15_000)
+    if (first === undefined || second === undefined) return assert.fail("no second delivery")
+    assert.strictEqual(second.headers["x-agentchat-delivery"], first.headers["x-agentchat-delivery"])
+    assert.strictEqual(second.body, first.body)
+    assert.notStrictEqual(second.headers["agentchat-signature"], first.headers["agentchat-signature"])
+    await verified(second, made.secret)
+    await eventually("an empty inbox", async () => (await inbox(bob)).length === 0 || undefined)
+    await arrived("/moved", 2, 15_000)
+    assert.deepStrictEqual([at("/j130").length, at("/elsewhere").length], [2, 0])
+  }, 40_000)
+})
