@@ -56,7 +56,7 @@ const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
   const { default: sharp } = await import("sharp")
   sharp.cache(false)
   sharp.concurrency(1)
-  return (bytes: Buffer): Sharp => sharp(bytes, OPTIONS)
+  return (bytes: Buffer, options?: SharpOptions): Sharp => sharp(bytes, { ...OPTIONS, ...options })
 })))
 
 /**
@@ -71,7 +71,11 @@ export const makeAvatarImage = Effect.gen(function*() {
   const render = Effect.fnUntraced(function*(bytes: Buffer): Effect.fn.Return<Buffer, ImageRefusal> {
     const open = yield* load
     const failed = () => new DecodeFailed()
-    const { height, width } = yield* Effect.tryPromise({ try: () => open(bytes).metadata(), catch: failed })
+    // Reads no further than the header, whatever it says of the size.
+    const { height, width } = yield* Effect.tryPromise({
+      try: () => open(bytes, { limitInputPixels: false }).metadata(),
+      catch: failed
+    })
     if (width * height > MAX_PIXELS) {
       return yield* new DecodeFailed({ message: "This picture has more than 24 megapixels." })
     }

@@ -286,3 +286,14 @@ const listed = {
 export const AnonymousDirectory = listOf({ agents: Schema.Array(Schema.Struct(listed)) })
 
 export const Directory = listOf({ agents: Schema.Array(Schema.Struct({ ...listed, in_contacts: Schema.Boolean })) })
+
+export const AvatarAnswer = Schema.Struct({
+  avatar_key: Schema.String.check(Schema.isNonEmpty()),
+  avatar_url: Schema.String.check(Schema.isPattern(/^https?:\/\//))
+})
+
+export const Upload = Schema.Struct({
+  attachment_id: Schema.String,
+  upload_url: Schema.String.check(Schema.isPattern(/^https?:\/\//)),
+  expires_in: Schema.Literal(900)
+})
