@@ -307,3 +307,14 @@ export const Webhook = Schema.Struct(webhookFields)
 export const CreatedWebhook = Schema.Struct({ ...webhookFields, secret: Schema.NonEmptyString })
 
 export const WebhookPage = listOf({ webhooks: Schema.Array(Webhook) })
+
+export const AvatarAnswer = Schema.Struct({
+  avatar_key: Schema.String.check(Schema.isNonEmpty()),
+  avatar_url: Schema.String.check(Schema.isPattern(/^https?:\/\//))
+})
+
+export const Upload = Schema.Struct({
+  attachment_id: Schema.String,
+  upload_url: Schema.String.check(Schema.isPattern(/^https?:\/\//)),
+  expires_in: Schema.Literal(900)
+})
