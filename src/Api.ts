@@ -2,6 +2,7 @@ import { HttpApi, OpenApi } from "effect/http-api"
 import { AgentsApi } from "./agents/AgentsApi.ts"
 import { ContactsApi } from "./contacts/ContactsApi.ts"
 import { ConversationsApi } from "./conversations/ConversationsApi.ts"
+import { GroupsApi } from "./groups/GroupsApi.ts"
 import { MessagesApi } from "./conversations/MessagesApi.ts"
 import { MutesApi } from "./mutes/MutesApi.ts"
 import { DirectoryApi } from "./directory/DirectoryApi.ts"
@@ -13,7 +14,7 @@ import { ServiceApi } from "./service/ServiceApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi, PresenceApi, ServiceApi)
+  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, GroupsApi, MutesApi, PresenceApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

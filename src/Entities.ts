@@ -15,6 +15,11 @@ import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
 import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
+import { Departures } from "./groups/Departures.ts"
+import { GroupEntityLive } from "./groups/GroupEntityLive.ts"
+import { Groups } from "./groups/Groups.ts"
+import { GroupSettings } from "./groups/GroupSettings.ts"
+import { GroupsRepo } from "./groups/GroupsRepo.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
 import { IdempotencyRepo } from "./platform/IdempotencyRepo.ts"
@@ -33,6 +38,7 @@ import { Registration } from "./registration/Registration.ts"
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
+  Layer.provideMerge(Groups.layer),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(AddressBooks.layer),
@@ -47,7 +53,10 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
     ContactsRepo.layer,
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
+    Departures.layer,
     DirectoryRepo.layer,
+    GroupSettings.layer,
+    GroupsRepo.layer,
     IdempotencyRepo.layer,
     IdempotentIds.layer,
     Mailer.layer,
@@ -60,4 +69,4 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
 )
 
 /** The services, and the entities through which other processes reach this one's. */
-export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive).pipe(Layer.provideMerge(services))
+export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive, GroupEntityLive).pipe(Layer.provideMerge(services))

@@ -93,6 +93,8 @@ export const settings = {
   LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: int(30, "directory searches without a key per IP address and minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes set or lifted by an agent per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
+  LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
+  LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites of an agent in 24 hours", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without a key per IP address and minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "how long a one-time code is good for", 1),
