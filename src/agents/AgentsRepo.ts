@@ -125,8 +125,10 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
                 UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
                   display_name = NULL, description = NULL, avatar_key = NULL
                 WHERE id = ${id} AND deleted_at IS NULL RETURNING id
+              ), muted AS (
+                DELETE FROM mutes m USING gone g WHERE m.muter_id = g.id
               ), unmuted AS (
-                DELETE FROM mutes m USING gone g WHERE m.muter_id = g.id OR (m.kind = 'agent' AND m.target_id = g.id)
+                DELETE FROM mutes m USING gone g WHERE m.target_id = g.id AND m.kind = 'agent'
               ), unseen AS (
                 DELETE FROM presences p USING gone g WHERE p.agent_id = g.id
               ), departing AS (

@@ -176,14 +176,18 @@ LEFT JOIN LATERAL (
 const LIST = `
 SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
   u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
-  EXISTS (
-    SELECT FROM mutes s
-    WHERE s.muter_id = l.agent_id AND s.kind = 'conversation' AND s.target_id = l.id
-      AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
-  ) OR EXISTS (
-    SELECT FROM mutes s
-    WHERE s.muter_id = l.agent_id AND s.kind = 'agent' AND s.target_id = l.counterparty_id
-      AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+  COALESCE(
+    (
+      SELECT true FROM mutes s
+      WHERE s.muter_id = l.agent_id AND s.kind = 'conversation' AND s.target_id = l.id
+        AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+    ),
+    (
+      SELECT true FROM mutes s
+      WHERE s.muter_id = l.agent_id AND s.kind = 'agent' AND s.target_id = l.counterparty_id
+        AND (s.muted_until IS NULL OR s.muted_until > $6::bigint)
+    ),
+    false
   ) AS muted
 FROM (
   SELECT p.agent_id, p.conversation_id, p.counterparty_id, p.hidden_through,

@@ -3,8 +3,8 @@ export type MuteKind = "agent" | "conversation"
 /** What one agent has muted, in memory; expiry is a comparison with the clock at every look. */
 export class MuteSet {
   private readonly now: () => number
-  /** Until when, by target: ids of agents and of conversations never collide. */
-  private readonly until = new Map<string, number>()
+  /** Until when, by target: ids of agents and of conversations never collide. Most agents mute nothing. */
+  private until: Map<string, number> | undefined
 
   constructor(now: () => number) {
     this.now = now
@@ -12,23 +12,24 @@ export class MuteSet {
 
   /** Muted until then; null for good. */
   add(targetId: string, until: number | null): void {
-    this.until.set(targetId, until ?? Number.POSITIVE_INFINITY)
+    (this.until ??= new Map()).set(targetId, until ?? Number.POSITIVE_INFINITY)
   }
 
   remove(targetId: string): void {
-    this.until.delete(targetId)
+    this.until?.delete(targetId)
   }
 
   /** Whether this sender, or all of this conversation, is muted now. */
   covers(senderId: string, conversationId: string): boolean {
-    return this.until.size > 0 && (this.isMuted(senderId) || this.isMuted(conversationId))
+    const { until } = this
+    return until !== undefined && (this.isMuted(until, senderId) || this.isMuted(until, conversationId))
   }
 
-  private isMuted(targetId: string): boolean {
-    const until = this.until.get(targetId)
-    if (until === undefined) return false
-    if (until > this.now()) return true
-    this.until.delete(targetId)
+  private isMuted(until: Map<string, number>, targetId: string): boolean {
+    const end = until.get(targetId)
+    if (end === undefined) return false
+    if (end > this.now()) return true
+    until.delete(targetId)
     return false
   }
 }

@@ -33,7 +33,10 @@ export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()(
 
 type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
 
-/** On an endpoint whose body is bytes of its own limit, which are read here before its handler sees them. */
+/**
+ * On an endpoint whose body is bytes of its own limit. With a key they are read here first: its handler asks for
+ * `request.arrayBuffer`, which remembers them, and not for the stream.
+ */
 export const RawBodyLimit = Context.Reference<number | undefined>("parley/platform/Idempotency/RawBodyLimit", {
   defaultValue: () => undefined
 })

@@ -19,15 +19,20 @@ interface KeptRow {
   readonly last_seen: number | null
 }
 
-/** Whom one may see: oneself, and contacts without a block either way (wire.md G.14, G.9). */
+/**
+ * Whom one may see: oneself, and contacts without a block either way (wire.md G.14,
+ * G.9). Handle by handle, with what could lead to another index kept outside.
+ */
 const VISIBLE = `
 SELECT a.id, a.handle, p.custom_message, p.last_seen
-FROM agents a LEFT JOIN presences p ON p.agent_id = a.id
-WHERE a.handle = ANY($2::text[]) AND a.deleted_at IS NULL AND (
+FROM unnest($2::text[]) AS asked(handle)
+CROSS JOIN LATERAL (SELECT id, handle, deleted_at FROM agents WHERE handle = asked.handle OFFSET 0) a
+LEFT JOIN presences p ON p.agent_id = a.id
+WHERE a.deleted_at IS NULL AND (
   a.id = $1 OR (
-    EXISTS (SELECT FROM contacts c WHERE c.agent_id = $1 AND c.contact_id = a.id)
-    AND NOT EXISTS (SELECT FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = a.id)
-    AND NOT EXISTS (SELECT FROM blocks b WHERE b.agent_id = a.id AND b.blocked_id = $1)
+    (SELECT true FROM contacts c WHERE c.agent_id = $1 AND c.contact_id = a.id)
+    AND (SELECT true FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = a.id) IS NULL
+    AND (SELECT true FROM blocks b WHERE b.agent_id = a.id AND b.blocked_id = $1) IS NULL
   )
 )`
 
@@ -42,8 +47,11 @@ ON CONFLICT (agent_id) DO UPDATE SET custom_message = EXCLUDED.custom_message, l
 /** The next slice of those that hold an agent as a contact, blocked pairs left out; `holder` alone marks where it ends. */
 const HOLDERS = `
 SELECT h.agent_id AS holder,
-  EXISTS (SELECT FROM blocks b WHERE b.agent_id = h.agent_id AND b.blocked_id = $1)
-    OR EXISTS (SELECT FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = h.agent_id) AS blocked
+  COALESCE(
+    (SELECT true FROM blocks b WHERE b.agent_id = h.agent_id AND b.blocked_id = $1),
+    (SELECT true FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = h.agent_id),
+    false
+  ) AS blocked
 FROM (
   SELECT agent_id FROM contacts WHERE contact_id = $1 AND agent_id > $2 ORDER BY agent_id LIMIT $3
 ) h

@@ -20,7 +20,7 @@ import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./Presenc
 import { PresenceStore } from "./PresenceStore.ts"
 
 /** Holders of a contact that are looked at in one turn of the event loop. */
-const SLICE = 250
+const SLICE = 100
 /** Rows that are kept with one statement. */
 const KEEP_ROWS = 500
 const SWEEP = "1 second"

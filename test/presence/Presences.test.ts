@@ -119,7 +119,9 @@ eachDatabase((database) => {
         yield* presences.sockets(b.id)
         assert.strictEqual((yield* presences.get(b.id, "ends-a")).status, "online")
         // The sweep may be waiting for the database when the clock moves: it is given time between the steps.
-        for (let i = 0; i < 100 && holder.events.length === 0; i++) {
+        const store = yield* PresenceStore
+        const there = Effect.map(store.get([a.id]), (states) => states.get(a.id)?.status === "online")
+        for (let i = 0; i < 100 && (yield* there); i++) {
           yield* TestClock.adjust(100)
           yield* presences.get(b.id, "ends-a")
         }
