@@ -166,7 +166,8 @@ WITH input AS MATERIALIZED (
   GROUP BY i, recipient_id, conversation_id, sender_id
 ), told AS MATERIALIZED (
 SELECT c.i, c.recipient_id, c.conversation_id, c.sender_id, c.seq, m.id AS message_id,
-  EXISTS (
+  -- inside a group a block changes nothing
+  left(c.conversation_id, 4) <> 'grp_' AND EXISTS (
     SELECT FROM blocks b
     WHERE (b.agent_id = c.recipient_id AND b.blocked_id = c.sender_id)
       OR (b.agent_id = c.sender_id AND b.blocked_id = c.recipient_id)

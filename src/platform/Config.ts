@@ -105,6 +105,8 @@ export const settings = {
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have", 1, 100),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars set or removed by an agent per minute", 1),
   LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of files that an agent may have uploaded and reserved", 1),
+  LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
+  LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites of an agent in 24 hours", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without a key per IP address and minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "how long a one-time code is good for", 1),
