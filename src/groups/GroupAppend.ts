@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import type { Draft } from "../conversations/Message.ts"
 import { Database } from "../platform/Sql.ts"
+import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
 
 /** A send to a group, accepted on the members that its actor knows. */
 export interface GroupAppend {
@@ -82,7 +83,7 @@ WITH input AS MATERIALIZED (
   FROM judged j
   WHERE (j.id IN (SELECT message_id FROM keys)) IS TRUE
 ), fan AS MATERIALIZED (
-  SELECT f.i, f.conv, f.seq, f.sender, m.agent AS recipient,
+  SELECT f.i, f.id, f.at, f.conv, f.seq, f.sender, m.agent AS recipient,
     m.reached + row_number() OVER (PARTITION BY m.agent ORDER BY f.i) AS no
   FROM fresh f
   JOIN members g ON g.conv = f.conv
@@ -103,12 +104,21 @@ WITH input AS MATERIALIZED (
 ), enveloped AS (
   INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
   SELECT recipient, no, conv, seq, sender FROM fan
+), hooks AS MATERIALIZED (${hookedAmong("message.new", "SELECT agent_id FROM numbers")}
+), posted AS (${
+  intoOutbox(
+    "message.new",
+    `SELECT f.recipient AS agent_id, f.id AS subject, f.at FROM fan f
+    WHERE (f.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${unmuted("f.recipient", "f.sender", "f.conv", "f.at")}`
+  )
+}
 )
 SELECT
   (SELECT json_agg(json_build_array(i, holds, may_send) ORDER BY i) FROM judged) AS judged,
   (SELECT json_agg(json_build_array(i, seq)) FROM fresh) AS stored,
   (SELECT json_agg(json_build_array(i, recipient, no) ORDER BY i, no) FROM fan) AS fan,
-  (SELECT json_agg(json_build_array(agent_id, last_no)) FROM numbers) AS reached`
+  (SELECT json_agg(json_build_array(agent_id, last_no)) FROM numbers) AS reached,
+  (SELECT json_agg(DISTINCT agent_id) FROM hooks) AS hooked`
 
 interface Row {
   readonly judged: ReadonlyArray<readonly [number, boolean, boolean]> | null
@@ -116,14 +126,20 @@ interface Row {
   readonly fan: ReadonlyArray<readonly [number, string, number]> | null
   /** The inboxes as they were before the batch. */
   readonly reached: ReadonlyArray<readonly [string, number]> | null
+  /** Members with webhooks for it. */
+  readonly hooked: ReadonlyArray<string> | null
 }
 
-/** Commits a batch of group sends in one statement; results in the order of the batch. */
-export const makeGroupAppend = Effect.map(Database, (database) => {
-  const statement = database.prepared<Row>("append_group", APPEND)
-  return (batch: ReadonlyArray<GroupAppend>) =>
-    Effect.map(statement([JSON.stringify(batch.map(encode))]), ([row]) => outcomes(batch, row))
-})
+/** Commits a batch of group sends in one statement; results in the order of the batch. `onHooked` is told whose outbox may have more. */
+export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
+  Effect.map(Database, (database) => {
+    const statement = database.prepared<Row>("append_group", APPEND)
+    return (batch: ReadonlyArray<GroupAppend>) =>
+      Effect.map(statement([JSON.stringify(batch.map(encode))]), ([row]) => {
+        for (const agentId of row?.hooked ?? []) onHooked(agentId)
+        return outcomes(batch, row)
+      })
+  })
 
 const outcomes = (batch: ReadonlyArray<GroupAppend>, row: Row | undefined): ReadonlyArray<GroupAppended> => {
   const seqs = new Map(row?.stored ?? [])

@@ -27,6 +27,7 @@ import {
   type PendingInvite,
   type Profile
 } from "./Group.ts"
+import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { budgetSpent, GroupActor, type GroupPublished, type GroupWorld, inviteFrame, obstacleTo } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend } from "./GroupAppend.ts"
 import {
@@ -129,6 +130,7 @@ export class Groups extends Context.Service<Groups, {
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
       const sharding = yield* Sharding.Sharding
+      const signals = yield* WebhookSignals
       const client = yield* GroupEntity.client
       const { driver } = yield* Database
       const now = () => clock.currentTimeMillisUnsafe()
@@ -145,7 +147,7 @@ export class Groups extends Context.Service<Groups, {
         maxBytes: 4_194_304,
         capacity: 20_000,
         gather: driver === "pglite",
-        commit: yield* makeGroupAppend
+        commit: yield* makeGroupAppend(signals.raise)
       })
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
@@ -195,13 +197,21 @@ export class Groups extends Context.Service<Groups, {
         invite: (state, inviterId, invite, at) =>
           unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit })),
         inviteById: (inviteId) => unavailable(repo.inviteById(inviteId)),
-        change: (state, change, notices, at) => unavailable(repo.change(state, change, notices, at)),
+        change: (state, change, notices, at) =>
+          Effect.tap(unavailable(repo.change(state, change, notices, at)), (committed) =>
+            Effect.sync(() => {
+              for (const envelopes of committed?.envelopes ?? []) {
+                for (const { recipientId } of envelopes) signals.raise(recipientId)
+              }
+            })),
         displayNames: (agentIds) =>
           Effect.map(agents.byIds(agentIds), (found) =>
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
         publish,
-        tell: (agentId, frame, after) =>
-          actors.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after }),
+        tell: (agentId, frame, after) => {
+          actors.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
+          signals.raise(agentId)
+        },
         inviteLimit,
         maxMembers: config.LIMITS_GROUP_MEMBERS
       }
@@ -318,7 +328,7 @@ export class Groups extends Context.Service<Groups, {
           }
           const card = { id, profile, memberCount: 1 }
           for (const invite of invites) {
-            actors.tell(invite.inviteeId, { _tag: "Event", frame: inviteFrame(card, invite.id, creator.handle, at) })
+            world.tell(invite.inviteeId, inviteFrame(card, invite.id, creator.handle, at), null)
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {

@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
 import { Database } from "../platform/Sql.ts"
+import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
 import type { Change, GroupState, Profile, Role } from "./Group.ts"
 import { DAY_MS } from "./Group.ts"
 import type { Numbered } from "./GroupAppend.ts"
@@ -97,6 +98,15 @@ const IN_THE_WAY = `
 SELECT t AS made_at FROM invite_budgets b, unnest(b.spent) t
 WHERE b.agent_id = $1 AND t > $2::bigint - ${DAY_MS} ORDER BY t DESC OFFSET $3 LIMIT 1`
 
+/** What invitees with webhooks are told, from new rows of invites. */
+const invitesPosted = (invites: string): string =>
+  intoOutbox(
+    "group.invite.received",
+    `SELECT v.invitee_id AS agent_id, v.created_at AS at,
+      json_build_object('id', v.id, 'group', v.group_id, 'by', v.inviter_id, 'at', v.created_at)::text AS subject
+    FROM ${invites} v`
+  )
+
 /** The group, its creator and its first invites; nothing at all when the budget does not hold them. */
 const create = (invites: boolean) => `
 WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$8", "$9", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
@@ -112,7 +122,8 @@ WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$8", "$9", "(SELECT 1)
 ), invited AS (
   INSERT INTO group_invites (id, group_id, invitee_id, inviter_id, created_at)
   SELECT x.id, m.id, x.invitee, $2, $3 FROM made m, json_to_recordset($7::json) AS x(id text, invitee text)
-)
+  RETURNING id, group_id, invitee_id, inviter_id, created_at
+), posted AS (${invitesPosted("invited")})
 SELECT id FROM made`
 
 /** The version is raised, so that what the snapshot shows of invites and members is what is. */
@@ -129,8 +140,8 @@ WITH held AS (
 ), made AS (
   INSERT INTO group_invites (id, group_id, invitee_id, inviter_id, created_at)
   SELECT $6, $1, $3, $4, $5 FROM charged
-  RETURNING id
-)
+  RETURNING id, group_id, invitee_id, inviter_id, created_at
+), posted AS (${invitesPosted("made")})
 SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
   (SELECT refused_at FROM refused) AS refused_at, (SELECT id FROM made) AS made`
 
@@ -234,6 +245,22 @@ WITH input AS MATERIALIZED (
   INSERT INTO group_refusals (group_id, agent_id, refused_at)
   SELECT h.id, r.agent, h.at FROM held h, unnest($8::text[]) AS r(agent)
   ON CONFLICT (group_id, agent_id) DO UPDATE SET refused_at = excluded.refused_at
+), hooks AS MATERIALIZED (${hookedAmong("message.new", "SELECT agent_id FROM numbers")}
+), posted AS (${
+  intoOutbox(
+    "message.new",
+    `SELECT v.recipient AS agent_id, s.id AS subject, h.at FROM numbered v JOIN said s ON s.n = v.n CROSS JOIN held h
+    WHERE (v.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${unmuted("v.recipient", "s.sender", "h.id", "h.at")}`
+  )
+}
+), deletion_posted AS (${
+  intoOutbox(
+    "group.deleted",
+    `SELECT DISTINCT v.recipient AS agent_id, h.at,
+      json_build_object('group', h.id, 'by', x.deleted_by, 'at', h.at)::text AS subject
+    FROM numbered v, input x, held h WHERE x.deleted_by IS NOT NULL`
+  )
+}
 )
 SELECT (SELECT base FROM held) AS base,
   (SELECT json_agg(json_build_array(n, recipient, no)) FROM numbered) AS fan,

@@ -2,6 +2,7 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { Agents } from "../agents/Agents.ts"
 import { messageJson } from "../conversations/Message.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { GroupSettings } from "../groups/GroupSettings.ts"
 import { iso } from "../platform/Text.ts"
 import type { Unavailable } from "../platform/WireError.ts"
 import type { WebhookEvent } from "./Outbox.ts"
@@ -16,6 +17,11 @@ const ReadSubject = Schema.fromJsonString(Schema.Struct({
   through_seq: Schema.Int
 }))
 const BlockedSubject = Schema.fromJsonString(Schema.Struct({ by: Schema.String, at: Schema.Int }))
+
+const InviteSubject = Schema.fromJsonString(
+  Schema.Struct({ id: Schema.String, group: Schema.String, by: Schema.String, at: Schema.Int })
+)
+const DeletedSubject = Schema.fromJsonString(Schema.Struct({ group: Schema.String, by: Schema.String, at: Schema.Int }))
 
 /** The data to post for an event, and the envelope that it delivers. */
 export interface Rendered {
@@ -38,6 +44,7 @@ export class EventData extends Context.Service<EventData, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const deliveries = yield* Deliveries
+      const groupSettings = yield* GroupSettings
       const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle)
 
       const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
@@ -64,16 +71,46 @@ export class EventData extends Context.Service<EventData, {
         return JSON.stringify({ blocked_by: yield* handleOf(by), blocked_at: iso(at) })
       })
 
-      return EventData.of({
-        render: (agentId, event, subject) => {
-          if (event === "message.new") return message(agentId, subject)
-          const data = event === "message.read"
-            ? read(subject)
-            : event === "contact.blocked"
-            ? blocked(subject)
-            : Effect.succeed(subject)
-          return Effect.map(data, (text) => ({ data: text, envelope: null }))
+      const invited = Effect.fnUntraced(function*(subject: string) {
+        const { at, by, group, id } = Schema.decodeUnknownSync(InviteSubject)(subject)
+        const card = (yield* groupSettings.cards([group])).get(group)
+        return JSON.stringify({
+          id,
+          group_id: group,
+          group_name: card?.name ?? "",
+          group_description: card?.description ?? "",
+          group_avatar_url: card?.avatarUrl ?? "",
+          group_member_count: card?.memberCount ?? 0,
+          inviter_handle: yield* handleOf(by),
+          created_at: iso(at)
+        })
+      })
+
+      const deleted = Effect.fnUntraced(function*(subject: string) {
+        const { at, by, group } = Schema.decodeUnknownSync(DeletedSubject)(subject)
+        return JSON.stringify({ group_id: group, deleted_by_handle: yield* handleOf(by), deleted_at: iso(at) })
+      })
+
+      const dataOf = (event: Exclude<WebhookEvent, "message.new">, subject: string): Effect.Effect<string, Unavailable> => {
+        switch (event) {
+          case "message.read":
+            return read(subject)
+          case "contact.blocked":
+            return blocked(subject)
+          case "group.invite.received":
+            return invited(subject)
+          case "group.deleted":
+            return deleted(subject)
+          case "presence.update":
+            return Effect.succeed(subject)
         }
+      }
+
+      return EventData.of({
+        render: (agentId, event, subject) =>
+          event === "message.new"
+            ? message(agentId, subject)
+            : Effect.map(dataOf(event, subject), (data) => ({ data, envelope: null }))
       })
     })
   )

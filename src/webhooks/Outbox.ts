@@ -30,6 +30,14 @@ export const intoOutbox = (event: WebhookEvent, rows: string): string => `
     OFFSET 0
   ) w ON true`
 
+/**
+ * Which of many agents have a webhook for an event, as `agent_id`: for statements that
+ * do not read their rows in `agents`. To be tested with `IN`, under `IS TRUE`.
+ */
+export const hookedAmong = (event: WebhookEvent, agentIds: string): string => `
+  SELECT agent_id FROM webhooks
+  WHERE agent_id = ANY (ARRAY(${agentIds})) AND slot IS NOT NULL AND active AND '${event}' = ANY (events)`
+
 /** True when what comes from this sender, or in this conversation, is not muted by the agent at that time (wire.md G.11). */
 export const unmuted = (agent: string, sender: string, conversation: string, at: string): string => {
   // By key each: the planner would make a join of an EXISTS, and read all mutes.

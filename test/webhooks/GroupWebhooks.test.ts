@@ -1,0 +1,95 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { setTimeout as pause } from "node:timers/promises"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Groups } from "../../src/groups/Groups.ts"
+import { Mutes } from "../../src/mutes/Mutes.ts"
+import { Dial, type Post } from "../../src/webhooks/Dial.ts"
+import { NameLookup } from "../../src/webhooks/Targets.ts"
+import { Webhooks } from "../../src/webhooks/Webhooks.ts"
+import { eachDatabase } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
+import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+interface Told {
+  readonly event: string
+  readonly data: Readonly<Record<string, unknown>>
+}
+
+eachDatabase((database) => {
+  const posts: Array<Post> = []
+  const internet = Layer.mergeAll(
+    Layer.succeed(NameLookup, () => Effect.succeed(["93.184.216.34"])),
+    Layer.succeed(Dial, (post: Post) =>
+      Effect.sync(() => {
+        posts.push(post)
+        return 200
+      }))
+  )
+  const told = (host: string): ReadonlyArray<Told> =>
+    posts.filter(({ url }) => url.host === host).map(({ body }) => JSON.parse(body) as Told)
+
+  layer(layerRooms(database).pipe(Layer.provideMerge(internet)))((it) => {
+    it.effect("members' webhooks hear of invites, of what is said, and of the end", () =>
+      Effect.gen(function*() {
+        const conversations = yield* Conversations
+        const groups = yield* Groups
+        const mutes = yield* Mutes
+        const webhooks = yield* Webhooks
+        const [a, b, c] = [yield* newAgent("group-a"), yield* newAgent("group-b"), yield* newAgent("group-c")]
+        for (const { handle, id } of [a, b, c]) {
+          const events = ["message.new", "group.invite.received", "group.deleted"] as const
+          yield* webhooks.create(id, `https://${handle}.example/`, events, undefined)
+        }
+        const of = (agent: typeof a) => told(`${agent.handle}.example`)
+        const heard = (agent: typeof a, n: number) =>
+          Effect.promise(() => eventually(`${n} posts`, () => of(agent).length >= n ? of(agent) : undefined))
+        const profile = { name: "Band", description: null, avatarUrl: null }
+        const { add_results, group } = yield* groups.create(a, { profile, handles: [b.handle] })
+        const { invite_id } = yield* groups.add(a, group.id, c.handle)
+        const [invited] = yield* heard(b, 1)
+        assert.strictEqual(invited?.event, "group.invite.received")
+        const { created_at: _, ...invite } = invited?.data ?? {}
+        assert.deepStrictEqual(invite, {
+          id: add_results[0]?.invite_id,
+          group_id: group.id,
+          group_name: "Band",
+          group_description: "",
+          group_avatar_url: "",
+          group_member_count: 1,
+          inviter_handle: a.handle
+        } as Record<string, unknown>)
+        assert.strictEqual((yield* heard(c, 1))[0]?.data["id"], invite_id)
+
+        yield* groups.accept(b, String(add_results[0]?.invite_id))
+        const [joined] = yield* heard(a, 1)
+        assert.deepStrictEqual([joined?.event, joined?.data["type"]], ["message.new", "system"])
+        yield* groups.accept(c, String(invite_id))
+        yield* heard(a, 2)
+        yield* heard(b, 2)
+        yield* mutes.mute(c.id, { kind: "conversation", id: group.id }, null)
+        yield* conversations.send(a, { _tag: "Conversation", id: group.id }, draft("group-1", "hello"))
+        const said = (yield* heard(b, 3))[2]
+        assert.deepStrictEqual([said?.event, said?.data["content"], said?.data["sender"]], [
+          "message.new",
+          { text: "hello" },
+          a.handle
+        ])
+        assert.deepStrictEqual((said?.data["context"] as Record<string, unknown>)["conversation"], {
+          type: "group",
+          group_name: "Band",
+          member_count: 3
+        })
+        yield* groups.remove(a.id, group.id)
+        const end = (yield* heard(b, 5)).slice(3).map(({ event }) => event).sort()
+        assert.deepStrictEqual(end, ["group.deleted", "message.new"])
+        const { deleted_at: __, ...deleted } = of(b).find(({ event }) => event === "group.deleted")?.data ?? {}
+        assert.deepStrictEqual(deleted, { group_id: group.id, deleted_by_handle: a.handle } as Record<string, unknown>)
+        yield* heard(c, 2)
+        yield* Effect.promise(() => pause(30))
+        // Muted: what is said is not told, what happens to the group is.
+        assert.deepStrictEqual(of(c).map(({ event }) => event), ["group.invite.received", "group.deleted"])
+        assert.deepStrictEqual(of(a).map(({ event }) => event), ["message.new", "message.new"])
+      }))
+  })
+})
