@@ -40,6 +40,7 @@ import { Codes } from "./registration/Codes.ts"
 import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 import { EventData } from "./webhooks/EventData.ts"
+import { PresencePosts } from "./webhooks/PresencePosts.ts"
 import { Subscriptions } from "./webhooks/Subscriptions.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 import { WebhookEntityLive } from "./webhooks/WebhookEntityLive.ts"
@@ -50,6 +51,7 @@ import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
+  Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, Attachments.layer, WebhookActors.layer, Webhooks.layer)),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),

@@ -51,7 +51,14 @@ SELECT h.agent_id AS holder,
     (SELECT true FROM blocks b WHERE b.agent_id = h.agent_id AND b.blocked_id = $1),
     (SELECT true FROM blocks b WHERE b.agent_id = $1 AND b.blocked_id = h.agent_id),
     false
-  ) AS blocked
+  ) AS blocked,
+  COALESCE(
+    (
+      SELECT true FROM webhooks w
+      WHERE w.agent_id = h.agent_id AND w.slot IS NOT NULL AND w.active AND 'presence.update' = ANY (w.events) LIMIT 1
+    ),
+    false
+  ) AS hooked
 FROM (
   SELECT agent_id FROM contacts WHERE contact_id = $1 AND agent_id > $2 ORDER BY agent_id LIMIT $3
 ) h
@@ -68,12 +75,12 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
   readonly keep: (
     presences: ReadonlyArray<KeptPresence & { readonly agentId: string }>
   ) => Effect.Effect<void, SqlError.SqlError>
-  /** Agents above an id that hold this one as a contact, in order, and whether a block stands between. */
+  /** Agents above an id that hold this one as a contact, in order; whether a block stands between, and whether a webhook asks. */
   readonly holders: (
     agentId: string,
     above: string,
     limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly holder: string; readonly blocked: boolean }>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<{ readonly holder: string; readonly blocked: boolean; readonly hooked: boolean }>, SqlError.SqlError>
 }>()("parley/presence/PresenceRepo") {
   static readonly layer = Layer.effect(
     PresenceRepo,
@@ -82,7 +89,7 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
       const visible = database.prepared<KeptRow & { id: string; handle: string }>("visible_presences", VISIBLE)
       const kept = database.prepared<KeptRow>("kept_presence", KEPT)
       const keep = database.prepared("keep_presences", KEEP)
-      const holders = database.prepared<{ holder: string; blocked: boolean }>("contact_holders", HOLDERS)
+      const holders = database.prepared<{ holder: string; blocked: boolean; hooked: boolean }>("contact_holders", HOLDERS)
       return PresenceRepo.of({
         visible: (viewerId, handles) =>
           Effect.map(visible([viewerId, handles]), (rows) =>

@@ -4,6 +4,7 @@ import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable } from "../platform/WireError.ts"
+import { PresencePosts } from "../webhooks/PresencePosts.ts"
 import {
   alive,
   chosen,
@@ -61,6 +62,7 @@ export class Presences extends Context.Service<Presences, {
       const actors = yield* AgentActors
       const agents = yield* Agents
       const clock = yield* Clock.Clock
+      const posts = yield* PresencePosts
       const repo = yield* PresenceRepo
       const store = yield* PresenceStore
       const now = () => clock.currentTimeMillisUnsafe()
@@ -119,12 +121,15 @@ export class Presences extends Context.Service<Presences, {
         const agent = (yield* agents.byIds([agentId])).get(agentId)
         if (agent === undefined) return
         const state = presenceAt(yield* loaded(agentId), now())
-        const frame = JSON.stringify({ type: "presence.update", payload: toPresence(agent.handle, state) })
+        const payload = JSON.stringify(toPresence(agent.handle, state))
+        const frame = `{"type":"presence.update","payload":${payload}}`
         for (let above = "";;) {
           const slice = yield* repo.holders(agentId, above, SLICE)
           for (const { blocked, holder } of slice) {
             if (!blocked) actors.live(holder)?.tell({ _tag: "Event", frame })
           }
+          const hooked = slice.flatMap(({ blocked, holder, hooked }) => hooked && !blocked ? [holder] : [])
+          if (hooked.length > 0) posts.tell(hooked, agent.handle, payload)
           if (slice.length < SLICE) return
           above = slice.at(-1)!.holder
           yield* Effect.sleep(PAUSE)

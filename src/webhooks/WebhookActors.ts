@@ -7,12 +7,13 @@ import { iso } from "../platform/Text.ts"
 import { Dial } from "./Dial.ts"
 import { EventData } from "./EventData.ts"
 import { makePermits } from "./Permits.ts"
+import type { WebhookEvent } from "./Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
 import { type Outcome, type Surroundings, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "./WebhookSignals.ts"
-import { WebhooksRepo } from "./WebhooksRepo.ts"
+import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
 
 /** Posts under way on this runner, and those of them to the same host. */
 const AT_ONCE = 64
@@ -40,6 +41,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly wakeHere: (id: string) => void
   /** The same, wherever it is. */
   readonly wake: (id: string) => void
+  /** Posts what is not in the outbox, once, from here; whatever comes of it. */
+  readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
     WebhookActors,
@@ -66,7 +69,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         url: URL,
         secret: string,
         event: string,
-        no: number,
+        id: string,
         body: string
       ) {
         const addresses = yield* Effect.provideService(
@@ -78,29 +81,31 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           secret,
           body,
           event,
-          deliveryId: deliveryId(key, no),
+          deliveryId: id,
           at: Math.floor(now() / 1_000)
         })
         const status = yield* dial({ url, addresses, headers, body })
         return status >= 200 && status < 300 ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
-      })
+      }, (effect) =>
+        effect.pipe(
+          Effect.timeoutOrElse({
+            duration: TIMEOUT,
+            orElse: () => Effect.succeed(failed("no answer within 10 seconds"))
+          }),
+          Effect.catch(({ reason }) => Effect.succeed(failed(reason)))
+        ))
+
+      const bodyOf = (event: string, at: number, rendered: string): string =>
+        `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
       const post: Surroundings["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, event, no, subject }, wanted) {
         const rendered = yield* data.render(work.agentId, event, subject)
         // Nothing to tell any more counts as told.
         if (rendered === undefined) return { _tag: "Delivered" as const }
-        const body = `{"event":"${event}","timestamp":"${iso(createdAt)}","data":${rendered.data}}`
+        const body = bodyOf(event, createdAt, rendered.data)
         const url = yield* Effect.orDie(parseTarget(work.url))
         const outcome = yield* Effect.suspend(() =>
-          wanted()
-            ? attempt(url, work.secret, event, no, body).pipe(
-              Effect.timeoutOrElse({
-                duration: TIMEOUT,
-                orElse: () => Effect.succeed(failed("no answer within 10 seconds"))
-              }),
-              Effect.catch(({ reason }) => Effect.succeed(failed(reason)))
-            )
-            : Effect.succeed(undefined)
+          wanted() ? attempt(url, work.secret, event, deliveryId(key, no), body) : Effect.succeed(undefined)
         ).pipe(permits(url.host))
         if (outcome?._tag === "Delivered" && rendered.envelope !== null) {
           deliveries.acknowledge(work.agentId, rendered.envelope)
@@ -183,7 +188,20 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       yield* every("The outbox of webhooks was not swept", sweep, SWEEP)
       yield* every("Finished webhook deliveries were not removed", retention, RETENTION)
 
-      return WebhookActors.of({ wakeHere, wake })
+      return WebhookActors.of({
+        wakeHere,
+        wake,
+        postOnce: (target, event, id, rendered) => {
+          const body = bodyOf(event, now(), rendered)
+          fork(
+            Effect.flatMap(Effect.orDie(parseTarget(target.url)), (url) =>
+              permits(url.host)(attempt(url, target.secret, event, id, body))).pipe(
+              Effect.catchCause((cause) => Effect.logWarning("A webhook was not told", cause)),
+              Effect.asVoid
+            )
+          )
+        }
+      })
     })
   )
 }

@@ -34,6 +34,13 @@ export interface Work {
   readonly waiting: ReadonlyArray<Waiting>
 }
 
+/** Where and how to post. */
+export interface Target {
+  readonly agentId: string
+  readonly url: string
+  readonly secret: string
+}
+
 /** An attempt that failed; `dueAt` null: the last one. */
 export interface Failure {
   readonly webhookId: string
@@ -98,6 +105,11 @@ const REMOVE = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND slot IS NOT NULL
 const REMOVE_ALL = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND slot IS NOT NULL`
 
 const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active`
+
+const TARGETS = `
+SELECT agent_id, url, secret FROM webhooks
+WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active AND $2::text = ANY (events)
+  AND (paused_until IS NULL OR paused_until <= $3)`
 
 /** In slices of the active webhooks, so that it is bounded whatever waits. */
 const DUE = `
@@ -206,6 +218,12 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   /** Ids of the active webhooks of these agents. */
   readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  /** Where these agents want an event posted, but for those whose circuit is open. */
+  readonly targets: (
+    agentIds: ReadonlyArray<string>,
+    event: WebhookEvent,
+    now: number
+  ) => Effect.Effect<ReadonlyArray<Target>, SqlError.SqlError>
   /** A slice of the webhooks by id, and whether something can be delivered to each now. */
   readonly due: (
     above: string,
@@ -234,6 +252,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const remove = database.prepared("remove_webhook", REMOVE)
       const removeAll = database.prepared("remove_webhooks_of_agent", REMOVE_ALL)
       const activeOf = database.prepared<{ id: string }>("active_webhooks", ACTIVE_OF)
+      const targets = database.prepared<{ agent_id: string; url: string; secret: string }>("webhook_targets", TARGETS)
       const due = database.prepared<{ id: string; due: boolean }>("due_webhooks", DUE)
       const work = database.prepared<{
         agent_id: string
@@ -268,6 +287,9 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         remove: (agentId, id, at) => Effect.map(remove([agentId, at, id]), (rows) => rows.length > 0),
         removeAll: (agentId, at) => Effect.asVoid(removeAll([agentId, at])),
         activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),
+        targets: (agentIds, event, now) =>
+          Effect.map(targets([agentIds, event, now]), (rows) =>
+            rows.map(({ agent_id, secret, url }) => ({ agentId: agent_id, url, secret }))),
         due: (above, now, limit) => due([above, now, limit]),
         work: (id, limit) =>
           Effect.map(work([id, limit]), (rows) => {

@@ -75,7 +75,7 @@ eachDatabase((database) => {
           { text: "hello" },
           a.handle
         ])
-        assert.deepStrictEqual((said?.data["context"] as Record<string, unknown>)["conversation"], {
+        assert.deepStrictEqual(((said?.data["context"] ?? {}) as Record<string, unknown>)["conversation"], {
           type: "group",
           group_name: "Band",
           member_count: 3

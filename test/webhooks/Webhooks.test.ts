@@ -8,6 +8,7 @@ import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Mutes } from "../../src/mutes/Mutes.ts"
+import { Presences } from "../../src/presence/Presences.ts"
 import { Dial, DialFailed, type Post } from "../../src/webhooks/Dial.ts"
 import { RETRY_MS } from "../../src/webhooks/Circuit.ts"
 import type { WebhookEvent } from "../../src/webhooks/Outbox.ts"
@@ -376,6 +377,30 @@ eachDatabase((database) => {
           [0, false, "the webhook was given up"]
         ])
         assert.strictEqual(posts().length, 2)
+      }))
+
+    it.effect("presence is posted as it is a second later, to who holds the contact and asked for it, once", () =>
+      Effect.gen(function*() {
+        const contacts = yield* Contacts
+        const presences = yield* Presences
+        const { a, b, posts } = yield* hooked("present", ["presence.update"], 500)
+        const blocked = yield* hooked("unseen", ["presence.update"])
+        yield* contacts.add(b.id, a.handle, null)
+        yield* contacts.add(blocked.b.id, a.handle, null)
+        yield* contacts.block(a.id, blocked.b.handle)
+        for (const status of ["online", "busy"] as const) {
+          yield* presences.put(a, { status, custom_message: `I am ${status}` })
+          yield* presences.told
+        }
+        yield* aMoment
+        assert.deepStrictEqual(posts(), [])
+        yield* inTime("the post", () => posts().length > 0 ? true : undefined, 1_000, 5)
+        yield* TestClock.adjust(60_000)
+        yield* aMoment
+        assert.deepStrictEqual(posts().map(({ body }) => [parse(body)["event"], parse(body)["data"]]), [
+          ["presence.update", yield* presences.get(b.id, a.handle)]
+        ])
+        assert.deepStrictEqual(blocked.posts(), [])
       }))
 
     it.effect("what nobody was told of is found by the sweep", () =>
