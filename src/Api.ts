@@ -1,5 +1,7 @@
 import { HttpApi, OpenApi } from "effect/http-api"
 import { AgentsApi } from "./agents/AgentsApi.ts"
+import { AvatarsApi } from "./agents/AvatarsApi.ts"
+import { AttachmentsApi } from "./attachments/AttachmentsApi.ts"
 import { ContactsApi } from "./contacts/ContactsApi.ts"
 import { ConversationsApi } from "./conversations/ConversationsApi.ts"
 import { GroupsApi } from "./groups/GroupsApi.ts"
@@ -14,7 +16,8 @@ import { ServiceApi } from "./service/ServiceApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, GroupsApi, MutesApi, PresenceApi, ServiceApi)
+  .add(RegistrationApi, AgentsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

@@ -4,7 +4,11 @@ import { AgentActors, SessionsLive } from "./agents/AgentActors.ts"
 import { AgentEntityLive } from "./agents/AgentEntityLive.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
+import { Avatars } from "./agents/Avatars.ts"
+import { AvatarsRepo } from "./agents/AvatarsRepo.ts"
 import { ColdSlots } from "./agents/ColdSlots.ts"
+import { Attachments } from "./attachments/Attachments.ts"
+import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
 import { AddressBooks } from "./contacts/AddressBooks.ts"
 import { Contacts } from "./contacts/Contacts.ts"
 import { ContactsRepo } from "./contacts/ContactsRepo.ts"
@@ -22,6 +26,7 @@ import { GroupSettings } from "./groups/GroupSettings.ts"
 import { GroupsRepo } from "./groups/GroupsRepo.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
+import { Blobs } from "./platform/Blobs.ts"
 import { IdempotencyRepo } from "./platform/IdempotencyRepo.ts"
 import { IdempotentIds } from "./platform/IdempotentIds.ts"
 import { Mailer } from "./platform/Mailer.ts"
@@ -36,18 +41,21 @@ import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
+export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(Groups.layer),
+  Layer.provideMerge(Attachments.layer),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(AddressBooks.layer),
   Layer.provideMerge(Deliveries.layerInboxes),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(AgentActors.layer),
-  Layer.provideMerge(Agents.layer),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
   Layer.provideMerge(Layer.mergeAll(
     AgentsRepo.layer,
+    AttachmentsRepo.layer,
+    AvatarsRepo.layer,
     CodesRepo.layer,
     ColdSlots.layer,
     ContactsRepo.layer,

@@ -2,7 +2,10 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { AgentsHttp } from "./agents/AgentsHttp.ts"
+import { AvatarsHttp } from "./agents/AvatarsHttp.ts"
 import { Api } from "./Api.ts"
+import { AttachmentsHttp } from "./attachments/AttachmentsHttp.ts"
+import { FilesHttp } from "./attachments/FilesHttp.ts"
 import { Auth } from "./auth/Auth.ts"
 import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.ts"
 import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
@@ -29,6 +32,7 @@ import { ServiceHttp } from "./service/ServiceHttp.ts"
 const rooms = Layer.mergeAll(
   RegistrationHttp,
   AgentsHttp,
+  AvatarsHttp,
   DirectoryHttp,
   ContactsHttp,
   MessagesHttp,
@@ -36,6 +40,7 @@ const rooms = Layer.mergeAll(
   GroupsHttp,
   MutesHttp,
   PresenceHttp,
+  AttachmentsHttp,
   ServiceHttp
 )
 
@@ -51,7 +56,7 @@ const middleware = Layer.mergeAll(
 )
 
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), Docs).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, Docs).pipe(
   Layer.provide(rooms),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)

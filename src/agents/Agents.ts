@@ -31,7 +31,7 @@ export class Agents extends Context.Service<Agents, {
     Effect.gen(function*() {
       const repo = yield* AgentsRepo
       const clock = yield* Clock.Clock
-      const avatars = `${publicUrl(yield* Config)}/v1/avatars/`
+      const config = yield* Config
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const cache = new AgentCache()
       const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
@@ -142,7 +142,7 @@ export class Agents extends Context.Service<Agents, {
           underWay.clear()
           cache.forget(id)
         },
-        avatarUrl: (agent) => agent.avatarKey === null ? null : avatars + agent.avatarKey
+        avatarUrl: (agent) => agent.avatarKey === null ? null : `${publicUrl(config)}/v1/avatars/${agent.avatarKey}`
       })
     })
   )

@@ -142,6 +142,19 @@ export class AttachmentNotFound extends WireError<AttachmentNotFound>()("Attachm
   message: "You have uploaded no such file."
 }) {}
 
+export class AttachmentWrongScope extends WireError<AttachmentWrongScope>()("AttachmentWrongScope", {
+  code: "ATTACHMENT_WRONG_SCOPE",
+  status: 400,
+  message: "This file was uploaded for somebody else: upload it for whom you write to."
+}) {}
+
+export class AttachmentNotReady extends WireError<AttachmentNotReady>()("AttachmentNotReady", {
+  code: "ATTACHMENT_NOT_READY",
+  status: 409,
+  message: "The bytes of this file are not there, or not the announced ones: put them to its upload_url first.",
+  details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
+}) {}
+
 /** How a direct conversation stands; what a decision needs and no more. */
 export interface DirectState {
   /** Null while no message has been stored. */

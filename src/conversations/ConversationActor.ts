@@ -6,7 +6,6 @@ import { iso } from "../platform/Text.ts"
 import type { Append, Appended } from "./Append.ts"
 import {
   AgentRestricted,
-  AttachmentNotFound,
   AwaitingReply,
   Blocked,
   type ColdCapExceeded,
@@ -32,6 +31,12 @@ export interface Surroundings {
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   readonly release: (senderId: string, conversationId: string) => Effect.Effect<void>
+  /** Whether this recipient may be sent the file; the bytes of one used for the first time may have to be read. */
+  readonly useAttachment: (
+    senderId: string,
+    recipientId: string,
+    attachmentId: string
+  ) => Effect.Effect<void, SendFailure>
   /** The sender's own earlier message as it stands now. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   /** After the commit: hint to the recipient, echo to the sender. */
@@ -59,6 +64,8 @@ interface Waiting {
   readonly key: string
   readonly settle: Array<(result: Result) => void>
   attempts: number
+  /** Whether what it carries has been found fit to be sent. */
+  attached: boolean
 }
 
 /** A change of the pair's blocks. */
@@ -113,7 +120,7 @@ export class ConversationActor {
         known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
         return
       }
-      const waiting: Waiting = { _tag: "Send", command, key, settle: [resume], attempts: 0 }
+      const waiting: Waiting = { _tag: "Send", command, key, settle: [resume], attempts: 0, attached: false }
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
     })
@@ -181,7 +188,7 @@ export class ConversationActor {
     switch (decision._tag) {
       case "Continue":
       case "Establish":
-        if (waiting.command.draft.attachmentId !== undefined) this.refuse(waiting, new AttachmentNotFound())
+        if (waiting.command.draft.attachmentId !== undefined && !waiting.attached) this.attach(waiting)
         else this.append(waiting, { opens: false, establishes: decision._tag === "Establish" })
         return
       case "Open":
@@ -230,6 +237,19 @@ export class ConversationActor {
     const queued = this.queue
     this.queue = []
     for (const waiting of queued) this.dispatch(waiting)
+  }
+
+  /** Others are not held up by it: the send is decided anew when its file is known to be there. */
+  private attach(waiting: Waiting): void {
+    const { draft, recipient, sender } = waiting.command
+    this.world.fork(Effect.matchCause(this.world.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
+      onSuccess: () => {
+        waiting.attached = true
+        this.dispatch(waiting)
+      },
+      onFailure: (cause) =>
+        this.refuse(waiting, cause.reasons.find(Cause.isFailReason)?.error ?? new Unavailable())
+    }))
   }
 
   private append(waiting: Waiting, kind: { readonly opens: boolean; readonly establishes: boolean }): void {
@@ -407,8 +427,10 @@ export class ConversationActor {
       }
       yield* world.reserve(command.sender.id, this.id, world.now())
       if (command.draft.attachmentId !== undefined) {
-        yield* world.release(command.sender.id, this.id)
-        return yield* new AttachmentNotFound()
+        yield* Effect.tapError(
+          world.useAttachment(command.sender.id, command.recipient.id, command.draft.attachmentId),
+          () => world.release(command.sender.id, this.id)
+        )
       }
       if (facts.undelivered >= world.backlogHard && !facts.recipientSuspended) {
         yield* world.release(command.sender.id, this.id)

@@ -2,10 +2,13 @@ import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
+import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Unauthorized, Unavailable } from "../platform/WireError.ts"
 import {
   AgentRestricted,
   AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
   AwaitingReply,
   Blocked,
   ColdCapExceeded,
@@ -49,7 +52,10 @@ export const SendFailure = Schema.Union([
   AwaitingReply,
   ColdCapExceeded,
   AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
   RecipientBacklogged,
+  StorageUnavailable,
   Unavailable
 ])
 export type SendFailure = typeof SendFailure.Type

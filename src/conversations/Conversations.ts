@@ -5,6 +5,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../agents/ColdSlots.ts"
+import { Attachments } from "../attachments/Attachments.ts"
 import { Deliveries, LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import type { GroupDeleted } from "../groups/Group.ts"
 import type { GroupSendFailure } from "../groups/GroupEntity.ts"
@@ -131,6 +132,7 @@ export class Conversations extends Context.Service<Conversations, {
       const repo = yield* ConversationsRepo
       const agents = yield* Agents
       const actors = yield* AgentActors
+      const attachments = yield* Attachments
       const slots = yield* ColdSlots
       const deliveries = yield* Deliveries
       const groups = yield* Groups
@@ -216,6 +218,7 @@ export class Conversations extends Context.Service<Conversations, {
           unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId)),
         reserve: actors.reserveOutreach,
         release: (senderId, conversationId) => Effect.ignore(slots.release(senderId, conversationId)),
+        useAttachment: (senderId, agentId, id) => attachments.use(senderId, { _tag: "Agent", agentId }, id),
         original,
         publish,
         backlogSoft: config.LIMITS_BACKLOG_SOFT,

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
+import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
 import { GroupDeleted } from "../groups/Group.ts"
@@ -11,6 +12,8 @@ import { Forbidden } from "../platform/WireError.ts"
 import {
   AgentRestricted,
   AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
   AwaitingReply,
   Blocked,
   ColdCapExceeded,
@@ -54,8 +57,11 @@ export class MessagesApi extends HttpApiGroup.make("messages")
         AwaitingReply,
         ColdCapExceeded,
         AttachmentNotFound,
+        AttachmentNotReady,
+        AttachmentWrongScope,
         RecipientBacklogged,
-        ContentTooLarge
+        ContentTooLarge,
+        StorageUnavailable
       ]
     }).annotate(
       OpenApi.Description,

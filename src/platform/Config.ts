@@ -66,6 +66,12 @@ export const settings = {
   DATA_DIR: make(anyText, "./data", "database, files and outbox of a standalone server"),
   DATABASE_URL: maybe(secretUrl("postgres:", "postgresql:"), "PostgreSQL instead of the built-in database", "none: PGlite in DATA_DIR", true),
   DATABASE_POOL: int(10, "connections to PostgreSQL", 4, 1000),
+  S3_BUCKET: maybe(anyText, "bucket for files", "none: files in DATA_DIR"),
+  S3_ENDPOINT: maybe(url("http:", "https:"), "address of the store that has the bucket, as clients reach it", "Amazon's"),
+  S3_REGION: make(anyText, "us-east-1", "region of the bucket"),
+  S3_ACCESS_KEY_ID: maybe(anyText, "who the store takes the server for", "from the machine"),
+  S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "and the secret that proves it", "from the machine", true),
+  S3_FORCE_PATH_STYLE: make(oneOf("on", "off"), "off", "whether the bucket is a part of the path, not of the host name"),
   SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "mail server for one-time codes", "none: mail goes to MAIL_OUTBOX", true),
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender of mail"),
   MAIL_OUTBOX: maybe(anyText, "folder that gets each mail as an .eml file when SMTP_URL is not set", "DATA_DIR/outbox"),
@@ -95,6 +101,8 @@ export const settings = {
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites of an agent in 24 hours", 1),
+  LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars set or removed by an agent per minute", 1),
+  LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of files that an agent may have uploaded and reserved", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without a key per IP address and minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "how long a one-time code is good for", 1),
@@ -104,7 +112,8 @@ export const settings = {
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "sockets that an agent may hold at once", 1),
   LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1),
-  IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1)
+  IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1),
+  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file is kept that no message has used", 1)
 } satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }

@@ -26,6 +26,7 @@ import { Readiness } from "../service/Readiness.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, MAX_BODY_BYTES, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"
+import { listensOn } from "./PublicUrl.ts"
 import { requestIdFrom } from "./RequestId.ts"
 import { countRequest } from "./Telemetry.ts"
 import {
@@ -71,7 +72,8 @@ const CORS_RESPONSE_HEADERS =
 const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 /** Routes whose body is raw bytes of any content-type and of their own size limit. */
-const isRaw = (method: string | undefined, path: string): boolean => method === "PUT" && path.endsWith("/avatar")
+const isRaw = (method: string | undefined, path: string): boolean =>
+  method === "PUT" && (path.endsWith("/avatar") || path.startsWith("/v1/files/"))
 
 /** The path of a request target as the router sees it: no query, repeated slashes as one, no slash at the end. */
 const pathOf = (target: string): string => {
@@ -383,6 +385,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
 
     yield* listen(server, config)
     const { port } = server.address() as AddressInfo
+    listensOn(config, port)
     server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
 
     yield* Scope.addFinalizer(scope, Effect.gen(function*() {

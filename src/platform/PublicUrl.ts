@@ -1,8 +1,14 @@
 import type { Settings } from "./Config.ts"
 
-/** The base of the absolute URLs that are handed out, without a trailing slash. */
+/** The ports that were given for PORT 0, by the settings of who listens there. */
+const given = new WeakMap<Settings, number>()
+
+/** Remembers the port that the server got, for the URLs that are handed out from then on. */
+export const listensOn = (config: Settings, port: number): void => void given.set(config, port)
+
+/** The base of the absolute URLs that are handed out, without a trailing slash. Known once the server listens. */
 export const publicUrl = (config: Settings): string => {
   if (config.PUBLIC_URL !== undefined) return config.PUBLIC_URL
   const host = config.HOST === "0.0.0.0" || config.HOST === "::" ? "localhost" : config.HOST
-  return `http://${host.includes(":") ? `[${host}]` : host}:${config.PORT}`
+  return `http://${host.includes(":") ? `[${host}]` : host}:${given.get(config) ?? config.PORT}`
 }

@@ -41,7 +41,7 @@ export class RateLimits extends Context.Service<RateLimits, {
             const log = table.log(key, rule.windowMs, now)
             const waitMs = log.take(rule, now)
             return waitMs > 0
-              ? Effect.fail(refusal(rule, waitMs))
+              ? Effect.fail(rateRefusal(rule, waitMs))
               : Effect.succeed({
                 limit: rule.limit,
                 remaining: rule.limit - log.count,
@@ -53,7 +53,8 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 }
 
-const refusal = (rule: RateRule, waitMs: number): RateLimited =>
+/** How a rate is refused. */
+export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
   new RateLimited({
     message: `Too many requests: at most ${rule.limit} per ${rule.window}.`,
     details: { retry_after_ms: waitMs, limit: rule.limit, window: rule.window }

@@ -11,6 +11,8 @@ export class Secrets extends Context.Service<Secrets, {
   readonly conversationIds: Buffer
   /** Under which delivery ids are masked. */
   readonly deliveryIds: Buffer
+  /** Under which the URLs of this server's own files are signed. */
+  readonly signedUrls: Buffer
 }>()("parley/platform/Secrets") {
   static readonly layer = Layer.effect(
     Secrets,
@@ -24,7 +26,8 @@ export class Secrets extends Context.Service<Secrets, {
       })
       return Secrets.of({
         conversationIds: yield* secret("conversation_ids"),
-        deliveryIds: yield* secret("delivery_ids")
+        deliveryIds: yield* secret("delivery_ids"),
+        signedUrls: yield* secret("signed_urls")
       })
     })
   )

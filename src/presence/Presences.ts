@@ -21,6 +21,8 @@ import { PresenceStore } from "./PresenceStore.ts"
 
 /** Holders of a contact that are looked at in one turn of the event loop. */
 const SLICE = 100
+/** Between slices: somebody who changes all the time with a crowd of holders takes a part of the process, not all. */
+const PAUSE = "1 millis"
 /** Rows that are kept with one statement. */
 const KEEP_ROWS = 500
 const SWEEP = "1 second"
@@ -30,10 +32,10 @@ const SWEEP = "1 second"
  * and last sign of life are written behind, a second later at most, so that they
  * outlive the process: after a crash they are those of the last connect, close or
  * change but for that second. Events go to agents with sockets here that hold the
- * one concerned as a contact. One fiber tells them, slice by slice, with a turn of
- * the event loop in between, so that an agent with ten thousand holders costs the
- * sends of others a slice and not a crowd; what changes again while it waits its turn
- * is told once, as it is by then.
+ * one concerned as a contact. One fiber tells them, slice by slice with a pause in
+ * between, so that an agent with ten thousand holders costs the sends of others a
+ * slice and not a crowd, and the events of others some 200 ms; what changes again
+ * while it waits its turn is told once, as it is by then.
  */
 export class Presences extends Context.Service<Presences, {
   /** Of a contact or of oneself; anybody else is not found. */
@@ -125,7 +127,7 @@ export class Presences extends Context.Service<Presences, {
           }
           if (slice.length < SLICE) return
           above = slice.at(-1)!.holder
-          yield* nextTurn
+          yield* Effect.sleep(PAUSE)
         }
       })
 

@@ -38,6 +38,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
       })),
     reserve: () => Effect.void,
     release: () => Effect.void,
+    useAttachment: () => Effect.void,
     original: () => Effect.succeed(undefined),
     publish: () => {},
     backlogSoft: 5_000,

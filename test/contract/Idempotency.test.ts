@@ -118,6 +118,44 @@ describe("wire.md J, Idempotency", { timeout: 20_000 }, () => {
     assert.deepStrictEqual([replayed(again), again.ok(200, Shapes.Pending).pending_id], [true, pending_id])
   })
 
+  it("14. what is created is created once: a contact, an upload", async () => {
+    const { alice, bob } = pair
+    const { handle } = await newAgent(one, "stranger")
+    for (const again of [false, true]) {
+      const added = await keyed(alice, "POST", "/v1/contacts", "the-contact", { handle })
+      assert.deepStrictEqual([added.status, replayed(added)], [201, again])
+    }
+    assert.strictEqual((await alice.http.post("/v1/contacts", { handle })).status, 200)
+
+    const upload = {
+      to: bob.handle,
+      filename: "a.txt",
+      content_type: "text/plain",
+      size: 3,
+      sha256: "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    }
+    const id = (answer: Answer) => (answer.body as { readonly attachment_id: string }).attachment_id
+    const first = await keyed(alice, "POST", "/v1/uploads", "the-upload", upload)
+    assert.strictEqual(first.status, 201, `${first}`)
+    const again = await keyed(atTwo(alice), "POST", "/v1/uploads", "the-upload", upload)
+    assert.deepStrictEqual([replayed(again), said(again)], [true, said(first)])
+    assert.notStrictEqual(id(await alice.http.post("/v1/uploads", upload)), id(first))
+  })
+
+  it("14. raw bytes are compared byte by byte, up to the size that their route takes", async () => {
+    const { alice } = pair
+    const key = freshKey()
+    const put = (raw: Uint8Array<ArrayBuffer>, withKey: string) =>
+      alice.http.request("PUT", `/v1/agents/${alice.handle}/avatar`, { raw, headers: { "idempotency-key": withKey } })
+    const bytes = (last: number, size = 2_000_000) => new Uint8Array(size).fill(0xff).fill(last, size - 1)
+    const first = await put(bytes(0xfe), key)
+    first.refused(400, "UNSUPPORTED_FORMAT")
+    const again = await put(bytes(0xfe), key)
+    assert.deepStrictEqual([replayed(again), said(again)], [true, said(first)])
+    ;(await put(bytes(0xfd), key)).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
+    ;(await put(bytes(0xfe, 5_242_881), freshKey())).refused(413, "PAYLOAD_TOO_LARGE")
+  })
+
   it("14. a refusal is repeated like any other answer", async () => {
     const { alice, bob } = pair
     const key = freshKey()

@@ -376,3 +376,14 @@ export const GroupContext = Schema.Struct({
   direct_state: Schema.Null,
   unread: DirectContext.fields.unread
 })
+
+export const AvatarAnswer = Schema.Struct({
+  avatar_key: Schema.String.check(Schema.isNonEmpty()),
+  avatar_url: Schema.String.check(Schema.isPattern(/^https?:\/\//))
+})
+
+export const Upload = Schema.Struct({
+  attachment_id: Schema.String,
+  upload_url: Schema.String.check(Schema.isPattern(/^https?:\/\//)),
+  expires_in: Schema.Literal(900)
+})

@@ -50,6 +50,7 @@ const make = Effect.fnUntraced(function*(loaded: DirectState) {
       }),
     reserve: () => Effect.void,
     release: () => Effect.void,
+    useAttachment: () => Effect.void,
     original: () => Effect.succeed(undefined),
     publish: (stored) => published.push(stored),
     backlogSoft: 5_000,

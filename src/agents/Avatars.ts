@@ -1,0 +1,131 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Blobs, type StorageUnavailable } from "../platform/Blobs.ts"
+import { Config } from "../platform/Config.ts"
+import { sha256 } from "../platform/Ids.ts"
+import { publicUrl } from "../platform/PublicUrl.ts"
+import { RateLimits, rateRefusal } from "../platform/RateLimits.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
+import { Agents } from "./Agents.ts"
+import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
+import { AvatarsRepo } from "./AvatarsRepo.ts"
+
+const DAY_MILLIS = 86_400_000
+const SWEEP_ROWS = 100
+
+const objectOf = (key: string) => `avatars/${key}`
+
+export interface Avatar {
+  /** The SHA-256 of the picture. */
+  readonly key: string
+  readonly url: string
+}
+
+/**
+ * Pictures of agents. A picture is named after its content, so its URL may be kept
+ * for ever and equal ones are one; whoever may set one refers to it by that name.
+ * One that nobody refers to any more is removed a day later or two.
+ */
+export class Avatars extends Context.Service<Avatars, {
+  /** Makes the picture an avatar and stores it, for whoever is about to refer to it; counts as one of the agent's writes. */
+  readonly store: (
+    agentId: string,
+    bytes: Buffer
+  ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unavailable>
+  /** Counts the taking away of a picture, which is a write too. */
+  readonly count: (agentId: string) => Effect.Effect<void, RateLimited>
+  readonly set: (
+    agentId: string,
+    bytes: Buffer
+  ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unauthorized | Unavailable>
+  readonly clear: (agentId: string) => Effect.Effect<void, NotFound | RateLimited | Unavailable>
+  /** The bytes of a picture, which are WebP. */
+  readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
+}>()("parley/agents/Avatars") {
+  static readonly layer = Layer.effect(
+    Avatars,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const blobs = yield* Blobs
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const limits = yield* RateLimits
+      const repo = yield* AvatarsRepo
+      const render = yield* makeAvatarImage
+      const now = () => clock.currentTimeMillisUnsafe()
+      const rate = {
+        name: "avatar_writes",
+        limit: config.LIMITS_AVATAR_WRITES_PER_MINUTE,
+        windowMs: 60_000,
+        window: "minute"
+      }
+
+      // Only what is accepted counts, which is known late: who is over the limit is not worked for again meanwhile.
+      const spent = new Map<string, number>()
+      const count = (agentId: string): Effect.Effect<void, RateLimited> =>
+        Effect.asVoid(Effect.tapError(limits.take(rate, agentId), (error) =>
+          Effect.sync(() => {
+            if (spent.size >= 10_000) spent.clear()
+            spent.set(agentId, now() + (error.details?.retry_after_ms ?? 0))
+          })))
+      const notSpent = (agentId: string): Effect.Effect<void, RateLimited> =>
+        Effect.suspend(() => {
+          const waitMs = (spent.get(agentId) ?? 0) - now()
+          if (waitMs > 0) return Effect.fail(rateRefusal(rate, waitMs))
+          spent.delete(agentId)
+          return Effect.void
+        })
+
+      const store = Effect.fn("Avatars.store")(function*(agentId: string, bytes: Buffer) {
+        yield* notSpent(agentId)
+        const image = yield* render(bytes)
+        yield* count(agentId)
+        const key = sha256(image).toString("hex")
+        if (!(yield* unavailable(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
+        yield* blobs.putObject(objectOf(key), image, "image/webp")
+        return { key, url: `${publicUrl(config)}/v1/avatars/${key}` }
+      })
+
+      const look = Effect.fnUntraced(function*({ key, used }: { readonly key: string; readonly used: boolean }) {
+        if (used || !(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MILLIS)
+        yield* blobs.removeObject(objectOf(key))
+        yield* repo.remove(key)
+      })
+      yield* Effect.gen(function*() {
+        for (;;) {
+          const found = yield* repo.overdue(now(), SWEEP_ROWS)
+          for (const avatar of found) yield* look(avatar)
+          if (found.length < SWEEP_ROWS) return
+        }
+      }).pipe(
+        Effect.catchCause((cause) => Effect.logWarning("Avatars that nobody has were not swept", cause)),
+        Effect.repeat(Schedule.spaced("1 hour")),
+        Effect.delay("1 hour"),
+        Effect.forkScoped
+      )
+
+      return Avatars.of({
+        store,
+        count,
+        set: Effect.fn("Avatars.set")(function*(agentId, bytes) {
+          const avatar = yield* store(agentId, bytes)
+          const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
+          agents.forget(agentId)
+          return done ? avatar : yield* new Unauthorized()
+        }),
+        clear: Effect.fn("Avatars.clear")(function*(agentId) {
+          const none = new NotFound({ message: "No avatar is set." })
+          if (!(yield* unavailable(repo.isSet(agentId)))) return yield* none
+          yield* count(agentId)
+          const done = yield* unavailable(repo.clear(agentId, now()))
+          agents.forget(agentId)
+          if (!done) return yield* none
+        }),
+        read: Effect.fn("Avatars.read")(function*(key) {
+          const bytes = /^[0-9a-f]{64}$/.test(key) ? yield* blobs.getObject(objectOf(key)) : undefined
+          return bytes ?? (yield* new NotFound({ message: "There is no such picture." }))
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,46 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { Authorization } from "../auth/Authorization.ts"
+import { StorageUnavailable } from "../platform/Blobs.ts"
+import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency, RawBodyLimit } from "../platform/Idempotency.ts"
+import { HandleInput } from "../platform/Text.ts"
+import { Forbidden, NotFound } from "../platform/WireError.ts"
+import { DecodeFailed, EmptyBody, ImageTooSmall, MAX_AVATAR_BYTES, UnsupportedFormat } from "./AvatarImage.ts"
+
+const params = { handle: HandleInput }
+
+export const AvatarAnswer = Schema.Struct({ avatar_key: Schema.String, avatar_url: Schema.String })
+
+/** Bytes that no schema reads, as the document shows them. */
+const rawImage = {
+  requestBody: {
+    description: "A JPEG, PNG, WebP or GIF of at most 5 MiB, whatever the content-type says.",
+    required: true,
+    content: { "application/octet-stream": { schema: { type: "string", format: "binary" } } }
+  }
+}
+
+/** Pictures of agents (wire.md C.3). The pictures themselves are public, at the URL that their answer names. */
+export class AvatarsApi extends HttpApiGroup.make("avatars")
+  .add(
+    HttpApiEndpoint.put("set", "/v1/agents/:handle/avatar", {
+      params,
+      success: AvatarAnswer,
+      error: [EmptyBody, UnsupportedFormat, DecodeFailed, ImageTooSmall, Forbidden, StorageUnavailable]
+    }).middleware(Idempotency)
+      .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(OpenApi.Override, rawImage)
+      .annotate(
+        OpenApi.Description,
+        "Sets the own avatar: the bytes of a picture, of which a square of 512 pixels is kept, without its metadata."
+      ),
+    HttpApiEndpoint.delete("clear", "/v1/agents/:handle/avatar", {
+      params,
+      success: Confirm,
+      error: [Forbidden, NotFound]
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Removes the own avatar; 404 if there is none.")
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Avatars", description: "Pictures of agents." }))
+{}

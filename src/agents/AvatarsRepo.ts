@@ -1,0 +1,74 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../platform/Sql.ts"
+
+/** A picture that is being removed does not come back before it is gone. */
+const KEEP = `
+INSERT INTO avatars (key, look_at) VALUES ($1, $2)
+ON CONFLICT (key) DO UPDATE SET look_at = EXCLUDED.look_at WHERE NOT avatars.condemned
+RETURNING key`
+
+const SET = `
+UPDATE agents SET avatar_key = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL RETURNING id`
+
+const CLEAR = `
+UPDATE agents SET avatar_key = NULL, updated_at = $2 WHERE id = $1 AND avatar_key IS NOT NULL RETURNING id`
+
+const IS_SET = `SELECT id FROM agents WHERE id = $1 AND avatar_key IS NOT NULL`
+
+const OVERDUE = `
+SELECT a.key, NOT a.condemned AND EXISTS (SELECT FROM agents WHERE avatar_key = a.key) AS used
+FROM avatars a WHERE a.look_at <= $1 ORDER BY a.look_at LIMIT $2`
+
+const CONDEMN = `
+UPDATE avatars a SET condemned = true
+WHERE key = $1 AND look_at <= $2 AND NOT EXISTS (SELECT FROM agents WHERE avatar_key = a.key) RETURNING key`
+
+const LOOK_AGAIN = `UPDATE avatars SET look_at = $2 WHERE key = $1`
+
+const REMOVE = `DELETE FROM avatars WHERE key = $1 AND condemned`
+
+/** All statements on avatars. */
+export class AvatarsRepo extends Context.Service<AvatarsRepo, {
+  /** Announces a picture before it is stored, so that the sweep leaves it alone until then; false if it is being removed. */
+  readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, SqlError.SqlError>
+  /** False for an account that has ended. */
+  readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly isSet: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  /** False if there was none. */
+  readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly overdue: (
+    at: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly key: string; readonly used: boolean }>, SqlError.SqlError>
+  readonly condemn: (key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly lookAgain: (key: string, at: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly remove: (key: string) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/agents/AvatarsRepo") {
+  static readonly layer = Layer.effect(
+    AvatarsRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const keep = database.prepared("avatar_keep", KEEP)
+      const set = database.prepared("avatar_set", SET)
+      const isSet = database.prepared("avatar_is_set", IS_SET)
+      const clear = database.prepared("avatar_clear", CLEAR)
+      const overdue = database.prepared<{ key: string; used: boolean }>("avatars_overdue", OVERDUE)
+      const condemn = database.prepared("avatar_condemn", CONDEMN)
+      const lookAgain = database.prepared("avatar_look_again", LOOK_AGAIN)
+      const remove = database.prepared("avatar_remove", REMOVE)
+      const found = Effect.map((rows: ReadonlyArray<object>) => rows.length > 0)
+
+      return AvatarsRepo.of({
+        keep: (key, lookAt) => found(keep([key, lookAt])),
+        set: (agentId, key, at) => found(set([agentId, key, at])),
+        isSet: (agentId) => found(isSet([agentId])),
+        clear: (agentId, at) => found(clear([agentId, at])),
+        overdue: (at, limit) => overdue([at, limit]),
+        condemn: (key, at) => found(condemn([key, at])),
+        lookAgain: (key, at) => Effect.asVoid(lookAgain([key, at])),
+        remove: (key) => Effect.asVoid(remove([key]))
+      })
+    })
+  )
+}

@@ -1,0 +1,164 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { AgentNotFound } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import {
+  AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
+  Blocked,
+  GroupNotFound
+} from "../conversations/Conversation.ts"
+import { Blobs, type StorageUnavailable, UPLOAD_SECONDS, type Verdict } from "../platform/Blobs.ts"
+import { Config } from "../platform/Config.ts"
+import { IdempotentIds } from "../platform/IdempotentIds.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { NotFound, type Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
+import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
+
+/** What an agent announces to upload. */
+export interface NewUpload {
+  readonly to: { readonly _tag: "Handle"; readonly handle: string } | { readonly _tag: "Group"; readonly groupId: string }
+  readonly filename: string
+  readonly contentType: string
+  readonly size: number
+  readonly sha256: string
+}
+
+export type AttachmentRefusal =
+  | AttachmentNotFound
+  | AttachmentWrongScope
+  | AttachmentNotReady
+  | StorageUnavailable
+  | Unavailable
+
+const HOUR_MILLIS = 3_600_000
+const SWEEP_ROWS = 100
+/** From when on a reservation without bytes is abandoned: its URL has expired, and what came through it at last has arrived. */
+const FIRST_LOOK_MILLIS = UPLOAD_SECONDS * 1_000 + 300_000
+
+/**
+ * Files that agents send each other. A file is announced (which reserves its size in
+ * the uploader's quota), put to the store, and from then on immutable; it can be
+ * sent any number of times to whom it was announced for. What no message has used is
+ * removed after a while, what was never put much sooner.
+ */
+export class Attachments extends Context.Service<Attachments, {
+  readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
+    { readonly id: string; readonly uploadUrl: string },
+    AgentNotFound | GroupNotFound | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
+  >
+  /** A URL for whoever may see it: uploader, recipient, members; everybody else finds nothing. */
+  readonly downloadUrl: (
+    agentId: string,
+    id: string
+  ) => Effect.Effect<string, NotFound | StorageUnavailable | Unavailable>
+  /** Whether a message to this target may carry the file; if so it is kept from then on. */
+  readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
+}>()("parley/attachments/Attachments") {
+  static readonly layer = Layer.effect(
+    Attachments,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const blobs = yield* Blobs
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const ids = yield* IdempotentIds
+      const repo = yield* AttachmentsRepo
+      const now = () => clock.currentTimeMillisUnsafe()
+      const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MILLIS
+
+      /** The one question about groups that this room has: nobody is a member of any yet. */
+      const memberOf = (_agentId: string, _groupId: string): Effect.Effect<void, GroupNotFound | Unavailable> =>
+        Effect.fail(new GroupNotFound())
+
+      const scopeOf = Effect.fnUntraced(function*(
+        uploaderId: string,
+        to: NewUpload["to"]
+      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | ValidationFailed | Unavailable> {
+        if (to._tag === "Group") {
+          yield* memberOf(uploaderId, to.groupId)
+          return to
+        }
+        const recipient = yield* agents.byHandle(to.handle)
+        if (recipient === undefined) return yield* new AgentNotFound()
+        if (recipient.id === uploaderId) {
+          return yield* ValidationFailed.field("to", "is yourself: name the agent that the file is for")
+        }
+        return { _tag: "Agent", agentId: recipient.id }
+      })
+
+      /** What has become of the bytes; asks the store until they are stored, never after. */
+      const verdictOn = (attachment: Attachment): Effect.Effect<Verdict, StorageUnavailable> =>
+        attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
+
+      const look = Effect.fnUntraced(function*(file: Overdue) {
+        if (file.used) {
+          yield* blobs.tidy(file.id)
+          return yield* repo.lookAgain(file.id, null)
+        }
+        const until = file.createdAt + kept
+        if (!file.condemned) {
+          if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file.id, until)
+          // A message has used it just now: the next look finds that.
+          if (!(yield* repo.condemn(file.id))) return
+        }
+        yield* blobs.remove(file.id)
+        yield* repo.remove(file.id)
+      })
+
+      yield* Effect.gen(function*() {
+        for (;;) {
+          const files = yield* repo.overdue(now(), SWEEP_ROWS)
+          for (const file of files) yield* look(file)
+          if (files.length < SWEEP_ROWS) return
+        }
+      }).pipe(
+        Effect.catchCause((cause) => Effect.logWarning("Abandoned uploads were not swept", cause)),
+        Effect.repeat(Schedule.spaced("10 minutes")),
+        Effect.delay("10 minutes"),
+        Effect.forkScoped
+      )
+
+      return Attachments.of({
+        reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {
+          const scope = yield* scopeOf(uploaderId, to)
+          const at = now()
+          const id = yield* ids.make("att")
+          const outcome = yield* unavailable(repo.reserve(
+            { id, uploaderId, scope, filename, contentType, size, sha256, createdAt: at },
+            config.LIMITS_STORAGE_PER_AGENT,
+            at + FIRST_LOOK_MILLIS
+          ))
+          if (outcome === "blocked") return yield* new Blocked()
+          if (outcome === "full") return yield* new QuotaExceeded()
+          return { id, uploadUrl: yield* blobs.uploadUrl({ id, size, sha256 }) }
+        }),
+        downloadUrl: Effect.fn("Attachments.downloadUrl")(function*(agentId, id) {
+          const attachment = yield* unavailable(repo.byId(id))
+          const notFound = new NotFound({ message: "There is no such file for you." })
+          if (attachment === undefined) return yield* notFound
+          const { scope } = attachment
+          if (attachment.uploaderId !== agentId) {
+            if (scope._tag === "Group") {
+              yield* Effect.catchTag(memberOf(agentId, scope.groupId), "GroupNotFound", () => Effect.fail(notFound))
+            } else if (scope.agentId !== agentId) return yield* notFound
+          }
+          if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound
+          if (attachment.storedAt === null) yield* unavailable(repo.markStored(id, now()))
+          return yield* blobs.downloadUrl(id, attachment)
+        }),
+        use: Effect.fn("Attachments.use")(function*(senderId, target, id) {
+          const attachment = yield* unavailable(repo.byId(id))
+          if (attachment === undefined || attachment.uploaderId !== senderId) return yield* new AttachmentNotFound()
+          if (!isWithin(attachment.scope, target)) return yield* new AttachmentWrongScope()
+          const verdict = yield* verdictOn(attachment)
+          if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
+          if (attachment.usedAt === null && !(yield* unavailable(repo.markUsed(id, now())))) {
+            return yield* new AttachmentNotFound()
+          }
+        })
+      })
+    })
+  )
+}

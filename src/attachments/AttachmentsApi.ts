@@ -1,0 +1,45 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AgentNotFound } from "../agents/Agent.ts"
+import { Authorization } from "../auth/Authorization.ts"
+import { Blocked, GroupNotFound } from "../conversations/Conversation.ts"
+import { StorageUnavailable } from "../platform/Blobs.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
+import { HandleInput, Text } from "../platform/Text.ts"
+import { NotFound } from "../platform/WireError.ts"
+import { CONTENT_TYPES, MAX_ATTACHMENT_BYTES, QuotaExceeded } from "./Attachment.ts"
+
+/** A file to be uploaded, for exactly one of `to` and `conversation_id`. */
+export const NewUpload = Schema.Struct({
+  to: Schema.optionalKey(HandleInput),
+  conversation_id: Schema.optionalKey(Text(1, 64)),
+  filename: Text(1, 255),
+  content_type: Schema.Literals(CONTENT_TYPES),
+  size: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: MAX_ATTACHMENT_BYTES })),
+  sha256: Schema.String.check(Schema.isPattern(/^[0-9a-f]{64}$/))
+})
+
+/** Files for other agents (wire.md C.11). */
+export class AttachmentsApi extends HttpApiGroup.make("attachments")
+  .add(
+    HttpApiEndpoint.post("reserve", "/v1/uploads", {
+      payload: NewUpload,
+      success: Schema.Struct({
+        attachment_id: Schema.String,
+        upload_url: Schema.String,
+        expires_in: Schema.Int
+      }).pipe(HttpApiSchema.status(201)),
+      error: [AgentNotFound, GroupNotFound, Blocked, QuotaExceeded, StorageUnavailable]
+    }).middleware(Idempotency).annotate(
+      OpenApi.Description,
+      "Announces a file. Put its bytes to upload_url, without a key, before it expires; then send attachment_id in a message."
+    ),
+    HttpApiEndpoint.get("download", "/v1/attachments/:id", {
+      params: { id: Text(1, 128) },
+      success: HttpApiSchema.Empty(302),
+      error: [NotFound, StorageUnavailable]
+    }).annotate(OpenApi.Description, "Where the file can be fetched without a key for 300 s: in the header Location.")
+  )
+  .middleware(Authorization)
+  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Files for other agents." }))
+{}

@@ -1,0 +1,46 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { UPLOAD_SECONDS } from "../platform/Blobs.ts"
+import { ValidationFailed } from "../platform/WireError.ts"
+import { Attachments, type NewUpload as Announced } from "./Attachments.ts"
+import type { NewUpload } from "./AttachmentsApi.ts"
+
+const targetOf = (payload: typeof NewUpload.Type): Effect.Effect<Announced["to"], ValidationFailed> => {
+  const { conversation_id, to } = payload
+  if (to !== undefined && conversation_id !== undefined) {
+    return Effect.fail(ValidationFailed.field("to", "cannot be combined with conversation_id: name one of them"))
+  }
+  if (to !== undefined) return Effect.succeed({ _tag: "Handle", handle: to })
+  return conversation_id === undefined
+    ? Effect.fail(ValidationFailed.field("to", "name the handle that the file is for, or a group's conversation_id"))
+    : Effect.succeed({ _tag: "Group", groupId: conversation_id })
+}
+
+export const AttachmentsHttp = HttpApiBuilder.group(
+  Api,
+  "attachments",
+  Effect.fnUntraced(function*(handlers) {
+    const attachments = yield* Attachments
+    return handlers.handleAll({
+      reserve: Effect.fnUntraced(function*({ payload }) {
+        const agent = yield* CurrentAgent
+        const { id, uploadUrl } = yield* attachments.reserve(agent.id, {
+          to: yield* targetOf(payload),
+          filename: payload.filename,
+          contentType: payload.content_type,
+          size: payload.size,
+          sha256: payload.sha256
+        })
+        return { attachment_id: id, upload_url: uploadUrl, expires_in: UPLOAD_SECONDS }
+      }),
+      download: Effect.fnUntraced(function*({ params }) {
+        const agent = yield* CurrentAgent
+        const location = yield* attachments.downloadUrl(agent.id, params.id)
+        return HttpServerResponse.empty({ status: 302, headers: { location, "cache-control": "no-store" } })
+      })
+    })
+  })
+)

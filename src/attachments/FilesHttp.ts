@@ -1,0 +1,56 @@
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { IncomingMessage } from "node:http"
+import { Readable } from "node:stream"
+import { Budgets } from "../auth/Budgets.ts"
+import { Blobs, type SignedFiles } from "../platform/Blobs.ts"
+
+/** The token of a signed URL, which is the rest of its path. */
+const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
+  request.url.replace(/[?#].*$/s, "").replace(/^.*\//s, "")
+
+const routes = (files: SignedFiles) =>
+  HttpRouter.use((router) =>
+    Effect.gen(function*() {
+      const budgets = yield* Budgets
+
+      yield* router.add(
+        "PUT",
+        "/v1/files/:token",
+        Effect.gen(function*() {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          yield* budgets.ofAddress(request)
+          const length = request.headers["content-length"]
+          // This project's server gives no other.
+          const bytes = request.source instanceof IncomingMessage ? request.source : Readable.from([])
+          yield* files.accept(tokenOf(request), bytes, length === undefined ? undefined : Number(length))
+          return HttpServerResponse.jsonUnsafe({ ok: true, message: "The file is stored." })
+        })
+      )
+
+      yield* router.add(
+        "GET",
+        "/v1/files/:token",
+        Effect.gen(function*() {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          yield* budgets.ofAddress(request)
+          const { contentType, disposition, size, stream } = yield* files.open(tokenOf(request))
+          return HttpServerResponse.raw(stream, {
+            contentType,
+            contentLength: size,
+            headers: {
+              "content-disposition": disposition,
+              "x-content-type-options": "nosniff",
+              "content-security-policy": "default-src 'none'; sandbox",
+              "cache-control": "private, max-age=300"
+            }
+          })
+        })
+      )
+    })
+  )
+
+/** The signed URLs of a store that has none of its own; not part of the described interface, for they are opaque. */
+export const FilesHttp = Layer.unwrap(
+  Effect.map(Blobs, ({ signedFiles }) => signedFiles === undefined ? Layer.empty : routes(signedFiles))
+)

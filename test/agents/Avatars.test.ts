@@ -1,0 +1,175 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { crc32, deflateSync } from "node:zlib"
+import sharp from "sharp"
+import { Agents } from "../../src/agents/Agents.ts"
+import { makeAvatarImage } from "../../src/agents/AvatarImage.ts"
+import { Avatars } from "../../src/agents/Avatars.ts"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
+import { layerRooms, newAgent } from "../support/Rooms.ts"
+
+const plain = (width: number, height: number, background = "#3060c0") =>
+  sharp({ create: { width, height, channels: 3, background } })
+
+const render = (bytes: Buffer) => Effect.flatMap(makeAvatarImage, (make) => make(bytes))
+const refusal = (bytes: Buffer) => Effect.map(Effect.flip(render(bytes)), ({ _tag }) => _tag)
+
+const chunk = (type: string, data: Buffer): Buffer => {
+  const body = Buffer.concat([Buffer.from(type, "latin1"), data])
+  const frame = Buffer.alloc(8)
+  frame.writeUInt32BE(data.length)
+  frame.writeUInt32BE(crc32(body), 4)
+  return Buffer.concat([frame.subarray(0, 4), body, frame.subarray(4)])
+}
+
+/** A valid PNG of one colour: some kilobytes that become width × height pixels. */
+const bomb = (width: number, height: number): Buffer => {
+  const header = Buffer.alloc(13)
+  header.writeUInt32BE(width)
+  header.writeUInt32BE(height, 4)
+  header.set([1, 0, 0, 0, 0], 8)
+  const rows = Buffer.alloc((1 + Math.ceil(width / 8)) * height)
+  return Buffer.concat([
+    Buffer.from("\x89PNG\r\n\x1a\n", "latin1"),
+    chunk("IHDR", header),
+    chunk("IDAT", deflateSync(rows)),
+    chunk("IEND", Buffer.alloc(0))
+  ])
+}
+
+describe("an avatar's picture", () => {
+  for (const format of ["jpeg", "png", "webp", "gif"] as const) {
+    it.live(`may be a ${format}, and becomes a square of 512 pixels`, () =>
+      Effect.gen(function*() {
+        const image = yield* render(yield* Effect.promise(() => plain(300, 200).toFormat(format).toBuffer()))
+        const { format: made, height, width } = yield* Effect.promise(() => sharp(image).metadata())
+        assert.deepStrictEqual([made, width, height], ["webp", 512, 512])
+      }))
+  }
+
+  it.live("is upright, its middle, and without metadata", () =>
+    Effect.gen(function*() {
+      // As a camera held upright stores it: to be turned by a quarter, red below, blue in the middle, green above.
+      const part = (colour: string) => plain(200, 400, colour).png().toBuffer()
+      const picture = yield* Effect.promise(async () =>
+        plain(600, 400).composite([
+          { input: await part("#00ff00"), left: 0, top: 0 },
+          { input: await part("#0000ff"), left: 200, top: 0 },
+          { input: await part("#ff0000"), left: 400, top: 0 }
+        ]).jpeg({ quality: 95 }).withMetadata({ orientation: 6 })
+          .withExif({ IFD0: { Copyright: "somebody's name" }, IFD3: { GPSLatitude: "52/1 0/1 0/1" } }).toBuffer()
+      )
+      assert.include(picture.toString("latin1"), "somebody's name")
+      const image = yield* render(picture)
+      const about = yield* Effect.promise(() => sharp(image).metadata())
+      assert.deepStrictEqual([about.exif, about.icc, about.xmp, about.orientation], [undefined, undefined, undefined, undefined])
+      assert.notInclude(image.toString("latin1"), "somebody")
+      const { data, info } = yield* Effect.promise(() => sharp(image).raw().toBuffer({ resolveWithObject: true }))
+      const strongest = (x: number, y: number) => {
+        const at = (y * info.width + x) * info.channels
+        const pixel = [...data.subarray(at, at + 3)]
+        return "rgb"[pixel.indexOf(Math.max(...pixel))]
+      }
+      // Upright it is 400 × 600, of which the middle 400 remain: half of the outer stripes.
+      assert.deepStrictEqual([strongest(256, 30), strongest(256, 256), strongest(256, 480)], ["g", "b", "r"])
+      assert.deepStrictEqual([strongest(30, 256), strongest(480, 256)], ["b", "b"])
+    }))
+
+  it.live("is refused if it is empty, of another kind, too small or broken", () =>
+    Effect.gen(function*() {
+      const png = yield* Effect.promise(() => plain(200, 200).png().toBuffer())
+      assert.strictEqual(yield* refusal(Buffer.alloc(0)), "EmptyBody")
+      for (const text of ["hello", "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"500\" height=\"500\"/>", "BM", "II*\0", "%PDF-1.7"]) {
+        assert.strictEqual(yield* refusal(Buffer.from(text)), "UnsupportedFormat", text)
+      }
+      for (const [width, height] of [[127, 500], [500, 127], [100, 100]] as const) {
+        assert.strictEqual(yield* refusal(yield* Effect.promise(() => plain(width, height).png().toBuffer())), "ImageTooSmall")
+      }
+      yield* render(yield* Effect.promise(() => plain(128, 128).png().toBuffer()))
+      assert.strictEqual(yield* refusal(png.subarray(0, 12)), "DecodeFailed")
+      assert.strictEqual(yield* refusal(Buffer.concat([png.subarray(0, 60), Buffer.alloc(200, 1)])), "DecodeFailed")
+      const jpeg = yield* Effect.promise(() => plain(400, 400).jpeg().toBuffer())
+      assert.strictEqual(yield* refusal(jpeg.subarray(0, jpeg.length / 2)), "DecodeFailed")
+    }))
+
+  it.live("is refused above 24 megapixels before anything is decoded", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(render(bomb(20_000, 20_000)))
+      assert.strictEqual(error._tag, "DecodeFailed")
+      // The header says it, so nothing is decoded; the error of the decoder would say something else.
+      assert.include(error.message, "24 megapixels")
+      assert.include((yield* Effect.flip(render(bomb(24_000_001 / 3, 4)))).message, "24 megapixels")
+      yield* render(bomb(6_000, 4_000))
+    }))
+})
+
+const layerPictures = (database: TestDatabase) =>
+  Layer.unwrap(Effect.map(
+    Effect.acquireRelease(
+      Effect.promise(() => mkdtemp(join(tmpdir(), "parley-avatars-"))),
+      (path) => Effect.promise(() => rm(path, { recursive: true, force: true }))
+    ),
+    (DATA_DIR) => layerRooms(database, { DATA_DIR })
+  ))
+
+eachDatabase((database) => {
+  layer(layerPictures(database))((it) => {
+    it.effect("five accepted writes a minute; what is refused does not count", () =>
+      Effect.gen(function*() {
+        const avatars = yield* Avatars
+        const { id } = yield* newAgent("rate")
+        const small = yield* Effect.promise(() => plain(64, 64).png().toBuffer())
+        const good = yield* Effect.promise(() => plain(128, 128).png().toBuffer())
+        for (let i = 0; i < 6; i++) assert.strictEqual((yield* Effect.flip(avatars.set(id, small)))._tag, "ImageTooSmall")
+        assert.strictEqual((yield* Effect.flip(avatars.clear(id)))._tag, "NotFound")
+        for (let i = 0; i < 4; i++) yield* avatars.set(id, good)
+        yield* avatars.clear(id)
+        for (let i = 0; i < 3; i++) {
+          const error = yield* Effect.flip(avatars.set(id, good))
+          assert.strictEqual(error._tag, "RateLimited")
+          assert.isAbove(error._tag === "RateLimited" ? error.details?.retry_after_ms ?? 0 : 0, 0)
+        }
+        yield* TestClock.adjust("1 minute")
+        yield* avatars.set(id, good)
+      }))
+
+    it.effect("a picture is named after its content, shared by who has it, and goes when nobody does", () =>
+      Effect.gen(function*() {
+        const agents = yield* Agents
+        const avatars = yield* Avatars
+        const [a, b] = [yield* newAgent("share-a"), yield* newAgent("share-b")]
+        const one = yield* Effect.promise(() => plain(200, 200, "#112233").png().toBuffer())
+        const other = yield* Effect.promise(() => plain(200, 200, "#ccddee").png().toBuffer())
+        const first = yield* avatars.set(a.id, one)
+        assert.deepStrictEqual(yield* avatars.set(b.id, one), first)
+        const shown = Effect.map(agents.byHandle(a.handle), (agent) => agent === undefined ? undefined : agents.avatarUrl(agent))
+        assert.strictEqual(yield* shown, first.url)
+        const second = yield* avatars.set(a.id, other)
+        assert.notStrictEqual(second.key, first.key)
+        assert.strictEqual(yield* shown, second.url)
+        yield* (yield* Accounts).remove(a.id)
+
+        const isThere = (key: string) => Effect.map(Effect.result(avatars.read(key)), ({ _tag }) => _tag === "Success")
+        const until = Effect.fnUntraced(function*(key: string, there: boolean) {
+          for (let i = 0; i < 400 && (yield* isThere(key)) !== there; i++) {
+            yield* Effect.promise(() => new Promise((r) => setTimeout(r, 5)))
+          }
+          assert.strictEqual(yield* isThere(key), there)
+        })
+        yield* TestClock.adjust("26 hours")
+        yield* until(second.key, false)
+        assert.isTrue(yield* isThere(first.key))
+        yield* avatars.clear(b.id)
+        yield* TestClock.adjust("26 hours")
+        yield* until(first.key, false)
+        // One that went may come again.
+        assert.deepStrictEqual(yield* avatars.set(b.id, one), first)
+        assert.isTrue(yield* isThere(first.key))
+      }))
+  })
+})

@@ -1,0 +1,261 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { AgentChatError } from "agentchatme"
+import { createHash } from "node:crypto"
+import sharp from "sharp"
+import { Answer } from "../support/Http.ts"
+import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import * as Shapes from "./Shapes.ts"
+import { attempt, history, newPair, say } from "./Talk.ts"
+
+const picture = (width: number, height: number, background = "#4080c0"): Promise<Uint8Array<ArrayBuffer>> =>
+  sharp({ create: { width, height, channels: 3, background } }).png().toBuffer().then((bytes) => new Uint8Array(bytes))
+
+const codeOf = (error: unknown): unknown => error instanceof AgentChatError ? error.code : error
+
+const failure = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
+
+const bytesOf = (text: string): Uint8Array<ArrayBuffer> => new TextEncoder().encode(text)
+
+const announce = (bytes: Uint8Array, fields: object = {}) => ({
+  filename: "notes.md",
+  content_type: "text/markdown",
+  size: bytes.length,
+  sha256: createHash("sha256").update(bytes).digest("hex"),
+  ...fields
+})
+
+/** A request with no key. */
+const bare = async (method: string, url: string, body?: Uint8Array<ArrayBuffer>): Promise<Answer> => {
+  const response = await fetch(url, { method, ...(body === undefined ? {} : { body }), redirect: "manual" })
+  return new Answer(`${method} signed URL`, response.status, response.headers, await response.text())
+}
+
+describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
+  let server: Server
+
+  beforeAll(async () => {
+    server = await startServer({ env: { LIMITS_STORAGE_PER_AGENT: "30000000" } })
+  }, 90_000)
+  afterAll(() => server.stop(), 20_000)
+
+  const avatarOf = (agent: TestAgent) => `/v1/agents/${agent.handle}/avatar`
+  const putAvatar = (agent: TestAgent, raw: Uint8Array<ArrayBuffer>, headers = {}) =>
+    agent.http.request("PUT", avatarOf(agent), { raw, headers })
+
+  it("41. an avatar has a URL that serves 512×512 without a key, and is kept for ever", async () => {
+    const [agent, other] = await Promise.all([newAgent(server, "pic"), newAgent(server, "looker")])
+    const set = (await putAvatar(agent, await picture(300, 200), { "content-type": "text/plain" })).ok(200, Shapes.AvatarAnswer)
+    assert.isTrue(set.avatar_url.startsWith(`${server.url}/v1/avatars/`), set.avatar_url)
+    const served = await fetch(set.avatar_url)
+    assert.strictEqual(served.status, 200)
+    assert.strictEqual(served.headers.get("content-type"), "image/webp")
+    assert.strictEqual(served.headers.get("cache-control"), "public, max-age=31536000, immutable")
+    assert.strictEqual(served.headers.get("x-content-type-options"), "nosniff")
+    const { format, height, width } = await sharp(await served.arrayBuffer()).metadata()
+    assert.deepStrictEqual([format, width, height], ["webp", 512, 512])
+    const known = await fetch(set.avatar_url, { headers: { "if-none-match": served.headers.get("etag") ?? "" } })
+    assert.deepStrictEqual([known.status, await known.text()], [304, ""])
+
+    for (const handle of ["me", agent.handle]) {
+      assert.propertyVal((await agent.http.get(`/v1/agents/${handle}`)).body, "avatar_url", set.avatar_url)
+    }
+    assert.propertyVal(await other.client.getAgent(agent.handle), "avatar_url", set.avatar_url)
+    assert.deepStrictEqual(await agent.client.setAvatar(agent.handle, await picture(300, 200)), { ...set })
+    ;(await bare("GET", `${server.url}/v1/avatars/${"0".repeat(64)}`)).refused(404, "NOT_FOUND")
+    ;(await bare("GET", `${server.url}/v1/avatars/..%2F..%2Flock`)).refused(404, "NOT_FOUND")
+  })
+
+  it("41. nobody sets or removes another's avatar", async () => {
+    const [agent, other] = await Promise.all([newAgent(server, "mine"), newAgent(server, "theirs")])
+    const raw = await picture(200, 200)
+    ;(await other.http.request("PUT", avatarOf(agent), { raw })).refused(403, "FORBIDDEN")
+    ;(await other.http.delete(avatarOf(agent))).refused(403, "FORBIDDEN")
+    ;(await other.http.request("PUT", "/v1/agents/nobody-here/avatar", { raw })).refused(403, "FORBIDDEN")
+    ;(await server.http().request("PUT", avatarOf(agent), { raw })).refused(401, "UNAUTHORIZED")
+    assert.propertyVal((await agent.http.get("/v1/agents/me")).body, "avatar_url", null)
+  })
+
+  it("42. what is no picture, too small or too large is refused, and changes nothing", async () => {
+    const agent = await newAgent(server, "badpic")
+    ;(await putAvatar(agent, bytesOf("just text"))).refused(400, "UNSUPPORTED_FORMAT")
+    ;(await putAvatar(agent, new Uint8Array())).refused(400, "EMPTY_BODY")
+    ;(await putAvatar(agent, await picture(100, 100))).refused(400, "IMAGE_TOO_SMALL")
+    ;(await putAvatar(agent, (await picture(300, 300)).slice(0, 40))).refused(400, "DECODE_FAILED")
+    ;(await putAvatar(agent, new Uint8Array(5_242_881))).refused(413, "PAYLOAD_TOO_LARGE")
+    // Of 5 MiB exactly it is looked at.
+    ;(await putAvatar(agent, new Uint8Array(5_242_880))).refused(400, "UNSUPPORTED_FORMAT")
+    // Nor may one without a length be larger.
+    const chunked = await fetch(server.url + avatarOf(agent), {
+      method: "PUT",
+      headers: { authorization: `Bearer ${agent.key}` },
+      body: new Blob([new Uint8Array(5_300_000)]).stream(),
+      duplex: "half"
+    })
+    assert.strictEqual(chunked.status, 413)
+    assert.propertyVal(await chunked.json(), "code", "PAYLOAD_TOO_LARGE")
+    assert.strictEqual(codeOf(await failure(agent.client.setAvatar(agent.handle, bytesOf("text")))), "UNSUPPORTED_FORMAT")
+    assert.propertyVal((await agent.http.get("/v1/agents/me")).body, "avatar_url", null)
+  })
+
+  it("43. the sixth accepted write of a minute is refused, refused ones not counted", async () => {
+    const agent = await newAgent(server, "often")
+    const raw = await picture(200, 200)
+    ;(await putAvatar(agent, bytesOf("no picture"))).refused(400, "UNSUPPORTED_FORMAT")
+    for (let i = 0; i < 4; i++) (await putAvatar(agent, raw)).ok(200, Shapes.AvatarAnswer)
+    ;(await agent.http.delete(avatarOf(agent))).ok(200, Shapes.Confirm)
+    for (let i = 0; i < 2; i++) {
+      const refused = await putAvatar(agent, raw)
+      refused.refused(429, "RATE_LIMITED")
+      assert.match(refused.header("retry-after") ?? "", /^[1-9]\d*$/)
+    }
+  })
+
+  it("44. a second removal is 404, and so is one of nothing", async () => {
+    const agent = await newAgent(server, "bare")
+    ;(await agent.http.delete(avatarOf(agent))).refused(404, "NOT_FOUND")
+    await putAvatar(agent, await picture(200, 200))
+    await agent.client.removeAvatar(agent.handle)
+    assert.propertyVal((await agent.http.get("/v1/agents/me")).body, "avatar_url", null)
+    ;(await agent.http.delete(avatarOf(agent))).refused(404, "NOT_FOUND")
+  })
+
+  it("an avatar with an Idempotency-Key is set once", async () => {
+    const agent = await newAgent(server, "keyed")
+    const [one, other] = await Promise.all([picture(200, 200, "#ff0000"), picture(200, 200, "#00ff00")])
+    const first = await putAvatar(agent, one, { "idempotency-key": "pic" })
+    const again = await putAvatar(agent, one, { "idempotency-key": "pic" })
+    assert.deepStrictEqual(again.ok(200, Shapes.AvatarAnswer), first.ok(200, Shapes.AvatarAnswer))
+    assert.strictEqual(again.header("idempotent-replay"), "true")
+    ;(await putAvatar(agent, other, { "idempotency-key": "pic" })).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
+  })
+
+  it("125. announced, put, sent and fetched, each URL without a key", async () => {
+    const { alice, bob } = await newPair(server)
+    const bytes = bytesOf("# Notes\n\nGrüße, and a zero: \0\n")
+    const reserved = (await alice.http.post("/v1/uploads", announce(bytes, { to: `@${bob.handle.toUpperCase()}` })))
+      .ok(201, Shapes.Upload)
+    assert.match(reserved.attachment_id, /^att_[A-Za-z0-9_-]{16}$/)
+    assert.isTrue(reserved.upload_url.startsWith(`${server.url}/v1/files/`))
+    const put = await bare("PUT", reserved.upload_url, bytes)
+    put.ok(200, Shapes.Confirm)
+    ;(await bare("PUT", reserved.upload_url, bytes)).refused(409, "ALREADY_UPLOADED")
+
+    const content = { text: "see the file", attachment_id: reserved.attachment_id }
+    const sent = await say(alice, bob, { type: "file", content })
+    assert.deepStrictEqual([sent.type, sent.content], ["file", content])
+    assert.deepStrictEqual((await history(bob, sent.conversation_id))[0]?.content, content)
+
+    for (const reader of [alice, bob]) {
+      const found = await reader.http.get(`/v1/attachments/${reserved.attachment_id}`)
+      assert.deepStrictEqual([found.status, found.text], [302, ""])
+      const location = found.header("location") ?? ""
+      for (let i = 0; i < 2; i++) {
+        const file = await fetch(location)
+        assert.strictEqual(file.status, 200)
+        assert.strictEqual(file.headers.get("content-type"), "text/markdown")
+        assert.strictEqual(file.headers.get("x-content-type-options"), "nosniff")
+        assert.strictEqual(
+          file.headers.get("content-disposition"),
+          "attachment; filename=\"notes.md\"; filename*=UTF-8''notes.md"
+        )
+        assert.deepStrictEqual(new Uint8Array(await file.arrayBuffer()), bytes)
+      }
+      // A download is no upload, and a changed one is nothing.
+      ;(await bare("PUT", location, bytes)).refused(403, "FORBIDDEN")
+      ;(await bare("GET", `${location}A`)).refused(403, "FORBIDDEN")
+    }
+    ;(await bare("GET", reserved.upload_url)).refused(403, "FORBIDDEN")
+  })
+
+  it("125. the published client does the same, and the bytes must be the announced ones", async () => {
+    const { alice, bob } = await newPair(server)
+    const bytes = bytesOf("from the client")
+    const { attachment_id, upload_url } = await alice.client.createUpload({
+      to: bob.handle,
+      filename: "größe.txt",
+      content_type: "text/plain",
+      size: bytes.length,
+      sha256: createHash("sha256").update(bytes).digest("hex")
+    })
+    ;(await bare("PUT", upload_url, bytesOf("from the clienT"))).refused(400, "CHECKSUM_MISMATCH")
+    ;(await bare("PUT", upload_url, bytesOf("from the"))).refused(400, "SIZE_MISMATCH")
+    ;(await bare("PUT", upload_url, bytesOf("from the client, and more"))).refused(400, "SIZE_MISMATCH")
+    ;(await bare("PUT", upload_url.replace(/.$/, (last) => last === "A" ? "B" : "A"), bytes)).refused(403, "FORBIDDEN")
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    await alice.client.sendMessage({ to: bob.handle, type: "file", content: { attachment_id } })
+    const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
+    assert.strictEqual(await file.text(), "from the client")
+    assert.include(file.headers.get("content-disposition"), "filename*=UTF-8''gr%C3%B6%C3%9Fe.txt")
+  })
+
+  it("125. the largest file that may be sent goes through", async () => {
+    const { alice, bob } = await newPair(server)
+    const bytes = new Uint8Array(26_214_400).fill(7)
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
+      .ok(201, Shapes.Upload)
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
+    assert.strictEqual(createHash("sha256").update(new Uint8Array(await file.arrayBuffer())).digest("hex"),
+      createHash("sha256").update(bytes).digest("hex"))
+    // It is most of the quota of this server: a second one is more than that.
+    ;(await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle }))).refused(413, "QUOTA_EXCEEDED")
+    ;(await bob.http.post("/v1/uploads", announce(bytes, { to: alice.handle }))).ok(201, Shapes.Upload)
+  })
+
+  it("126. a third party finds nothing, another recipient is the wrong scope, and bytes must be there", async () => {
+    const { alice, bob } = await newPair(server)
+    const carol = await newAgent(server, "carol")
+    const bytes = bytesOf("for bob alone")
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
+      .ok(201, Shapes.Upload)
+    const path = `/v1/attachments/${attachment_id}`
+    const fields = { type: "file", content: { attachment_id } }
+    const unknown = await carol.http.get("/v1/attachments/att_AAAAAAAAAAAAAAAA")
+    unknown.refused(404, "NOT_FOUND")
+
+    const early = (await attempt(alice, bob, fields)).refused(409, "ATTACHMENT_NOT_READY")
+    assert.deepStrictEqual(early.details, { reason: "missing" })
+    for (const reader of [alice, bob, carol]) assert.strictEqual((await reader.http.get(path)).text, unknown.text)
+
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    ;(await attempt(alice, carol, fields)).refused(400, "ATTACHMENT_WRONG_SCOPE")
+    ;(await attempt(bob, alice, fields)).refused(404, "ATTACHMENT_NOT_FOUND")
+    ;(await attempt(carol, bob, fields)).refused(404, "ATTACHMENT_NOT_FOUND")
+    const absent = { content: { attachment_id: "att_AAAAAAAAAAAAAAAA" } }
+    ;(await attempt(alice, bob, absent)).refused(404, "ATTACHMENT_NOT_FOUND")
+    assert.strictEqual((await carol.http.get(path)).text, unknown.text)
+    ;(await server.http().get(path)).refused(401, "UNAUTHORIZED")
+    assert.strictEqual((await say(alice, bob, fields)).seq, 3)
+  })
+
+  it("127. types, sizes, digests and targets that are not allowed are 400", async () => {
+    const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
+    const bytes = bytesOf("x")
+    const refused = async (fields: object, status = 400, code = "VALIDATION_ERROR") =>
+      (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle, ...fields }))).refused(status, code)
+    for (
+      const fields of [
+        { content_type: "text/html" },
+        { content_type: "image/svg+xml" },
+        { content_type: "TEXT/PLAIN; charset=utf-8" },
+        { size: 0 },
+        { size: 26_214_401 },
+        { size: 1.5 },
+        { sha256: "0".repeat(63) },
+        { sha256: "A".repeat(64) },
+        { sha256: `${"0".repeat(64)}\n` },
+        { filename: "" },
+        { filename: "x".repeat(256) },
+        { filename: "a\0b" },
+        { to: undefined },
+        { conversation_id: "grp_AAAAAAAAAAAAAAAA" },
+        { to: alice.handle }
+      ]
+    ) await refused(fields)
+    await refused({ to: "nobody-here" }, 404, "AGENT_NOT_FOUND")
+    await refused({ to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, 404, "GROUP_NOT_FOUND")
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    await refused({}, 403, "BLOCKED")
+  })
+})

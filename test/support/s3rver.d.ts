@@ -1,0 +1,15 @@
+declare module "s3rver" {
+  import type { Server } from "node:http"
+  export default class S3rver {
+    constructor(options: {
+      readonly port: number
+      readonly address: string
+      readonly silent: boolean
+      readonly directory: string
+      readonly configureBuckets: ReadonlyArray<{ readonly name: string }>
+    })
+    run(): Promise<{ readonly address: string; readonly port: number }>
+    close(): Promise<void>
+    httpServer: Server
+  }
+}
