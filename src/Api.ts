@@ -4,6 +4,7 @@ import { AvatarsApi } from "./agents/AvatarsApi.ts"
 import { AttachmentsApi } from "./attachments/AttachmentsApi.ts"
 import { ContactsApi } from "./contacts/ContactsApi.ts"
 import { ConversationsApi } from "./conversations/ConversationsApi.ts"
+import { GroupsApi } from "./groups/GroupsApi.ts"
 import { MessagesApi } from "./conversations/MessagesApi.ts"
 import { MutesApi } from "./mutes/MutesApi.ts"
 import { DirectoryApi } from "./directory/DirectoryApi.ts"
@@ -16,7 +17,7 @@ import { ServiceApi } from "./service/ServiceApi.ts"
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AgentsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(PresenceApi, AttachmentsApi, ServiceApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

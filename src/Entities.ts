@@ -19,6 +19,11 @@ import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
 import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
+import { Departures } from "./groups/Departures.ts"
+import { GroupEntityLive } from "./groups/GroupEntityLive.ts"
+import { Groups } from "./groups/Groups.ts"
+import { GroupSettings } from "./groups/GroupSettings.ts"
+import { GroupsRepo } from "./groups/GroupsRepo.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
 import { Blobs } from "./platform/Blobs.ts"
@@ -38,6 +43,7 @@ import { Registration } from "./registration/Registration.ts"
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
+  Layer.provideMerge(Groups.layer),
   Layer.provideMerge(Attachments.layer),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer)),
   Layer.provideMerge(Deliveries.layer),
@@ -55,7 +61,10 @@ export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.lay
     ContactsRepo.layer,
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
+    Departures.layer,
     DirectoryRepo.layer,
+    GroupSettings.layer,
+    GroupsRepo.layer,
     IdempotencyRepo.layer,
     IdempotentIds.layer,
     Mailer.layer,
@@ -68,4 +77,4 @@ export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.lay
 )
 
 /** The services, and the entities through which other processes reach this one's. */
-export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive).pipe(Layer.provideMerge(services))
+export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive, GroupEntityLive).pipe(Layer.provideMerge(services))

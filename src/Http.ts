@@ -12,6 +12,7 @@ import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
 import { OptionalAuthorization } from "./auth/OptionalAuthorization.ts"
 import { ContactsHttp } from "./contacts/ContactsHttp.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
+import { GroupsHttp } from "./groups/GroupsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
 import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
@@ -36,6 +37,7 @@ const rooms = Layer.mergeAll(
   ContactsHttp,
   MessagesHttp,
   ConversationsHttp,
+  GroupsHttp,
   MutesHttp,
   PresenceHttp,
   AttachmentsHttp,

@@ -2,6 +2,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { AddressBooks } from "../contacts/AddressBooks.ts"
 import { Inboxes } from "../deliveries/Inboxes.ts"
+import { Departures } from "../groups/Departures.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import { orUnavailable } from "../platform/OrUnavailable.ts"
@@ -57,6 +58,7 @@ export class Accounts extends Context.Service<Accounts, {
       const config = yield* Config
       const ids = yield* Ids
       const addressBooks = yield* AddressBooks
+      const departures = yield* Departures
       const inboxes = yield* Inboxes
       const repo = yield* AgentsRepo
       const sessions = yield* Sessions
@@ -104,6 +106,7 @@ export class Accounts extends Context.Service<Accounts, {
         remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {
           yield* repo.end(id, yield* Clock.currentTimeMillis)
           yield* end(id, "account deleted")
+          yield* departures.announce
           // The account is dead whatever becomes of this.
           yield* Effect.catch(inboxes.closeAll(id), (error) =>
             Effect.logError("The inbox of a deleted account was not closed", error))

@@ -20,8 +20,11 @@ export type Push =
    * message of the same conversation.
    */
   | { readonly _tag: "Echo"; readonly after: number; readonly before: number | null; readonly messageId: string; readonly rendered: Rendered }
-  /** Any other event: the whole frame. With `about`, only while neither the sender nor the conversation is muted. */
-  | { readonly _tag: "Event"; readonly frame: string; readonly about?: About }
+  /**
+   * Any other event: the whole frame. With `about`, only while neither the sender nor the
+   * conversation is muted; with `after`, not before the inbox has been shown up to there.
+   */
+  | { readonly _tag: "Event"; readonly frame: string; readonly about?: About; readonly after?: number }
 
 /** Whose event it is, and where. */
 export interface About {
@@ -82,7 +85,10 @@ export class AgentActor {
       }
       case "Event":
         if (push.about !== undefined && this.mutes?.covers(push.about.senderId, push.about.conversationId) === true) return
-        for (const session of this.sessions) session.event(push.frame)
+        for (const session of this.sessions) {
+          if (push.after === undefined) session.event(push.frame)
+          else session.echo(push.after, null, push.frame)
+        }
     }
   }
 

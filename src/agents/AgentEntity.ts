@@ -25,7 +25,8 @@ export const PushSchema = Schema.Union([
   Schema.Struct({
     _tag: Schema.tag("Event"),
     frame: Schema.String,
-    about: Schema.optionalKey(Schema.Struct({ senderId: Schema.String, conversationId: Schema.String }))
+    about: Schema.optionalKey(Schema.Struct({ senderId: Schema.String, conversationId: Schema.String })),
+    after: Schema.optionalKey(Schema.Int)
   })
 ])
 

@@ -131,6 +131,8 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
                 DELETE FROM mutes m USING gone g WHERE m.target_id = g.id AND m.kind = 'agent'
               ), unseen AS (
                 DELETE FROM presences p USING gone g WHERE p.agent_id = g.id
+              ), departing AS (
+                INSERT INTO departures (agent_id, since) SELECT id, ${now} FROM gone
               )
               SELECT id FROM gone`,
             (rows) => rows.length > 0

@@ -7,6 +7,10 @@ import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../agents/ColdSlots.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { Deliveries, LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
+import type { GroupDeleted } from "../groups/Group.ts"
+import type { GroupSendFailure } from "../groups/GroupEntity.ts"
+import { Groups } from "../groups/Groups.ts"
+import { type GroupCard, GroupSettings, isGroupId } from "../groups/GroupSettings.ts"
 import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -35,7 +39,6 @@ import { ConversationsRepo, type HistoryRange, type ListedConversation, type Par
 import { Listing } from "./Listing.ts"
 import {
   type ContentTooLarge,
-  directSetting,
   type Draft,
   messageJson,
   MessageNotFound,
@@ -69,7 +72,7 @@ export interface ListedPage {
   readonly nextCursor: string | null
 }
 
-export type SendError = SendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
+export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
 const LANES = { pg: 1, pglite: 1 }
 const IDLE_MS = 300_000
@@ -84,7 +87,7 @@ export class Conversations extends Context.Service<Conversations, {
     agentId: string,
     conversationId: string,
     query: HistoryQuery
-  ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | MessageNotFound | Unavailable>
+  ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
   readonly list: (agentId: string, query: PageQuery) => Effect.Effect<ListedPage, ValidationFailed | Unavailable>
   readonly context: (
     agentId: string,
@@ -132,6 +135,8 @@ export class Conversations extends Context.Service<Conversations, {
       const attachments = yield* Attachments
       const slots = yield* ColdSlots
       const deliveries = yield* Deliveries
+      const groups = yield* Groups
+      const groupSettings = yield* GroupSettings
       const limits = yield* RateLimits
       const ids = yield* Ids
       const sharding = yield* Sharding.Sharding
@@ -176,21 +181,29 @@ export class Conversations extends Context.Service<Conversations, {
         }
       }
 
+      /** How far a direct message has got with the other side. */
+      const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
+        const participation = yield* unavailable(repo.participation(senderId, conversationId))
+        return participation === undefined || participation.counterpartyId === null
+          ? undefined
+          : yield* deliveries.find(participation.counterpartyId, messageId)
+      })
+
       /** The sender's own earlier message as it stands now. */
       const original = Effect.fnUntraced(function*(senderId: string, clientMsgId: string) {
         const messageId = yield* unavailable(repo.byKey(senderId, clientMsgId))
         if (messageId === undefined) return undefined
         const found = yield* deliveries.find(senderId, messageId)
         if (found === undefined) return undefined
-        const participation = yield* unavailable(repo.participation(senderId, found.message.conversationId))
-        if (participation === undefined) return undefined
-        const received = participation.counterpartyId === null
-          ? undefined
-          : yield* deliveries.find(participation.counterpartyId, messageId)
+        const { conversationId, seq } = found.message
+        const progress = isGroupId(conversationId)
+          ? yield* groupSettings.progress(conversationId, seq)
+          : yield* receivedBy(senderId, conversationId, messageId)
         const sender = (yield* agents.byIds([senderId])).get(senderId)
+        const settingOf = yield* groupSettings.settings([conversationId])
         const sent: Sent = {
           created: false,
-          body: messageJson(renderMessage(found.message, directSetting(sender), received), null),
+          body: messageJson(renderMessage(found.message, settingOf(conversationId, sender), progress), null),
           backlog: null
         }
         return sent
@@ -352,7 +365,20 @@ export class Conversations extends Context.Service<Conversations, {
                   : ValidationFailed.field("conversation_id", "is a direct conversation: use `to` with the handle")
               )
           )
-          : unlessReplay(sender, draft, new GroupNotFound())
+          : toGroup(sender, id, draft)
+
+      const toGroup = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> => {
+        const displayName = agents.peek(sender.id)?.displayName ?? sender.handle
+        const command = { sender: { id: sender.id, handle: sender.handle, displayName }, draft }
+        return Effect.matchEffect(groups.send(id, command), {
+          onFailure: (failure): Effect.Effect<Sent, SendError> =>
+            // Whoever is suspended or gone is turned away whatever it repeats.
+            failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"
+              ? Effect.fail(failure)
+              : unlessReplay(sender, draft, failure),
+          onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)
+        })
+      }
 
       const send = (sender: Sender, target: Target, draft: Draft): Effect.Effect<Sent, SendError> =>
         Effect.matchEffect(limits.take(rate, sender.id), {
@@ -370,14 +396,27 @@ export class Conversations extends Context.Service<Conversations, {
         return found ?? (yield* new ConversationNotFound())
       })
 
-      const settingsOf = Effect.fnUntraced(function*(senderIds: ReadonlyArray<string>) {
+      const settingsOf = Effect.fnUntraced(function*(conversationId: string, senderIds: ReadonlyArray<string>) {
         const senders = yield* agents.byIds([...new Set(senderIds)])
-        return (senderId: string): Setting => directSetting(senders.get(senderId))
+        const settingOf = yield* groupSettings.settings([conversationId])
+        return (senderId: string): Setting => settingOf(conversationId, senders.get(senderId))
       })
+
+      /** Whoever was in a group that is deleted learns that; to everybody else it is unknown. */
+      const toldDeleted = <A, E>(
+        effect: Effect.Effect<A, E | ConversationNotFound>,
+        agentId: string,
+        conversationId: string
+      ): Effect.Effect<A, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+        Effect.catch(effect, (error): Effect.Effect<never, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+          error instanceof ConversationNotFound && isGroupId(conversationId)
+            ? Effect.flatMap(groups.outside(agentId, conversationId), (failure) =>
+              Effect.fail(failure._tag === "GroupDeleted" ? failure : error))
+            : Effect.fail(error))
 
       const history = Effect.fn("Conversations.history")(
         function*(agentId: string, conversationId: string, query: HistoryQuery) {
-          const own = yield* participation(agentId, conversationId)
+          const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
           let range: HistoryRange = query
           if (query.around !== null) {
             const seq = yield* unavailable(repo.anchor(agentId, own, query.around))
@@ -385,7 +424,7 @@ export class Conversations extends Context.Service<Conversations, {
             range = { before: seq + 1, after: null, limit: query.limit }
           }
           const rows = yield* unavailable(repo.history(agentId, own, range))
-          const settingOf = yield* settingsOf(rows.map((row) => row.message.senderId))
+          const settingOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
           return rows.map((row) =>
             messageJson(
               renderMessage(row.message, settingOf(row.message.senderId), row.progress),
@@ -404,14 +443,15 @@ export class Conversations extends Context.Service<Conversations, {
       const item = (
         agentId: string,
         row: ListedConversation,
-        others: ReadonlyMap<string, Agent>
+        others: ReadonlyMap<string, Agent>,
+        group: GroupCard | undefined
       ): typeof ConversationListItem.Type => ({
         id: row.id,
         type: row.kind,
         participants: row.counterpartyId === null ? [] : [party(others.get(row.counterpartyId))],
-        group_name: null,
-        group_avatar_url: null,
-        group_member_count: null,
+        group_name: group?.name ?? null,
+        group_avatar_url: group?.avatarUrl ?? null,
+        group_member_count: group?.memberCount ?? null,
         last_message_preview: row.last === null ? null : Listing.preview(row.last.type, row.last.content),
         last_message_is_own: row.last?.senderId === agentId,
         last_message_type: row.last?.type ?? null,
@@ -432,9 +472,10 @@ export class Conversations extends Context.Service<Conversations, {
         const total = yield* unavailable(repo.count(agentId))
         const shown = rows.slice(0, limit)
         const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
+        const cards = yield* groupSettings.cards(shown.map((row) => row.id))
         const last = shown.at(-1)
         return {
-          items: shown.map((row) => item(agentId, row, others)),
+          items: shown.map((row) => item(agentId, row, others, cards.get(row.id))),
           total,
           limit,
           offset,
@@ -446,7 +487,23 @@ export class Conversations extends Context.Service<Conversations, {
 
       const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
         const facts = yield* unavailable(repo.context(agentId, conversationId))
-        if (facts === undefined || facts.counterpartyId === null) return yield* new ConversationNotFound()
+        if (facts === undefined) return yield* new ConversationNotFound()
+        const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
+        if (facts.counterpartyId === null) {
+          const card = (yield* groupSettings.cards([conversationId])).get(conversationId)
+          const role = yield* groupSettings.role(conversationId, agentId)
+          // Left meanwhile.
+          if (card === undefined || role === undefined) return yield* new ConversationNotFound()
+          return {
+            conversation_id: conversationId,
+            type: "group" as const,
+            group: { name: card.name, description: card.description, member_count: card.memberCount, your_role: role },
+            counterparty: null,
+            relationship: null,
+            direct_state: null,
+            unread
+          }
+        }
         const other = (yield* agents.byIds([facts.counterpartyId])).get(facts.counterpartyId)
         return {
           conversation_id: conversationId,
@@ -463,26 +520,31 @@ export class Conversations extends Context.Service<Conversations, {
             initiated_by_self: facts.initiatorId === agentId,
             last_message_at: isoOrNull(facts.lastMessageAt)
           },
-          unread: { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
+          unread
         }
       })
 
       const participants = Effect.fn("Conversations.participants")(function*(agentId: string, conversationId: string) {
         const { counterpartyId } = yield* participation(agentId, conversationId)
-        if (counterpartyId === null) return []
-        return [party((yield* agents.byIds([counterpartyId])).get(counterpartyId))]
+        const ids = counterpartyId === null ? yield* groupSettings.members(conversationId) : [counterpartyId]
+        const found = yield* agents.byIds(ids)
+        return ids.map((id) => party(found.get(id)))
       })
 
       // Typing comes in bursts: who may hear it is remembered for a moment.
-      const listeners = new Map<string, { readonly until: number; readonly to: string | null }>()
-      const listenerOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
+      const listeners = new Map<string, { readonly until: number; readonly to: ReadonlyArray<string> }>()
+      const listenersOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
         const key = `${agentId} ${conversationId}`
         const known = listeners.get(key)
         if (known !== undefined && known.until > now()) return known.to
         const { counterpartyId } = yield* participation(agentId, conversationId)
-        const blocked = counterpartyId !== null &&
-          (yield* unavailable(repo.load(conversationId, agentId, counterpartyId))).state.blocked
-        const to = blocked ? null : counterpartyId
+        let to: ReadonlyArray<string>
+        if (counterpartyId === null) {
+          to = (yield* groupSettings.members(conversationId)).filter((id) => id !== agentId)
+        } else {
+          const { state } = yield* unavailable(repo.load(conversationId, agentId, counterpartyId))
+          to = state.blocked ? [] : [counterpartyId]
+        }
         if (listeners.size > 10_000) listeners.clear()
         listeners.set(key, { until: now() + TYPING_MEMORY_MS, to })
         return to
@@ -505,20 +567,17 @@ export class Conversations extends Context.Service<Conversations, {
           yield* unavailable(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
         }),
         typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
-          const to = yield* listenerOf(agentId, conversationId)
-          if (to === null) return
-          actors.tell(to, {
-            _tag: "Event",
-            frame: JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } }),
-            about: { senderId: agentId, conversationId }
-          })
+          const frame = JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
+          for (const to of yield* listenersOf(agentId, conversationId)) {
+            actors.tell(to, { _tag: "Event", frame, about: { senderId: agentId, conversationId } })
+          }
         }),
         block,
         unblock,
         localBlock,
         localUnblock,
         local,
-        settled: appends.idle
+        settled: Effect.andThen(appends.idle, groups.settled)
       })
     })
   )

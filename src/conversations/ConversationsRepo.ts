@@ -126,6 +126,37 @@ WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
   )
 ORDER BY m.seq ${order} LIMIT $6`
 
+/**
+ * Messages of a group as one member sees them: of its own messages the weakest state
+ * over all who ever got them, of others' its own envelope's.
+ */
+const groupHistory = (bound: string, order: string) => `
+SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no
+FROM (
+  SELECT * FROM messages m
+  WHERE m.conversation_id = $1 AND m.seq > $3 AND ${bound}
+    AND NOT EXISTS (
+      SELECT FROM hidden_messages h
+      WHERE h.agent_id = $2 AND h.conversation_id = m.conversation_id AND h.seq = m.seq
+    )
+  ORDER BY m.seq ${order} LIMIT $5
+) m
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = $2 AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+) e ON true
+LEFT JOIN LATERAL (
+  SELECT
+    CASE WHEN count(*) = count(x.delivered_at) THEN max(x.delivered_at) END AS delivered_at,
+    CASE WHEN count(*) = count(x.read_at) THEN max(x.read_at) END AS read_at
+  FROM group_members g
+  CROSS JOIN LATERAL (
+    SELECT * FROM envelopes
+    WHERE recipient_id = g.agent_id AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+  ) x
+  WHERE g.group_id = m.conversation_id AND m.sender_id = $2
+) w ON true
+ORDER BY m.seq ${order}`
+
 const ANCHOR = `
 SELECT m.seq FROM messages m
 WHERE m.id = $3 AND m.conversation_id = $1 AND m.seq > $4
@@ -411,6 +442,8 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
       }
       const newestFirst = database.prepared<HistoryColumns>("history_before", history("m.seq < $5", "DESC"))
       const oldestFirst = database.prepared<HistoryColumns>("history_after", history("m.seq > $5", "ASC"))
+      const groupNewestFirst = database.prepared<HistoryColumns>("group_history_before", groupHistory("m.seq < $4", "DESC"))
+      const groupOldestFirst = database.prepared<HistoryColumns>("group_history_after", groupHistory("m.seq > $4", "ASC"))
       const anchor = database.prepared<{ seq: number }>("history_anchor", ANCHOR)
       const list = database.prepared<
         UnreadColumns & {
@@ -479,7 +512,11 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
             }),
         history: (agentId, { conversationId, counterpartyId, hiddenThrough }, { after, before, limit }) =>
           Effect.map(
-            after === null
+            counterpartyId === null
+              ? after === null
+                ? groupNewestFirst([conversationId, agentId, hiddenThrough, before ?? Number.MAX_SAFE_INTEGER, limit])
+                : groupOldestFirst([conversationId, agentId, hiddenThrough, after, limit])
+              : after === null
               ? newestFirst([
                 conversationId,
                 agentId,

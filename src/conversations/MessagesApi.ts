@@ -5,6 +5,7 @@ import { Authorization } from "../auth/Authorization.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
+import { GroupDeleted } from "../groups/Group.ts"
 import { Limit, Offset } from "../platform/Page.ts"
 import { HandleInput, JsonObject, Text } from "../platform/Text.ts"
 import { Forbidden } from "../platform/WireError.ts"
@@ -49,6 +50,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       error: [
         AgentNotFound,
         GroupNotFound,
+        GroupDeleted,
         Blocked,
         AgentRestricted,
         InboxRestricted,
@@ -74,7 +76,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
         around_message_id: Schema.optionalKey(Schema.String)
       },
       success: Schema.Array(Message),
-      error: [ConversationNotFound, MessageNotFound]
+      error: [ConversationNotFound, GroupDeleted, MessageNotFound]
     }).annotate(
       OpenApi.Description,
       "Messages of a conversation: newest first, or with after_seq oldest first; at most one of the three cursors."

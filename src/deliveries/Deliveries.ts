@@ -2,7 +2,8 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { AgentActor } from "../agents/AgentActor.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
-import { directSetting, messageJson, MessageNotFound, type Rendered, renderMessage } from "../conversations/Message.ts"
+import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../conversations/Message.ts"
+import { GroupSettings } from "../groups/GroupSettings.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../platform/Sql.ts"
@@ -70,6 +71,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       const repo = yield* DeliveriesRepo
       const agents = yield* Agents
       const actors = yield* AgentActors
+      const groupSettings = yield* GroupSettings
       const { driver } = yield* Database
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
       const gather = driver === "pglite"
@@ -138,12 +140,16 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const render = Effect.fnUntraced(function*(page: InboxPage) {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
+        const settingOf = yield* groupSettings.settings(page.rows.map((row) => row.message.conversationId))
         return page.rows.map((row): RenderedPending => ({
           no: row.no,
           messageId: row.message.id,
           senderId: row.message.senderId,
           conversationId: row.message.conversationId,
-          rendered: renderMessage(row.message, directSetting(senders.get(row.message.senderId)))
+          rendered: renderMessage(
+            row.message,
+            settingOf(row.message.conversationId, senders.get(row.message.senderId))
+          )
         }))
       })
 
@@ -188,7 +194,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           }
           const now = (yield* find(agentId, messageId)) ?? found
           const senders = yield* agents.byIds([message.senderId])
-          const rendered = renderMessage(message, directSetting(senders.get(message.senderId)), {
+          const settingOf = yield* groupSettings.settings([message.conversationId])
+          const rendered = renderMessage(message, settingOf(message.conversationId, senders.get(message.senderId)), {
             deliveredAt: now.deliveredAt,
             readAt: now.readAt
           })

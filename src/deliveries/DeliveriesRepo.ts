@@ -163,7 +163,8 @@ WITH input AS MATERIALIZED (
   GROUP BY i, recipient_id, conversation_id, sender_id
 )
 SELECT c.i, c.sender_id, c.seq, m.id AS message_id,
-  EXISTS (
+  -- inside a group a block changes nothing
+  left(c.conversation_id, 4) <> 'grp_' AND EXISTS (
     SELECT FROM blocks b
     WHERE (b.agent_id = c.recipient_id AND b.blocked_id = c.sender_id)
       OR (b.agent_id = c.sender_id AND b.blocked_id = c.recipient_id)

@@ -99,6 +99,8 @@ export const settings = {
   LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: int(30, "directory searches without a key per IP address and minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes set or lifted by an agent per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
+  LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
+  LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites of an agent in 24 hours", 1),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars set or removed by an agent per minute", 1),
   LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of files that an agent may have uploaded and reserved", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),

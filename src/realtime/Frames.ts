@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { SyncRow } from "../conversations/Message.ts"
+import { GroupInvite } from "../groups/Group.ts"
 import { DateTimeString } from "../platform/Text.ts"
 import { Presence, PresenceChange } from "../presence/Presence.ts"
 
@@ -41,6 +42,12 @@ export const serverFrames = {
     "typing.stop",
     Schema.Struct({ conversation_id: Schema.String, sender: Schema.String }),
     "Another participant stopped writing."
+  ),
+  "group.invite.received": frame("group.invite.received", GroupInvite, "Somebody asks the agent into a group."),
+  "group.deleted": frame(
+    "group.deleted",
+    Schema.Struct({ group_id: Schema.String, deleted_by_handle: Schema.String, deleted_at: DateTimeString }),
+    "A group of the agent's was deleted; its last message has come before."
   ),
   "presence.update": frame("presence.update", Presence, "A contact came, went, or said something of itself."),
   "rate_limit.warning": frame(

@@ -4,6 +4,7 @@ import { Agents } from "../../src/agents/Agents.ts"
 import { AgentsRepo } from "../../src/agents/AgentsRepo.ts"
 import { Auth } from "../../src/auth/Auth.ts"
 import { AddressBooks } from "../../src/contacts/AddressBooks.ts"
+import { Departures } from "../../src/groups/Departures.ts"
 import { Inboxes } from "../../src/deliveries/Inboxes.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
@@ -54,7 +55,8 @@ const recording = Layer.mergeAll(
     Effect.map(Neighbours, (neighbours) =>
       Inboxes.of({ closeAll: (agentId) => Effect.sync(() => void neighbours.closed.push(agentId)) }))
   ),
-  Layer.succeed(AddressBooks, AddressBooks.of({ removeAgent: () => Effect.void }))
+  Layer.succeed(AddressBooks, AddressBooks.of({ removeAgent: () => Effect.void })),
+  Departures.layer
 )
 
 /** Registration and accounts on a database, with neighbours that only record. */

@@ -1,0 +1,488 @@
+import { Effect, Semaphore } from "effect"
+import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
+import { AgentRestricted, AttachmentNotFound, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import type { Sent } from "../conversations/ConversationEntity.ts"
+import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
+import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
+import { iso } from "../platform/Text.ts"
+import { Forbidden, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import {
+  type Change,
+  closeInvite,
+  DAY_MS,
+  decideDelete,
+  decideDemote,
+  decideJoin,
+  decideLeave,
+  decideProfile,
+  decidePromote,
+  decideRemove,
+  decideReplacement,
+  evolve,
+  type GroupDeleted,
+  GroupFull,
+  type GroupState,
+  InviteNotFound,
+  LastAdmin,
+  type Member,
+  memberOf,
+  NotAdmin,
+  NotMember,
+  type SystemMessage
+} from "./Group.ts"
+import type { GroupAppend, GroupAppended, Numbered } from "./GroupAppend.ts"
+import type { GroupCommand, GroupFailure, GroupOutcome, GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
+import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
+
+/** What a group needs from the world around it. */
+export interface GroupWorld {
+  readonly appends: GroupCommit<GroupAppend, GroupAppended>
+  readonly now: () => number
+  readonly newMessageId: () => string
+  readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
+  /** Why somebody who is no member is turned away. */
+  readonly outside: (
+    state: GroupState | undefined,
+    agentId: string
+  ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
+  readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
+  readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
+  readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
+  readonly change: (
+    state: GroupState,
+    change: Change,
+    notices: ReadonlyArray<Notice>,
+    at: number
+  ) => Effect.Effect<CommittedChange | undefined, Unavailable>
+  readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
+  readonly publish: (published: GroupPublished) => void
+  readonly tell: (agentId: string, frame: string, after: number | null) => void
+  readonly inviteLimit: number
+  readonly maxMembers: number
+}
+
+/** A message that has just been committed, with its envelopes. */
+export interface GroupPublished {
+  readonly message: StoredMessage
+  readonly rendered: Rendered
+  readonly envelopes: ReadonlyArray<Numbered>
+  readonly senderLastNo: number
+  readonly senderNextNo: number | null
+}
+
+/** A decision on members that somebody has changed since is taken again, so often at the most. */
+const MAX_ATTEMPTS = 50
+
+/** What a decision comes to. */
+interface Step {
+  readonly change: Change
+  readonly promoted?: Member | null
+  /** Who joins, by name. */
+  readonly joiner?: { readonly agentId: string; readonly handle: string }
+}
+
+/**
+ * One group on this runner: single writer of its members, roles, invites and order.
+ * Everything is decided on the rows as they are under one version, and committed only
+ * if the version still holds, so what it remembers is a cache and another owner is
+ * harmless. Changes go one after the other and hold back the sends that come after
+ * them. Safe to retry: a send meets its key, a change finds itself done.
+ */
+export class GroupActor {
+  readonly id: string
+  private readonly world: GroupWorld
+  private state: GroupState | undefined
+  private readonly turn = Semaphore.makeUnsafe(1)
+  private busy = 0
+  lastUsed = 0
+
+  constructor(id: string, world: GroupWorld) {
+    this.id = id
+    this.world = world
+  }
+
+  get idle(): boolean {
+    return this.busy === 0
+  }
+
+  /** Null: a replay, which the caller looks up. */
+  send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
+    return this.counted(Effect.gen({ self: this }, function*() {
+      const { draft, sender } = command
+      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+        const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
+        if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
+          // Somebody may have joined elsewhere: only the rows turn away.
+          if (state !== undefined && attempt === 0) {
+            this.state = undefined
+            continue
+          }
+          return yield* yield* this.world.outside(state, sender.id)
+        }
+        if (draft.attachmentId !== undefined) return yield* new AttachmentNotFound()
+        const settled = yield* this.append(state, command)
+        if (settled._tag === "Failed") return yield* new Unavailable()
+        const outcome = settled.value
+        switch (outcome._tag) {
+          case "Stored":
+            return outcome.sent
+          case "Replayed":
+            return null
+          case "SenderGone":
+            return yield* (yield* this.world.status(sender.id)) === undefined ? new Unauthorized() : new AgentSuspended()
+          case "Fenced":
+            if (this.state?.version === state.version) this.state = undefined
+        }
+      }
+      return yield* new Unavailable()
+    }))
+  }
+
+  change(command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> {
+    return this.counted(this.turn.withPermits(1)(Effect.gen({ self: this }, function*() {
+      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+        this.state = undefined
+        const state = yield* this.world.load(this.id)
+        const outcome = command._tag === "Add"
+          ? yield* this.add(state, command)
+          : yield* this.carryOut(state, command)
+        if (outcome !== undefined) return outcome
+      }
+      return yield* new Unavailable()
+    })))
+  }
+
+  private counted<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
+    return Effect.suspend(() => {
+      this.busy++
+      this.lastUsed = this.world.now()
+      return Effect.ensuring(effect, Effect.sync(() => this.busy--))
+    })
+  }
+
+  private known(): Effect.Effect<GroupState | undefined, Unavailable> {
+    return Effect.suspend(() =>
+      this.state !== undefined
+        ? Effect.succeed(this.state)
+        : Effect.tap(this.world.load(this.id), (state) => Effect.sync(() => this.state = state))
+    )
+  }
+
+  private append(state: GroupState, { draft, sender }: GroupSendCommand) {
+    const { world } = this
+    const append: GroupAppend = {
+      groupId: this.id,
+      version: state.version,
+      size: state.members.length,
+      senderId: sender.id,
+      messageId: world.newMessageId(),
+      at: world.now(),
+      draft
+    }
+    type Outcome = Exclude<GroupAppended, { _tag: "Stored" }> | { readonly _tag: "Stored"; readonly sent: Sent }
+    return Effect.callback<Settled<Outcome>>((resume) =>
+      world.appends.submit(append, (settled) => {
+        if (settled._tag === "Failed") return resume(Effect.succeed(settled))
+        const outcome = settled.value
+        if (outcome._tag !== "Stored") return resume(Effect.succeed({ _tag: "Done", value: outcome }))
+        const message: StoredMessage = {
+          id: append.messageId,
+          conversationId: this.id,
+          seq: outcome.seq,
+          senderId: sender.id,
+          clientMsgId: draft.clientMsgId,
+          type: draft.type,
+          content: draft.content,
+          metadata: draft.metadata,
+          createdAt: append.at
+        }
+        const rendered = renderMessage(message, {
+          senderHandle: sender.handle,
+          senderDisplayName: sender.displayName,
+          group: { name: state.profile.name, memberCount: state.members.length }
+        })
+        world.publish({ ...outcome, message, rendered })
+        resume(Effect.succeed({
+          _tag: "Done",
+          value: { _tag: "Stored", sent: { created: true, body: messageJson(rendered, null), backlog: null } }
+        }))
+      })
+    )
+  }
+
+  /** The member that acts; everybody else learns no more than they may. */
+  private member(
+    state: GroupState | undefined,
+    agentId: string
+  ): Effect.Effect<{ readonly state: GroupState; readonly member: Member }, GroupNotFound | GroupDeleted | Unavailable> {
+    const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
+    return state === undefined || member === undefined
+      ? Effect.flatMap(this.world.outside(state, agentId), (failure) => Effect.fail(failure))
+      : Effect.succeed({ state, member })
+  }
+
+  private admin(state: GroupState | undefined, agentId: string) {
+    return Effect.filterOrFail(
+      this.member(state, agentId),
+      ({ member }) => member.role === "admin",
+      () => new Forbidden({ message: "Only an admin of the group may do this." })
+    )
+  }
+
+  /** Undefined: somebody else was faster, decide again. */
+  private carryOut(
+    loaded: GroupState | undefined,
+    command: Exclude<GroupCommand, { readonly _tag: "Add" }>
+  ): Effect.Effect<GroupOutcome | undefined, GroupFailure> {
+    return Effect.gen({ self: this }, function*() {
+      const step = yield* this.decide(loaded, command)
+      const at = this.world.now()
+      if (step === undefined || loaded === undefined) return { at, promotedHandle: null, added: null }
+      const notices = step.change.messages.map((message): Notice => ({
+        id: this.world.newMessageId(),
+        senderId: message.senderId,
+        content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
+        recipients: message.recipients
+      }))
+      const committed = yield* this.world.change(loaded, step.change, notices, at)
+      if (committed === undefined) return undefined
+      const { joiner } = step
+      const state = evolve(loaded, step.change, at, (id) => joiner?.agentId === id ? joiner.handle : "")
+      this.state = state
+      yield* this.announce(state, step.change, notices, committed, at)
+      return { at, promotedHandle: step.promoted?.handle ?? null, added: null }
+    })
+  }
+
+  private announce(
+    state: GroupState,
+    change: Change,
+    notices: ReadonlyArray<Notice>,
+    committed: CommittedChange,
+    at: number
+  ): Effect.Effect<void, Unavailable> {
+    return Effect.gen({ self: this }, function*() {
+      const { world } = this
+      if (notices.length === 0) return
+      // What is committed is told, whatever names cannot be read.
+      const names = yield* Effect.orElseSucceed(
+        world.displayNames(notices.map((notice) => notice.senderId)),
+        () => new Map<string, string | null>()
+      )
+      for (const [i, notice] of notices.entries()) {
+        const said: SystemMessage = change.messages[i]!
+        const message: StoredMessage = {
+          id: notice.id,
+          conversationId: this.id,
+          seq: committed.base + i + 1,
+          senderId: notice.senderId,
+          clientMsgId: `sys_${notice.id}`,
+          type: "system",
+          content: notice.content,
+          metadata: "{}",
+          createdAt: at
+        }
+        const rendered = renderMessage(message, {
+          senderHandle: said.senderHandle,
+          senderDisplayName: names.get(notice.senderId) ?? null,
+          group: { name: state.profile.name, memberCount: state.members.length }
+        })
+        const envelopes = committed.envelopes[i]!
+        const senderLastNo = committed.reached.get(notice.senderId) ?? 0
+        world.publish({ message, rendered, envelopes, senderLastNo, senderNextNo: null })
+        if (said.event.event === "group_deleted") {
+          const frame = JSON.stringify({
+            type: "group.deleted",
+            payload: { group_id: this.id, deleted_by_handle: said.senderHandle, deleted_at: iso(at) }
+          })
+          for (const { no, recipientId } of envelopes) world.tell(recipientId, frame, no)
+        }
+      }
+    })
+  }
+
+  /** Undefined: there is nothing to do. */
+  private decide(
+    loaded: GroupState | undefined,
+    command: Exclude<GroupCommand, { readonly _tag: "Add" }>
+  ): Effect.Effect<Step | undefined, GroupFailure> {
+    return Effect.gen({ self: this }, function*() {
+      switch (command._tag) {
+        case "Update": {
+          const { member, state } = yield* this.admin(loaded, command.actorId)
+          const { avatarUrl, description, name } = command
+          const change = decideProfile(state, member, {
+            ...(name === undefined ? {} : { name }),
+            ...(description === undefined ? {} : { description }),
+            ...(avatarUrl === undefined ? {} : { avatarUrl })
+          })
+          return change === undefined ? undefined : { change }
+        }
+        case "Delete": {
+          const { member, state } = yield* this.member(loaded, command.actorId)
+          const change = decideDelete(state, member)
+          if (change === "Forbidden") {
+            return yield* new Forbidden({ message: "Only the group's creator may delete it while it is a member." })
+          }
+          return { change }
+        }
+        case "Remove": {
+          const { member, state } = yield* this.admin(loaded, command.actorId)
+          if (command.targetId === null) return yield* new NotMember()
+          const change = decideRemove(state, member, command.targetId)
+          if (change === "Self") return yield* ValidationFailed.field("handle", "is yourself: leave the group instead")
+          if (change === "NotMember") return yield* new NotMember()
+          if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be removed." })
+          return { change }
+        }
+        case "Promote": {
+          const { member, state } = yield* this.admin(loaded, command.actorId)
+          if (command.targetId === null) return yield* new NotMember()
+          const change = decidePromote(state, member, command.targetId)
+          if (change === "NotMember") return yield* new NotMember()
+          return change === undefined ? undefined : { change }
+        }
+        case "Demote": {
+          const { member, state } = yield* this.admin(loaded, command.actorId)
+          if (command.targetId === null) return yield* new NotMember()
+          const change = decideDemote(state, member, command.targetId)
+          if (change === "NotMember") return yield* new NotMember()
+          if (change === "NotAdmin") return yield* new NotAdmin()
+          if (change === "LastAdmin") return yield* new LastAdmin()
+          if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be demoted." })
+          return { change }
+        }
+        case "Leave": {
+          const { member, state } = yield* this.member(loaded, command.actorId)
+          return decideLeave(state, member)
+        }
+        case "Accept": {
+          const invite = yield* this.world.inviteById(command.inviteId)
+          if (
+            loaded === undefined || loaded.deleted !== null || invite === undefined || invite.groupId !== this.id ||
+            invite.inviteeId !== command.actorId
+          ) return yield* new InviteNotFound()
+          const joiner = { agentId: command.actorId, handle: command.handle }
+          const change = decideJoin(loaded, joiner, command.inviteId, this.world.maxMembers)
+          if (change === "Full") return yield* new GroupFull()
+          return { change, joiner }
+        }
+        case "Reject": {
+          const invite = yield* this.world.inviteById(command.inviteId)
+          if (loaded === undefined || invite?.inviteeId !== command.actorId) return yield* new InviteNotFound()
+          return { change: closeInvite(loaded, command.inviteId, command.actorId) }
+        }
+        case "Cancel": {
+          const { state } = yield* this.admin(loaded, command.actorId)
+          const invite = yield* this.world.inviteById(command.inviteId)
+          if (invite?.groupId !== this.id) return yield* new InviteNotFound()
+          return { change: closeInvite(state, command.inviteId, null) }
+        }
+        case "Withdraw":
+          return loaded === undefined ? undefined : { change: closeInvite(loaded, command.inviteId, null) }
+        case "Replace": {
+          const member = loaded === undefined ? undefined : memberOf(loaded, command.agentId)
+          if (loaded === undefined || loaded.deleted !== null || member === undefined) return undefined
+          const change = decideReplacement(loaded, member)
+          return change === undefined ? undefined : { change }
+        }
+      }
+    })
+  }
+
+  /** The add pipeline, in the order of wire.md C.8. Undefined: decide again. */
+  private add(
+    loaded: GroupState | undefined,
+    { actorId, candidate, inviteId, restricted }: Extract<GroupCommand, { readonly _tag: "Add" }>
+  ): Effect.Effect<GroupOutcome | undefined, GroupFailure> {
+    return Effect.gen({ self: this }, function*() {
+      const { world } = this
+      const { member, state } = yield* this.admin(loaded, actorId)
+      const at = world.now()
+      if (candidate === null) return yield* new AgentNotFound()
+      if (memberOf(state, candidate.id) !== undefined) {
+        return { at, promotedHandle: null, added: { handle: candidate.handle, outcome: "already_member" as const } }
+      }
+      const obstacle = obstacleTo(candidate, restricted)
+      if (obstacle !== undefined) return yield* obstacle
+      if (state.members.length >= world.maxMembers) return yield* new GroupFull()
+      const invited = yield* world.invite(state, actorId, { id: inviteId, inviteeId: candidate.id }, at)
+      switch (invited._tag) {
+        case "Fenced":
+          return undefined
+        case "Refused":
+          return yield* new RateLimited({
+            message: "This agent was asked not long ago: it cannot be invited again yet.",
+            details: { retry_after_ms: Math.max(1, invited.at + DAY_MS - at), window: "day" }
+          })
+        case "OverBudget":
+          return yield* budgetSpent(world.inviteLimit, invited.freeAt - at)
+        case "Invited":
+          world.tell(
+            candidate.id,
+            inviteFrame({ ...state, memberCount: state.members.length }, invited.inviteId, member.handle, at),
+            null
+          )
+          break
+        case "Pending":
+          break
+      }
+      return {
+        at,
+        promotedHandle: null,
+        added: { handle: candidate.handle, outcome: "invited" as const, invite_id: invited.inviteId }
+      }
+    })
+  }
+}
+
+/** Why somebody cannot be invited by somebody (wire.md C.8, G.8a), in the order in which it is told. */
+export const obstacleTo = (
+  candidate: {
+    readonly handle: string
+    readonly policy: "open" | "contacts_only"
+    readonly blocked: boolean
+    readonly holdsInviter: boolean
+    readonly heldByInviter: boolean
+  },
+  restricted: boolean
+): Blocked | AgentRestricted | InboxRestricted | undefined => {
+  if (candidate.blocked) return new Blocked()
+  if (restricted && !candidate.heldByInviter) {
+    return new AgentRestricted({ message: "This account is restricted: it can invite its contacts only." })
+  }
+  if (candidate.policy === "contacts_only" && !candidate.holdsInviter) {
+    return new InboxRestricted({
+      message: "This agent takes invites from its contacts only.",
+      details: { recipient_handle: candidate.handle }
+    })
+  }
+  return undefined
+}
+
+export const budgetSpent = (limit: number, waitMs: number): RateLimited =>
+  new RateLimited({
+    message: `Too many invites: at most ${limit} in 24 hours.`,
+    details: { retry_after_ms: Math.max(1, waitMs), limit, window: "day" }
+  })
+
+/** The event that tells an invitee (wire.md E.5). */
+export const inviteFrame = (
+  group: Pick<GroupState, "id" | "profile"> & { readonly memberCount: number },
+  inviteId: string,
+  inviterHandle: string,
+  at: number
+): string =>
+  JSON.stringify({
+    type: "group.invite.received",
+    payload: {
+      id: inviteId,
+      group_id: group.id,
+      group_name: group.profile.name,
+      group_description: group.profile.description ?? "",
+      group_avatar_url: group.profile.avatarUrl ?? "",
+      group_member_count: group.memberCount,
+      inviter_handle: inviterHandle,
+      created_at: iso(at)
+    }
+  })

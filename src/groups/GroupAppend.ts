@@ -1,0 +1,190 @@
+import { Effect } from "effect"
+import type { Draft } from "../conversations/Message.ts"
+import { Database } from "../platform/Sql.ts"
+
+/** A send to a group, accepted on the members that its actor knows. */
+export interface GroupAppend {
+  readonly groupId: string
+  /** What the row must say for the members to be those that the actor knows. */
+  readonly version: number
+  /** How many envelopes it will be, about. */
+  readonly size: number
+  readonly senderId: string
+  readonly messageId: string
+  readonly at: number
+  readonly draft: Draft
+}
+
+/** An envelope that was written. */
+export interface Numbered {
+  readonly recipientId: string
+  readonly no: number
+}
+
+export type GroupAppended =
+  | {
+    readonly _tag: "Stored"
+    readonly seq: number
+    readonly envelopes: ReadonlyArray<Numbered>
+    /** The highest number in the sender's own inbox: its echo may not overtake that one. */
+    readonly senderLastNo: number
+    /** The number under which the sender's inbox got the next message of this group, if the same batch stored it. */
+    readonly senderNextNo: number | null
+  }
+  | { readonly _tag: "Replayed" }
+  /** The members have changed since. */
+  | { readonly _tag: "Fenced" }
+  | { readonly _tag: "SenderGone" }
+
+/**
+ * The batch statement of group sends, as Append.ts is that of direct ones, with the
+ * same order of locks: conversations, then inboxes by agent. Recipients are the
+ * active members as the snapshot shows them, which the version on the locked row
+ * proves to be those of now. Members come as one array for each group: a join of
+ * messages with members would be taken for one of few rows and compare each with each.
+ */
+const APPEND = `
+WITH input AS MATERIALIZED (
+  SELECT * FROM json_to_recordset($1::json) AS x(
+    i integer, conv text, version bigint, sender text, key text, id text, type text, content text, metadata text, at bigint
+  )
+), held AS MATERIALIZED (
+  SELECT c.id, c.last_seq, c.version
+  FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
+  ORDER BY c.id
+  FOR NO KEY UPDATE OF c
+), judged AS MATERIALIZED (
+  SELECT
+    x.*,
+    COALESCE(h.last_seq, 0) AS base,
+    COALESCE(h.version = x.version, false) AS holds,
+    COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send
+  FROM input x
+  LEFT JOIN held h ON h.id = x.conv
+  LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = x.sender OFFSET 0) a ON true
+), numbers AS MATERIALIZED (
+  SELECT n.agent_id, n.last_no
+  FROM inboxes n
+  WHERE n.agent_id = ANY (ARRAY(
+    SELECT p.agent_id FROM participants p
+    WHERE p.conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+  ))
+  ORDER BY n.agent_id
+  FOR NO KEY UPDATE OF n
+), members AS MATERIALIZED (
+  SELECT p.conversation_id AS conv, array_agg(n.agent_id) AS agents, array_agg(n.last_no) AS reached
+  FROM numbers n
+  CROSS JOIN LATERAL (
+    SELECT conversation_id FROM participants
+    WHERE agent_id = n.agent_id
+      AND conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+    OFFSET 0
+  ) p
+  GROUP BY p.conversation_id
+), keys AS (
+  INSERT INTO message_keys (sender_id, client_msg_id, message_id)
+  SELECT sender, key, id FROM judged
+  WHERE holds AND may_send AND (SELECT count(*) FROM members) > 0
+  ORDER BY sender, key
+  ON CONFLICT DO NOTHING
+  RETURNING message_id
+), fresh AS MATERIALIZED (
+  SELECT j.*, j.base + row_number() OVER (PARTITION BY j.conv ORDER BY j.i) AS seq
+  FROM judged j
+  WHERE (j.id IN (SELECT message_id FROM keys)) IS TRUE
+), fan AS MATERIALIZED (
+  SELECT f.i, f.conv, f.seq, f.sender, m.agent AS recipient,
+    m.reached + row_number() OVER (PARTITION BY m.agent ORDER BY f.i) AS no
+  FROM fresh f
+  JOIN members g ON g.conv = f.conv
+  CROSS JOIN LATERAL unnest(g.agents, g.reached) AS m(agent, reached)
+  WHERE m.agent <> f.sender
+), advanced AS (
+  UPDATE conversations c SET last_seq = w.seq, last_message_at = w.at
+  FROM (SELECT conv, max(seq) AS seq, max(at) AS at FROM fresh GROUP BY conv) w
+  WHERE c.id = w.conv
+), stored AS (
+  INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+  SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
+), counted AS (
+  UPDATE inboxes n
+  SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
+  FROM (SELECT recipient, count(*) AS n FROM fan GROUP BY recipient) w
+  WHERE n.agent_id = w.recipient
+), enveloped AS (
+  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
+  SELECT recipient, no, conv, seq, sender FROM fan
+)
+SELECT
+  (SELECT json_agg(json_build_array(i, holds, may_send) ORDER BY i) FROM judged) AS judged,
+  (SELECT json_agg(json_build_array(i, seq)) FROM fresh) AS stored,
+  (SELECT json_agg(json_build_array(i, recipient, no) ORDER BY i, no) FROM fan) AS fan,
+  (SELECT json_agg(json_build_array(agent_id, last_no)) FROM numbers) AS reached`
+
+interface Row {
+  readonly judged: ReadonlyArray<readonly [number, boolean, boolean]> | null
+  readonly stored: ReadonlyArray<readonly [number, number]> | null
+  readonly fan: ReadonlyArray<readonly [number, string, number]> | null
+  /** The inboxes as they were before the batch. */
+  readonly reached: ReadonlyArray<readonly [string, number]> | null
+}
+
+/** Commits a batch of group sends in one statement; results in the order of the batch. */
+export const makeGroupAppend = Effect.map(Database, (database) => {
+  const statement = database.prepared<Row>("append_group", APPEND)
+  return (batch: ReadonlyArray<GroupAppend>) =>
+    Effect.map(statement([JSON.stringify(batch.map(encode))]), ([row]) => outcomes(batch, row))
+})
+
+const outcomes = (batch: ReadonlyArray<GroupAppend>, row: Row | undefined): ReadonlyArray<GroupAppended> => {
+  const seqs = new Map(row?.stored ?? [])
+  const reached = new Map(row?.reached ?? [])
+  const envelopes = batch.map((): Array<Numbered> => [])
+  for (const [i, recipientId, no] of row?.fan ?? []) envelopes[i]!.push({ recipientId, no })
+  const lastNo = batch.map(({ senderId }, i) => {
+    const before = reached.get(senderId) ?? 0
+    for (const { no, recipientId } of envelopes[i]!) reached.set(recipientId, no)
+    return before
+  })
+  return batch.map((append, i): GroupAppended => {
+    const [, holds, maySend] = row?.judged?.[i] ?? [i, false, false]
+    if (!holds) return { _tag: "Fenced" }
+    if (!maySend) return { _tag: "SenderGone" }
+    const seq = seqs.get(i)
+    if (seq === undefined) return { _tag: "Replayed" }
+    return {
+      _tag: "Stored",
+      seq,
+      envelopes: envelopes[i]!,
+      senderLastNo: lastNo[i]!,
+      senderNextNo: nextFor(append, i, batch, envelopes)
+    }
+  })
+}
+
+const nextFor = (
+  { groupId, senderId }: GroupAppend,
+  i: number,
+  batch: ReadonlyArray<GroupAppend>,
+  envelopes: ReadonlyArray<ReadonlyArray<Numbered>>
+): number | null => {
+  for (let later = i + 1; later < batch.length; later++) {
+    if (batch[later]!.groupId !== groupId) continue
+    const own = envelopes[later]!.find(({ recipientId }) => recipientId === senderId)
+    if (own !== undefined) return own.no
+  }
+  return null
+}
+
+const encode = (append: GroupAppend, i: number) => ({
+  i,
+  conv: append.groupId,
+  version: append.version,
+  sender: append.senderId,
+  key: append.draft.clientMsgId,
+  id: append.messageId,
+  type: append.draft.type,
+  content: append.draft.content,
+  metadata: append.draft.metadata,
+  at: append.at
+})

@@ -1,0 +1,116 @@
+import { Schema } from "effect"
+import { Entity } from "effect/cluster"
+import { Rpc } from "effect/rpc"
+import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
+import { AgentRestricted, AttachmentNotFound, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import { Sent } from "../conversations/ConversationEntity.ts"
+import { Forbidden, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { AddResult, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
+
+/** A group send, complete: whoever handles it asks nobody who the sender is. */
+export const GroupSendCommand = Schema.Struct({
+  sender: Schema.Struct({ id: Schema.String, handle: Schema.String, displayName: Schema.NullOr(Schema.String) }),
+  draft: Schema.Struct({
+    clientMsgId: Schema.String,
+    type: Schema.Literals(["text", "structured", "file"]),
+    content: Schema.String,
+    metadata: Schema.String,
+    attachmentId: Schema.UndefinedOr(Schema.String)
+  })
+})
+export type GroupSendCommand = typeof GroupSendCommand.Type
+
+export const GroupSendFailure = Schema.Union([
+  GroupNotFound,
+  GroupDeleted,
+  AttachmentNotFound,
+  AgentSuspended,
+  Unauthorized,
+  Unavailable
+])
+export type GroupSendFailure = typeof GroupSendFailure.Type
+
+const CandidateSchema = Schema.Struct({
+  id: Schema.String,
+  handle: Schema.String,
+  policy: Schema.Literals(["open", "contacts_only"]),
+  blocked: Schema.Boolean,
+  holdsInviter: Schema.Boolean,
+  heldByInviter: Schema.Boolean
+})
+
+/** What is done to a group, and by whom; complete, as a send is. */
+export const GroupCommand = Schema.Union([
+  Schema.TaggedStruct("Update", {
+    actorId: Schema.String,
+    name: Schema.optionalKey(Schema.String),
+    description: Schema.optionalKey(Schema.NullOr(Schema.String)),
+    avatarUrl: Schema.optionalKey(Schema.NullOr(Schema.String))
+  }),
+  Schema.TaggedStruct("Delete", { actorId: Schema.String }),
+  Schema.TaggedStruct("Add", {
+    actorId: Schema.String,
+    /** For the invite, should there be a new one. */
+    inviteId: Schema.String,
+    restricted: Schema.Boolean,
+    /** Null: nobody has this handle. */
+    candidate: Schema.NullOr(CandidateSchema)
+  }),
+  Schema.TaggedStruct("Remove", { actorId: Schema.String, targetId: Schema.NullOr(Schema.String) }),
+  Schema.TaggedStruct("Promote", { actorId: Schema.String, targetId: Schema.NullOr(Schema.String) }),
+  Schema.TaggedStruct("Demote", { actorId: Schema.String, targetId: Schema.NullOr(Schema.String) }),
+  Schema.TaggedStruct("Leave", { actorId: Schema.String }),
+  Schema.TaggedStruct("Accept", { actorId: Schema.String, handle: Schema.String, inviteId: Schema.String }),
+  Schema.TaggedStruct("Reject", { actorId: Schema.String, inviteId: Schema.String }),
+  Schema.TaggedStruct("Cancel", { actorId: Schema.String, inviteId: Schema.String }),
+  /** An invite of an account that is deleted. */
+  Schema.TaggedStruct("Withdraw", { inviteId: Schema.String }),
+  /** A suspended member: as the last admin it is replaced. */
+  Schema.TaggedStruct("Replace", { agentId: Schema.String })
+])
+export type GroupCommand = typeof GroupCommand.Type
+
+export const GroupOutcome = Schema.Struct({
+  /** When it was done. */
+  at: Schema.Int,
+  /** Who became admin because the last one left. */
+  promotedHandle: Schema.NullOr(Schema.String),
+  added: Schema.NullOr(AddResult)
+})
+export type GroupOutcome = typeof GroupOutcome.Type
+
+export const GroupFailure = Schema.Union([
+  ValidationFailed,
+  GroupNotFound,
+  GroupDeleted,
+  Forbidden,
+  AgentNotFound,
+  Blocked,
+  AgentRestricted,
+  InboxRestricted,
+  GroupFull,
+  NotMember,
+  NotAdmin,
+  LastAdmin,
+  InviteNotFound,
+  RateLimited,
+  Unavailable
+])
+export type GroupFailure = typeof GroupFailure.Type
+
+/** Sends to everybody in the group; null: this sender has used the client_msg_id before. */
+export const SendToGroup = Rpc.make("SendToGroup", {
+  payload: { command: GroupSendCommand },
+  success: Schema.NullOr(Sent),
+  error: GroupSendFailure
+})
+
+/** Changes the group with what it says about it, in one commit; doing it again is refused or does nothing. */
+export const ChangeGroup = Rpc.make("ChangeGroup", {
+  payload: { command: GroupCommand },
+  success: GroupOutcome,
+  error: GroupFailure
+})
+
+/** A group as an actor. Landed names: never changed. */
+export const GroupEntity = Entity.make("Group", [SendToGroup, ChangeGroup])

@@ -1,0 +1,106 @@
+import { Context, Effect, Layer } from "effect"
+import type { Progress, Setting } from "../conversations/Message.ts"
+import { directSetting } from "../conversations/Message.ts"
+import { Database } from "../platform/Sql.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import type { Unavailable } from "../platform/WireError.ts"
+import type { Role } from "./Group.ts"
+
+export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
+
+/** What other rooms show of a group. */
+export interface GroupCard {
+  readonly name: string
+  readonly description: string | null
+  readonly avatarUrl: string | null
+  readonly memberCount: number
+}
+
+interface Sender {
+  readonly handle: string
+  readonly displayName: string | null
+  readonly deletedAt: number | null
+}
+
+const CARDS = `SELECT id, name, description, avatar_url, member_count FROM groups WHERE id = ANY ($1::text[])`
+
+const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
+
+/** Who has an active part, in order of joining. */
+const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
+
+/** The weakest state over all who ever got the message; a time once all have it (wire.md F). */
+const PROGRESS = `
+SELECT
+  CASE WHEN count(*) = count(e.delivered_at) THEN max(e.delivered_at) END AS delivered_at,
+  CASE WHEN count(*) = count(e.read_at) THEN max(e.read_at) END AS read_at
+FROM group_members g
+CROSS JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = g.agent_id AND conversation_id = g.group_id AND seq = $2 OFFSET 0
+) e
+WHERE g.group_id = $1`
+
+/** Reads of groups for the rooms that show messages and conversations; nothing is remembered. */
+export class GroupSettings extends Context.Service<GroupSettings, {
+  /** The groups among these conversations. One query at most. */
+  readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
+  /** What a message is shown with, by its conversation and sender. */
+  readonly settings: (
+    conversationIds: ReadonlyArray<string>
+  ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => Setting, Unavailable>
+  /** Undefined: no active member. */
+  readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
+  readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  /** How far a group message has got, as its sender is shown. */
+  readonly progress: (groupId: string, seq: number) => Effect.Effect<Progress, Unavailable>
+}>()("parley/groups/GroupSettings") {
+  static readonly layer = Layer.effect(
+    GroupSettings,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const cards = database.prepared<{
+        id: string
+        name: string
+        description: string | null
+        avatar_url: string | null
+        member_count: number
+      }>("group_cards", CARDS)
+      const role = database.prepared<{ role: Role }>("group_role", ROLE)
+      const members = database.prepared<{ agent_id: string }>("group_members", MEMBERS)
+      const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>("group_progress", PROGRESS)
+
+      const cardsOf = (conversationIds: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
+        const ids = [...new Set(conversationIds.filter(isGroupId))]
+        if (ids.length === 0) return Effect.succeed(NONE)
+        return Effect.map(unavailable(cards([ids])), (rows) =>
+          new Map(rows.map((row) => [row.id, {
+            name: row.name,
+            description: row.description,
+            avatarUrl: row.avatar_url,
+            memberCount: row.member_count
+          }])))
+      }
+
+      return GroupSettings.of({
+        cards: cardsOf,
+        settings: (conversationIds) =>
+          Effect.map(cardsOf(conversationIds), (found) => (conversationId: string, sender: Sender | undefined): Setting => {
+            const card = found.get(conversationId)
+            const setting = directSetting(sender)
+            return card === undefined
+              ? setting
+              : { ...setting, group: { name: card.name, memberCount: card.memberCount } }
+          }),
+        role: (groupId, agentId) => Effect.map(unavailable(role([groupId, agentId])), (rows) => rows[0]?.role),
+        members: (groupId) => Effect.map(unavailable(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
+        progress: (groupId, seq) =>
+          Effect.map(unavailable(progress([groupId, seq])), ([row]) => ({
+            deliveredAt: row?.delivered_at ?? null,
+            readAt: row?.read_at ?? null
+          }))
+      })
+    })
+  )
+}
+
+const NONE: ReadonlyMap<string, GroupCard> = new Map()

@@ -1,0 +1,478 @@
+import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
+import { EntityId, Sharding } from "effect/cluster"
+import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
+import { GroupNotFound } from "../conversations/Conversation.ts"
+import type { Sent } from "../conversations/ConversationEntity.ts"
+import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
+import { Config } from "../platform/Config.ts"
+import { makeGroupCommit } from "../platform/GroupCommit.ts"
+import { IdempotentIds } from "../platform/IdempotentIds.ts"
+import { Ids } from "../platform/Ids.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { Database } from "../platform/Sql.ts"
+import { iso, isoOrNull } from "../platform/Text.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import { Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
+import { Departures } from "./Departures.ts"
+import {
+  type AddResult,
+  type Group,
+  GroupDeleted,
+  type GroupInvite,
+  type GroupState,
+  InviteNotFound,
+  memberOf,
+  type PendingInvite,
+  type Profile
+} from "./Group.ts"
+import { budgetSpent, GroupActor, type GroupPublished, type GroupWorld, inviteFrame, obstacleTo } from "./GroupActor.ts"
+import { type GroupAppend, type GroupAppended, makeGroupAppend } from "./GroupAppend.ts"
+import {
+  type GroupCommand,
+  GroupEntity,
+  type GroupFailure,
+  type GroupOutcome,
+  type GroupSendCommand,
+  type GroupSendFailure
+} from "./GroupEntity.ts"
+import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
+
+/** Who acts. */
+export interface Actor {
+  readonly id: string
+  readonly handle: string
+}
+
+export interface NewGroup {
+  readonly profile: Profile
+  readonly handles: ReadonlyArray<string>
+}
+
+export interface Created {
+  readonly group: typeof Group.Type
+  readonly add_results: ReadonlyArray<typeof AddResult.Type>
+  readonly skipped: ReadonlyArray<{ readonly handle: string; readonly code: string }>
+}
+
+export interface PendingPage {
+  readonly items: ReadonlyArray<typeof PendingInvite.Type>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+type Denied = GroupNotFound | GroupDeleted | Unavailable
+
+const LANES = 1
+const IDLE_MS = 300_000
+const LIMIT = 50
+const MAX = 200
+/** What the job takes on at once. */
+const DEPARTING = 100
+const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: Schema.String })
+
+/**
+ * Groups: members, roles, invites and sends to all (wire.md C.8, G.6, G.7). Outsiders
+ * learn nothing of a group; former members of a deleted one that it was deleted.
+ */
+export class Groups extends Context.Service<Groups, {
+  /** Makes a group with its first invites, all or, above the invite budget, nothing. */
+  readonly create: (creator: Actor, group: NewGroup) => Effect.Effect<Created, RateLimited | Unavailable>
+  readonly get: (agentId: string, groupId: string) => Effect.Effect<typeof Group.Type, Denied>
+  readonly update: (
+    agentId: string,
+    groupId: string,
+    profile: Partial<Profile>
+  ) => Effect.Effect<typeof Group.Type, GroupFailure>
+  /** When it was deleted. */
+  readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, GroupFailure>
+  readonly add: (inviter: Actor, groupId: string, handle: string) => Effect.Effect<typeof AddResult.Type, GroupFailure>
+  readonly removeMember: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, GroupFailure>
+  readonly promote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, GroupFailure>
+  readonly demote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, GroupFailure>
+  /** The handle of who became admin because the last one left. */
+  readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, GroupFailure>
+  readonly invites: (agentId: string) => Effect.Effect<ReadonlyArray<typeof GroupInvite.Type>, Unavailable>
+  readonly accept: (agent: Actor, inviteId: string) => Effect.Effect<typeof Group.Type, GroupFailure>
+  readonly reject: (agentId: string, inviteId: string) => Effect.Effect<void, GroupFailure>
+  readonly pending: (
+    agentId: string,
+    groupId: string,
+    query: PageQuery
+  ) => Effect.Effect<PendingPage, Denied | Forbidden | ValidationFailed>
+  readonly cancel: (agentId: string, groupId: string, inviteId: string) => Effect.Effect<void, GroupFailure>
+  /** Null: a replay, which the caller looks up. */
+  readonly send: (groupId: string, command: GroupSendCommand) => Effect.Effect<Sent | null, GroupSendFailure>
+  /** Why this agent, who is no member, is turned away. */
+  readonly outside: (agentId: string, groupId: string) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
+  /** An agent is suspended: wherever it is the last admin, somebody else becomes one (wire.md G.8b). */
+  readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Takes deleted accounts out of their groups; completes when there are none left. */
+  readonly depart: Effect.Effect<void, Unavailable>
+  /** The group's actor on this runner, for the entity's handlers. */
+  readonly local: (groupId: string) => GroupActor
+  /** Completes once every send that was taken is on disk or refused. */
+  readonly settled: Effect.Effect<void>
+}>()("parley/groups/Groups") {
+  static readonly layer = Layer.effect(
+    Groups,
+    Effect.gen(function*() {
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const repo = yield* GroupsRepo
+      const agents = yield* Agents
+      const actors = yield* AgentActors
+      const departures = yield* Departures
+      const ids = yield* Ids
+      const idempotentIds = yield* IdempotentIds
+      const sharding = yield* Sharding.Sharding
+      const client = yield* GroupEntity.client
+      const { driver } = yield* Database
+      const now = () => clock.currentTimeMillisUnsafe()
+      const inviteLimit = config.LIMITS_GROUP_INVITES_PER_DAY
+
+      const appends = yield* makeGroupCommit<GroupAppend, GroupAppended>({
+        name: "group_message",
+        lanes: LANES,
+        laneOf: (append) => laneOf(append.groupId),
+        // Each message costs about as much as ten envelopes.
+        rowsOf: (append) => append.size + 10,
+        bytesOf: (append) => append.draft.content.length + append.draft.metadata.length,
+        maxRows: 2_000,
+        maxBytes: 4_194_304,
+        capacity: 20_000,
+        gather: driver === "pglite",
+        commit: yield* makeGroupAppend
+      })
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
+
+      const publish = ({ envelopes, message, rendered, senderLastNo, senderNextNo }: GroupPublished): void => {
+        for (const { no, recipientId } of envelopes) {
+          actors.tell(recipientId, {
+            _tag: "Hint",
+            no,
+            messageId: message.id,
+            senderId: message.senderId,
+            conversationId: message.conversationId,
+            rendered
+          })
+        }
+        if (config.ECHO_OWN !== "on") return
+        actors.tell(message.senderId, {
+          _tag: "Echo",
+          after: senderLastNo,
+          before: senderNextNo,
+          messageId: message.id,
+          rendered
+        })
+      }
+
+      const handleOf = (agentId: string) =>
+        Effect.map(agents.byIds([agentId]), (found) => found.get(agentId)?.handle ?? "")
+
+      const outside = Effect.fnUntraced(function*(state: GroupState | undefined, agentId: string) {
+        if (state === undefined || state.deleted === null) return new GroupNotFound()
+        if (!(yield* unavailable(repo.wasMember(state.id, agentId)))) return new GroupNotFound()
+        return new GroupDeleted({
+          details: {
+            group_id: state.id,
+            deleted_by_handle: yield* handleOf(state.deleted.by),
+            deleted_at: iso(state.deleted.at)
+          }
+        })
+      })
+
+      const world: GroupWorld = {
+        appends,
+        now,
+        newMessageId: () => ids.make("msg"),
+        load: (groupId) => unavailable(repo.load(groupId)),
+        outside,
+        status: (agentId) => unavailable(repo.status(agentId)),
+        invite: (state, inviterId, invite, at) =>
+          unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit })),
+        inviteById: (inviteId) => unavailable(repo.inviteById(inviteId)),
+        change: (state, change, notices, at) => unavailable(repo.change(state, change, notices, at)),
+        displayNames: (agentIds) =>
+          Effect.map(agents.byIds(agentIds), (found) =>
+            new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
+        publish,
+        tell: (agentId, frame, after) =>
+          actors.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after }),
+        inviteLimit,
+        maxMembers: config.LIMITS_GROUP_MEMBERS
+      }
+
+      const groups = new Map<string, GroupActor>()
+      const local = (groupId: string): GroupActor => {
+        const known = groups.get(groupId)
+        if (known !== undefined) return known
+        const actor = new GroupActor(groupId, world)
+        groups.set(groupId, actor)
+        return actor
+      }
+      const isLocal = (groupId: string): boolean =>
+        sharding.hasShardId(
+          sharding.getShardId(EntityId.make(groupId), GroupEntity.getShardGroup(EntityId.make(groupId)))
+        )
+      yield* Effect.sync(() => {
+        const before = now() - IDLE_MS
+        for (const [id, actor] of groups) if (actor.idle && actor.lastUsed < before) groups.delete(id)
+      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
+
+      const remoteFailure = () => new Unavailable()
+      const remoteFailures = {
+        MailboxFull: remoteFailure,
+        AlreadyProcessingMessage: remoteFailure,
+        PersistenceError: remoteFailure,
+        EntityNotAssignedToRunner: remoteFailure
+      } as const
+      /** Ids that are no group's are not asked for: an actor for each would be made. */
+      const change = (groupId: string, command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> =>
+        Effect.suspend(() => {
+          if (!GROUP_ID.test(groupId)) return Effect.fail(new GroupNotFound())
+          return isLocal(groupId)
+            ? local(groupId).change(command)
+            : client(groupId).ChangeGroup({ command }).pipe(Effect.catchTags(remoteFailures))
+        })
+      const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
+        Effect.suspend(() => {
+          if (!GROUP_ID.test(groupId)) return Effect.fail(new GroupNotFound())
+          return isLocal(groupId)
+            ? local(groupId).send(command)
+            : client(groupId).SendToGroup({ command }).pipe(Effect.catchTags(remoteFailures))
+        })
+
+      const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {
+        const state = yield* unavailable(repo.load(groupId))
+        const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
+        if (state === undefined || member === undefined) return yield* yield* outside(state, agentId)
+        return { state, member }
+      })
+
+      const get = Effect.fn("Groups.get")(function*(agentId: string, groupId: string) {
+        const { member, state } = yield* asMember(agentId, groupId)
+        const found = yield* agents.byIds([state.creatorId, ...state.members.map((one) => one.agentId)])
+        const shown: typeof Group.Type = {
+          id: state.id,
+          name: state.profile.name,
+          description: state.profile.description,
+          avatar_url: state.profile.avatarUrl,
+          created_by: found.get(state.creatorId)?.handle ?? "",
+          settings: { who_can_invite: "admin" },
+          member_count: state.members.length,
+          created_at: iso(state.createdAt),
+          last_message_at: isoOrNull(state.lastMessageAt),
+          members: state.members.map((one) => {
+            const agent = found.get(one.agentId)
+            return {
+              handle: one.handle,
+              display_name: agent === undefined || agent.deletedAt !== null ? one.handle : displayNameOf(agent),
+              role: one.role,
+              joined_at: iso(one.joinedAt)
+            }
+          }),
+          your_role: member.role
+        }
+        return shown
+      })
+
+      const isRestricted = (agentId: string) =>
+        Effect.map(unavailable(repo.status(agentId)), (status) => status === "restricted")
+
+      const create = Effect.fn("Groups.create")(function*(creator: Actor, { handles, profile }: NewGroup) {
+        const id = yield* idempotentIds.make("grp")
+        const wanted = [...new Set(handles)].filter((handle) => handle !== creator.handle)
+        const candidates = new Map(
+          wanted.length === 0
+            ? []
+            : (yield* unavailable(repo.candidates(creator.id, wanted))).map((one) => [one.handle, one])
+        )
+        const restricted = yield* isRestricted(creator.id)
+        const invites: Array<NewInvite> = []
+        const results: Array<typeof AddResult.Type> = []
+        const skipped: Array<{ readonly handle: string; readonly code: string }> = []
+        for (const handle of wanted) {
+          const candidate = candidates.get(handle)
+          const obstacle = candidate === undefined ? new AgentNotFound() : obstacleTo(candidate, restricted)
+          if (candidate === undefined || obstacle !== undefined) {
+            skipped.push({ handle, code: (obstacle ?? new AgentNotFound()).code })
+            continue
+          }
+          const inviteId = yield* idempotentIds.make("gri", handle)
+          invites.push({ id: inviteId, inviteeId: candidate.id })
+          results.push({ handle, outcome: "invited", invite_id: inviteId })
+        }
+        const at = now()
+        // An earlier attempt with the same Idempotency-Key may have made it.
+        if ((yield* unavailable(repo.load(id))) === undefined) {
+          const made = yield* unavailable(
+            repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
+          )
+          if (!made) {
+            const freeAt = yield* unavailable(repo.roomAt(creator.id, invites.length, at, inviteLimit))
+            return yield* budgetSpent(inviteLimit, freeAt - at)
+          }
+          const card = { id, profile, memberCount: 1 }
+          for (const invite of invites) {
+            actors.tell(invite.inviteeId, { _tag: "Event", frame: inviteFrame(card, invite.id, creator.handle, at) })
+          }
+        }
+        const group = yield* Effect.catchTags(get(creator.id, id), {
+          // Deleted by another request before this one answered.
+          GroupNotFound: () => Effect.fail(new Unavailable()),
+          GroupDeleted: () => Effect.fail(new Unavailable())
+        })
+        return { group, add_results: results, skipped }
+      })
+
+      const targetOf = (handle: string) => Effect.map(agents.byHandle(handle), (agent) => agent?.id ?? null)
+
+      const ofInvite = Effect.fnUntraced(function*(agentId: string, inviteId: string) {
+        const invite = yield* unavailable(repo.inviteById(inviteId))
+        return invite?.inviteeId === agentId ? invite : yield* new InviteNotFound()
+      })
+
+      const leaveAll = Effect.fnUntraced(function*(agentId: string) {
+        for (;;) {
+          const memberships = yield* unavailable(repo.memberships(agentId, DEPARTING))
+          const invites = yield* unavailable(repo.invitesAbout(agentId, DEPARTING))
+          if (memberships.length === 0 && invites.length === 0) return
+          for (const groupId of memberships) {
+            yield* Effect.catchTags(change(groupId, { _tag: "Leave", actorId: agentId }), LEFT_ALREADY)
+          }
+          for (const { groupId, id } of invites) {
+            yield* Effect.catchTags(change(groupId, { _tag: "Withdraw", inviteId: id }), LEFT_ALREADY)
+          }
+        }
+      })
+
+      const depart = Effect.gen(function*() {
+        for (;;) {
+          const leaving = yield* unavailable(repo.departures(DEPARTING))
+          for (const agentId of leaving) {
+            yield* Effect.mapError(leaveAll(agentId), () => new Unavailable())
+            yield* unavailable(repo.departed(agentId))
+          }
+          if (leaving.length < DEPARTING) return
+        }
+      })
+
+      // The rows say who is left to do: a crash only delays it.
+      yield* Effect.ignore(depart).pipe(
+        Effect.andThen(Effect.race(departures.awaited, Effect.sleep("1 minute"))),
+        Effect.forever,
+        Effect.forkScoped
+      )
+
+      return Groups.of({
+        create,
+        get,
+        update: Effect.fn("Groups.update")(function*(agentId, groupId, profile) {
+          yield* change(groupId, { _tag: "Update", actorId: agentId, ...profile })
+          return yield* get(agentId, groupId)
+        }),
+        remove: Effect.fn("Groups.remove")(function*(agentId, groupId) {
+          return iso((yield* change(groupId, { _tag: "Delete", actorId: agentId })).at)
+        }),
+        add: Effect.fn("Groups.add")(function*(inviter, groupId, handle) {
+          const [candidate] = yield* unavailable(repo.candidates(inviter.id, [handle]))
+          const { added } = yield* change(groupId, {
+            _tag: "Add",
+            actorId: inviter.id,
+            inviteId: yield* idempotentIds.make("gri"),
+            restricted: yield* isRestricted(inviter.id),
+            candidate: candidate ?? null
+          })
+          return added ?? (yield* new Unavailable())
+        }),
+        removeMember: Effect.fn("Groups.removeMember")(function*(agentId, groupId, handle) {
+          yield* change(groupId, { _tag: "Remove", actorId: agentId, targetId: yield* targetOf(handle) })
+        }),
+        promote: Effect.fn("Groups.promote")(function*(agentId, groupId, handle) {
+          yield* change(groupId, { _tag: "Promote", actorId: agentId, targetId: yield* targetOf(handle) })
+        }),
+        demote: Effect.fn("Groups.demote")(function*(agentId, groupId, handle) {
+          yield* change(groupId, { _tag: "Demote", actorId: agentId, targetId: yield* targetOf(handle) })
+        }),
+        leave: Effect.fn("Groups.leave")(function*(agentId, groupId) {
+          return (yield* change(groupId, { _tag: "Leave", actorId: agentId })).promotedHandle
+        }),
+        invites: Effect.fn("Groups.invites")(function*(agentId) {
+          const rows = yield* unavailable(repo.invitesOf(agentId))
+          const inviters = yield* agents.byIds([...new Set(rows.map((row) => row.inviterId))])
+          return rows.map((row) => ({
+            id: row.id,
+            group_id: row.groupId,
+            group_name: row.profile.name,
+            group_description: row.profile.description ?? "",
+            group_avatar_url: row.profile.avatarUrl ?? "",
+            group_member_count: row.memberCount,
+            inviter_handle: inviters.get(row.inviterId)?.handle ?? "",
+            created_at: iso(row.createdAt)
+          }))
+        }),
+        accept: Effect.fn("Groups.accept")(function*(agent, inviteId) {
+          const { groupId } = yield* ofInvite(agent.id, inviteId)
+          yield* change(groupId, { _tag: "Accept", actorId: agent.id, handle: agent.handle, inviteId })
+          return yield* get(agent.id, groupId)
+        }),
+        reject: Effect.fn("Groups.reject")(function*(agentId, inviteId) {
+          const { groupId } = yield* ofInvite(agentId, inviteId)
+          yield* change(groupId, { _tag: "Reject", actorId: agentId, inviteId })
+        }),
+        pending: Effect.fn("Groups.pending")(function*(agentId, groupId, query) {
+          const { member } = yield* asMember(agentId, groupId)
+          if (member.role !== "admin") return yield* new Forbidden({ message: "Only an admin of the group may do this." })
+          yield* oneWay(query)
+          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const offset = query.offset ?? 0
+          const after = query.cursor === undefined ? null : yield* decodeCursor(PendingCursor)(query.cursor)
+          const rows = yield* unavailable(repo.pending(groupId, after, offset, limit + 1))
+          const total = yield* unavailable(repo.countPending(groupId))
+          const shown = rows.slice(0, limit)
+          const found = yield* agents.byIds([...new Set(shown.flatMap((row) => [row.inviteeId, row.inviterId]))])
+          const last = shown.at(-1)
+          return {
+            items: shown.map((row) => ({
+              id: row.id,
+              handle: found.get(row.inviteeId)?.handle ?? "",
+              inviter_handle: found.get(row.inviterId)?.handle ?? "",
+              created_at: iso(row.createdAt)
+            })),
+            total,
+            limit,
+            offset,
+            nextCursor: rows.length > limit && last !== undefined
+              ? encodeCursor({ createdAt: last.createdAt, id: last.id })
+              : null
+          }
+        }),
+        cancel: Effect.fn("Groups.cancel")(function*(agentId, groupId, inviteId) {
+          yield* change(groupId, { _tag: "Cancel", actorId: agentId, inviteId })
+        }),
+        send,
+        outside: (agentId, groupId) =>
+          Effect.flatMap(unavailable(repo.load(groupId)), (state) => outside(state, agentId)),
+        replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
+          for (const groupId of yield* unavailable(repo.memberships(agentId, 10_000))) {
+            yield* Effect.mapError(change(groupId, { _tag: "Replace", agentId }), () => new Unavailable())
+          }
+        }),
+        depart: Effect.mapError(depart, () => new Unavailable()),
+        local,
+        settled: appends.idle
+      })
+    })
+  )
+}
+
+const GROUP_ID = /^grp_[A-Za-z0-9_-]{16}$/
+
+const LEFT_ALREADY = {
+  GroupNotFound: () => Effect.void,
+  GroupDeleted: () => Effect.void
+}

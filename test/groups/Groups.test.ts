@@ -1,0 +1,388 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Clock, Effect, Layer, Redacted } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { Agents } from "../../src/agents/Agents.ts"
+import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { Contacts } from "../../src/contacts/Contacts.ts"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { Groups } from "../../src/groups/Groups.ts"
+import type { Settings } from "../../src/platform/Config.ts"
+import { layerPg } from "../../src/platform/Sql.ts"
+import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Databases.ts"
+import { isInstalled } from "../support/Postgres.ts"
+import { draft, layerRooms } from "../support/Rooms.ts"
+
+type Party = { readonly id: string; readonly handle: string }
+
+let serial = 0
+
+/** Accounts as registration makes them, without the mail. */
+const agents = (n: number) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const prefix = `p${serial++}x`
+    yield* sql`
+      WITH made AS (
+        INSERT INTO agents (id, handle, email, created_at, updated_at)
+        SELECT 'agt_' || ${prefix} || i, ${prefix} || i, ${prefix} || i || '@example.com', 0, 0
+        FROM generate_series(0, ${n - 1}::integer) i
+        RETURNING id
+      ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
+    return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}` }))
+  })
+
+const profile = { name: "Band", description: null, avatarUrl: null }
+
+const newGroup = (creator: Party, invited: ReadonlyArray<Party>) =>
+  Effect.flatMap(Groups, (groups) => groups.create(creator, { profile, handles: invited.map(({ handle }) => handle) }))
+
+/** A group in which everybody has accepted, in this order. */
+const joinedGroup = (creator: Party, members: ReadonlyArray<Party>) =>
+  Effect.gen(function*() {
+    const groups = yield* Groups
+    const { add_results, group } = yield* newGroup(creator, members)
+    for (const member of members) {
+      const result = add_results.find(({ handle }) => handle === member.handle)
+      yield* groups.accept(member, result?.invite_id ?? "")
+    }
+    return group.id
+  })
+
+const say = (from: Party, groupId: string, text: string) =>
+  Effect.flatMap(Conversations, (conversations) =>
+    conversations.send(from, { _tag: "Conversation", id: groupId }, draft(`${from.id} ${text}`, text)))
+
+interface Row {
+  readonly id: string
+  readonly seq: number
+  readonly sender: string
+  readonly type: string
+  readonly status: string
+  readonly client_msg_id: string
+  readonly content: { readonly text?: string; readonly data?: Readonly<Record<string, unknown>> }
+  readonly context: { readonly conversation: unknown }
+}
+
+const rows = (texts: ReadonlyArray<string>): ReadonlyArray<Row> => texts.map((text) => JSON.parse(text) as Row)
+
+const inbox = (agent: Party) =>
+  Effect.flatMap(Deliveries, (deliveries) => Effect.map(deliveries.sync(agent.id, undefined, 500), rows))
+
+const history = (agent: Party, groupId: string) =>
+  Effect.flatMap(Conversations, (conversations) =>
+    Effect.map(conversations.history(agent.id, groupId, { limit: 200, before: null, after: 0, around: null }), rows))
+
+const saidOf = (all: ReadonlyArray<Row>) => all.map((row) => row.content.data?.["event"] ?? row.content.text)
+
+const tagOf = <A, E extends { readonly _tag: string }, R>(effect: Effect.Effect<A, E, R>) =>
+  Effect.match(effect, { onSuccess: () => "Done", onFailure: ({ _tag }) => _tag })
+
+/** Counters, numbers and seqs as they must be whatever happened. */
+const assertSound = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const inboxes = yield* sql`
+    SELECT n.agent_id FROM inboxes n
+    LEFT JOIN (
+      SELECT recipient_id, count(*) AS n, max(no) AS last, count(*) FILTER (WHERE delivered_at IS NULL) AS waiting
+      FROM envelopes GROUP BY recipient_id
+    ) e ON e.recipient_id = n.agent_id
+    WHERE n.last_no <> COALESCE(e.last, 0) OR n.last_no <> COALESCE(e.n, 0) OR n.undelivered <> COALESCE(e.waiting, 0)`
+  assert.deepStrictEqual(inboxes, [], "inboxes")
+  const conversations = yield* sql`
+    SELECT c.id FROM conversations c
+    LEFT JOIN (SELECT conversation_id, count(*) AS n, max(seq) AS last FROM messages GROUP BY conversation_id) m
+      ON m.conversation_id = c.id
+    WHERE c.last_seq <> COALESCE(m.last, 0) OR c.last_seq <> COALESCE(m.n, 0)`
+  assert.deepStrictEqual(conversations, [], "conversations")
+  const counts = yield* sql`
+    SELECT g.id FROM groups g
+    WHERE g.member_count <> (SELECT count(*) FROM group_members m WHERE m.group_id = g.id AND m.left_at IS NULL)
+      OR g.member_count <> (SELECT count(*) FROM participants p WHERE p.conversation_id = g.id)`
+  assert.deepStrictEqual(counts, [], "members")
+})
+
+const rooms = (database: TestDatabase, changes: Partial<Settings> = {}) =>
+  layerRooms(database, { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_GROUP_INVITES_PER_DAY: 20, LIMITS_GROUP_MEMBERS: 6, ...changes })
+
+eachDatabase((database) => {
+  describe("groups", () => {
+    it.effect("members hear what is said from their join on, and nobody else does", () =>
+      Effect.gen(function*() {
+        const [a, b, c, out] = (yield* agents(4)) as [Party, Party, Party, Party]
+        const groups = yield* Groups
+        const { add_results, group } = yield* newGroup(a, [b, c])
+        assert.strictEqual((yield* say(a, group.id, "alone")).created, true)
+        yield* groups.accept(b, add_results[0]?.invite_id ?? "")
+        yield* say(a, group.id, "to b")
+        yield* groups.accept(c, add_results[1]?.invite_id ?? "")
+        yield* say(b, group.id, "to all")
+        assert.deepStrictEqual(saidOf(yield* inbox(a)), ["member_joined", "member_joined", "to all"])
+        assert.deepStrictEqual(saidOf(yield* inbox(b)), ["to b", "member_joined"])
+        assert.deepStrictEqual(saidOf(yield* inbox(c)), ["to all"])
+        assert.deepStrictEqual(saidOf(yield* history(a, group.id)), ["alone", "member_joined", "to b", "member_joined", "to all"])
+        assert.deepStrictEqual(saidOf(yield* history(b, group.id)), ["member_joined", "to b", "member_joined", "to all"])
+        assert.deepStrictEqual(saidOf(yield* history(c, group.id)), ["member_joined", "to all"])
+        assert.deepStrictEqual((yield* inbox(c))[0]?.context.conversation, { type: "group", group_name: "Band", member_count: 3 })
+        assert.strictEqual(yield* tagOf(say(out, group.id, "x")), "GroupNotFound")
+        assert.strictEqual(yield* tagOf(history(out, group.id)), "ConversationNotFound")
+        assert.strictEqual(yield* tagOf(groups.get(out.id, group.id)), "GroupNotFound")
+        assert.strictEqual(yield* tagOf(say(out, "grp_AAAAAAAAAAAAAAAA", "x")), "GroupNotFound")
+        const conversations = yield* Conversations
+        assert.deepStrictEqual((yield* conversations.participants(b.id, group.id)).map(({ handle }) => handle), [
+          a.handle,
+          b.handle,
+          c.handle
+        ])
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("a repeated client_msg_id is stored once, whatever became of the sender's membership", () =>
+      Effect.gen(function*() {
+        const [a, b] = (yield* agents(2)) as [Party, Party]
+        const groupId = yield* joinedGroup(a, [b])
+        const groups = yield* Groups
+        const all = yield* Effect.all(Array.from({ length: 8 }, () => say(b, groupId, "once")), { concurrency: "unbounded" })
+        assert.strictEqual(all.filter(({ created }) => created).length, 1)
+        assert.strictEqual(new Set(all.map(({ body }) => (JSON.parse(body) as Row).id)).size, 1)
+        yield* groups.leave(b.id, groupId)
+        assert.strictEqual((yield* say(b, groupId, "once")).created, false)
+        assert.strictEqual(yield* tagOf(say(b, groupId, "again")), "GroupNotFound")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("the sender sees the weakest state of all who got a message", () =>
+      Effect.gen(function*() {
+        const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
+        const groupId = yield* joinedGroup(a, [b, c])
+        const deliveries = yield* Deliveries
+        const { body } = yield* say(a, groupId, "hello")
+        const { id } = JSON.parse(body) as Row
+        const status = Effect.map(history(a, groupId), (all) => all.find((row) => row.id === id)?.status)
+        assert.strictEqual(yield* status, "stored")
+        yield* deliveries.read(b.id, b.handle, id)
+        assert.strictEqual(yield* status, "stored")
+        const last = (yield* deliveries.sync(c.id, undefined, 500)).at(-1) ?? ""
+        yield* deliveries.acknowledgeThrough(c.id, (JSON.parse(last) as { delivery_id: string }).delivery_id)
+        assert.strictEqual(yield* status, "delivered")
+        yield* deliveries.readThrough(c.id, c.handle, groupId, 100)
+        assert.strictEqual(yield* status, "read")
+        assert.strictEqual((JSON.parse((yield* say(a, groupId, "hello")).body) as Row).status, "read")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("who leaves or is removed keeps nothing waiting but the news of its removal", () =>
+      Effect.gen(function*() {
+        const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
+        const groupId = yield* joinedGroup(a, [b, c])
+        const groups = yield* Groups
+        yield* say(a, groupId, "before")
+        yield* groups.leave(b.id, groupId)
+        assert.deepStrictEqual(yield* inbox(b), [])
+        yield* groups.removeMember(a.id, groupId, c.handle)
+        assert.deepStrictEqual(saidOf(yield* inbox(c)), ["member_removed"])
+        assert.strictEqual(yield* tagOf(history(c, groupId)), "ConversationNotFound")
+        assert.strictEqual(yield* tagOf(groups.get(c.id, groupId)), "GroupNotFound")
+        // Invited again, it begins anew.
+        const added = yield* groups.add(a, groupId, c.handle)
+        yield* groups.accept(c, added.invite_id ?? "")
+        yield* say(a, groupId, "after")
+        assert.deepStrictEqual(saidOf(yield* history(c, groupId)), ["member_joined", "after"])
+        assert.strictEqual((yield* groups.get(c.id, groupId)).your_role, "member")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("the last admin leaves its place to who joined first; the last member takes the group along", () =>
+      Effect.gen(function*() {
+        const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
+        const groupId = yield* joinedGroup(a, [b, c])
+        const groups = yield* Groups
+        assert.strictEqual(yield* groups.leave(a.id, groupId), b.handle)
+        assert.strictEqual((yield* groups.get(b.id, groupId)).your_role, "admin")
+        assert.deepStrictEqual(saidOf((yield* history(c, groupId)).slice(-2)), ["member_left", "admin_promoted"])
+        assert.strictEqual(yield* groups.leave(c.id, groupId), null)
+        assert.strictEqual(yield* groups.leave(b.id, groupId), null)
+        for (const one of [a, b, c]) assert.strictEqual(yield* tagOf(groups.get(one.id, groupId)), "GroupDeleted")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("a deleted group leaves its last message, takes the rest and its invites, and says 410 to who was in it", () =>
+      Effect.gen(function*() {
+        const [a, b, c, out] = (yield* agents(4)) as [Party, Party, Party, Party]
+        const groupId = yield* joinedGroup(a, [b])
+        const groups = yield* Groups
+        const { invite_id } = yield* groups.add(a, groupId, c.handle)
+        yield* say(a, groupId, "flushed")
+        assert.strictEqual(yield* tagOf(groups.remove(b.id, groupId)), "Forbidden")
+        yield* groups.remove(a.id, groupId)
+        assert.deepStrictEqual(saidOf(yield* inbox(b)), ["group_deleted"])
+        assert.deepStrictEqual(yield* groups.invites(c.id), [])
+        assert.strictEqual(yield* tagOf(groups.accept(c, invite_id ?? "")), "InviteNotFound")
+        for (const one of [a, b]) {
+          assert.strictEqual(yield* tagOf(say(one, groupId, "late")), "GroupDeleted")
+          assert.strictEqual(yield* tagOf(history(one, groupId)), "GroupDeleted")
+        }
+        for (const one of [c, out]) assert.strictEqual(yield* tagOf(groups.get(one.id, groupId)), "GroupNotFound")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("invites: pending ones are given again, a refusal holds for a day, the budget is exact", () =>
+      Effect.gen(function*() {
+        const everybody = yield* agents(24)
+        const [a, b] = everybody as unknown as [Party, Party]
+        const groups = yield* Groups
+        const groupId = yield* joinedGroup(a, [])
+        const first = yield* groups.add(a, groupId, b.handle)
+        assert.deepStrictEqual(yield* groups.add(a, groupId, b.handle), first)
+        yield* groups.reject(b.id, first.invite_id ?? "")
+        assert.strictEqual(yield* tagOf(groups.reject(b.id, first.invite_id ?? "")), "InviteNotFound")
+        assert.strictEqual(yield* tagOf(groups.accept(b, first.invite_id ?? "")), "InviteNotFound")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "RateLimited")
+        // 19 of 20 are left: 20 at once are refused as a whole, 19 fit.
+        yield* TestClock.adjust("1 hour")
+        const refused = yield* Effect.flip(newGroup(a, everybody.slice(2, 22)))
+        assert.deepInclude(refused, { _tag: "RateLimited", retryAfterMs: 23 * 3_600_000 })
+        assert.strictEqual((yield* newGroup(a, everybody.slice(2, 21))).add_results.length, 19)
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+        yield* TestClock.adjust("23 hours")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("who cannot be invited, and in which order that is told", () =>
+      Effect.gen(function*() {
+        const [a, b, c, d, e] = (yield* agents(5)) as [Party, Party, Party, Party, Party]
+        const sql = yield* SqlClient.SqlClient
+        const groups = yield* Groups
+        const contacts = yield* Contacts
+        const groupId = yield* joinedGroup(a, [b])
+        yield* contacts.block(c.id, a.handle)
+        yield* sql`UPDATE agents SET group_invite_policy = 'contacts_only' WHERE id IN (${c.id}, ${d.id})`
+        assert.strictEqual((yield* groups.add(a, groupId, a.handle)).outcome, "already_member")
+        yield* contacts.block(a.id, b.handle)
+        assert.strictEqual((yield* groups.add(a, groupId, b.handle)).outcome, "already_member")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, "nobody-here")), "AgentNotFound")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, c.handle)), "Blocked")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, d.handle)), "InboxRestricted")
+        assert.strictEqual(yield* tagOf(groups.add(b, groupId, d.handle)), "Forbidden")
+        yield* contacts.add(d.id, a.handle, null)
+        assert.strictEqual((yield* groups.add(a, groupId, d.handle)).outcome, "invited")
+        yield* sql`UPDATE agents SET status = 'restricted' WHERE id = ${a.id}`
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, e.handle)), "AgentRestricted")
+        const { skipped } = yield* newGroup(a, [c, e, { id: "", handle: "nobody-here" }])
+        assert.deepStrictEqual(skipped.map(({ code }) => code), ["BLOCKED", "AGENT_RESTRICTED", "AGENT_NOT_FOUND"])
+        yield* contacts.add(a.id, e.handle, null)
+        assert.strictEqual((yield* groups.add(a, groupId, e.handle)).outcome, "invited")
+        // Blocked members go on hearing each other.
+        yield* say(b, groupId, "still here")
+        assert.include(saidOf(yield* inbox(a)), "still here")
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("a deleted account leaves its groups and takes its invites along; a suspended last admin is replaced", () =>
+      Effect.gen(function*() {
+        const [a, b, c, d] = (yield* agents(4)) as [Party, Party, Party, Party]
+        const sql = yield* SqlClient.SqlClient
+        const groups = yield* Groups
+        const groupId = yield* joinedGroup(a, [b, c])
+        const other = (yield* newGroup(d, [a])).group.id
+        yield* groups.add(a, groupId, d.handle)
+        yield* (yield* Accounts).remove(a.id)
+        yield* groups.depart
+        assert.deepStrictEqual((yield* groups.get(b.id, groupId)).members.map(({ handle }) => handle), [b.handle, c.handle])
+        assert.strictEqual((yield* groups.get(b.id, groupId)).your_role, "admin")
+        const told = (yield* inbox(c)).slice(-2)
+        assert.deepStrictEqual(saidOf(told), ["member_left", "admin_promoted"])
+        assert.deepStrictEqual(told.map(({ sender }) => sender), [a.handle, a.handle])
+        assert.deepStrictEqual(yield* groups.invites(d.id), [])
+        assert.strictEqual((yield* groups.pending(d.id, other, {})).total, 0)
+        assert.deepStrictEqual(yield* sql`SELECT * FROM departures`, [])
+        yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${b.id}`
+        ;(yield* Agents).forget(b.id)
+        yield* groups.replaceAdmin(b.id)
+        yield* groups.replaceAdmin(b.id)
+        assert.strictEqual((yield* groups.get(c.id, groupId)).your_role, "admin")
+        assert.strictEqual(yield* tagOf(say(b, groupId, "suspended")), "AgentSuspended")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+  })
+})
+
+const live = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
+
+describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => {
+  /** Two processes that both believe they own every group: only the statements order what they do. */
+  const twoNodes = Effect.gen(function*() {
+    const url = Redacted.make(yield* Effect.promise(() => freshDatabase(18)))
+    const node = Effect.map(
+      Layer.build(Layer.fresh(rooms(layerPg({ url, poolSize: 6 }), {
+        LIMITS_GROUP_INVITES_PER_DAY: 1_000,
+        LIMITS_GROUP_MEMBERS: 256
+      }))),
+      (context) => <A, E>(
+        effect: Effect.Effect<A, E, Groups | Conversations | Deliveries | SqlClient.SqlClient | AgentActors>
+      ) => Effect.provide(effect, context)
+    )
+    return [yield* node, yield* node] as const
+  })
+
+  it.effect("of 200 that accept at once exactly one gets the last of 256 seats", () =>
+    live(Effect.scoped(Effect.gen(function*() {
+      const nodes = yield* twoNodes
+      const [one] = nodes
+      const everybody = yield* one(agents(455))
+      const creator = everybody[0]!
+      const { group } = yield* one(newGroup(creator, everybody.slice(1, 255)))
+      // 255 members, as if they had accepted one by one.
+      yield* one(Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`
+          WITH joined AS (
+            INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq)
+            SELECT group_id, invitee_id, 'member', 0, 0 FROM group_invites RETURNING group_id, agent_id
+          ), admitted AS (
+            INSERT INTO participants (agent_id, conversation_id) SELECT agent_id, group_id FROM joined
+          ), gone AS (
+            DELETE FROM group_invites
+          ) UPDATE groups SET member_count = 255`
+      }))
+      const invites = yield* one(Effect.flatMap(Groups, (groups) =>
+        Effect.forEach(everybody.slice(255), (agent) => groups.add(creator, group.id, agent.handle))))
+      const outcomes = yield* Effect.all(
+        invites.map(({ invite_id }, i) =>
+          nodes[i % 2]!(Effect.flatMap(Groups, (groups) => tagOf(groups.accept(everybody[255 + i]!, invite_id ?? ""))))),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(outcomes.filter((outcome) => outcome === "Done").length, 1)
+      assert.strictEqual(outcomes.filter((outcome) => outcome === "GroupFull").length, 199)
+      assert.strictEqual((yield* one(Effect.flatMap(Groups, (groups) => groups.get(creator.id, group.id)))).member_count, 256)
+      assert.strictEqual((yield* one(Effect.flatMap(Groups, (groups) => groups.pending(creator.id, group.id, {})))).total, 199)
+      yield* one(say(creator, group.id, "a full house"))
+      yield* one(assertSound)
+    }))), 60_000)
+
+  it.effect("nobody gets a message after its removal, nor keeps one from before, while both nodes send", () =>
+    live(Effect.scoped(Effect.gen(function*() {
+      const nodes = yield* twoNodes
+      const [one, two] = nodes
+      const [a, b, c] = (yield* one(agents(3))) as [Party, Party, Party]
+      const groupId = yield* one(joinedGroup(a, [b, c]))
+      for (let round = 0; round < 20; round++) {
+        const talk = Effect.all(
+          Array.from({ length: 10 }, (_, i) => nodes[i % 2]!(tagOf(say(i % 3 === 0 ? a : b, groupId, `${round} ${i}`)))),
+          { concurrency: "unbounded" }
+        )
+        const [sent, removed] = yield* Effect.all(
+          [talk, two(Effect.flatMap(Groups, (groups) => tagOf(groups.removeMember(a.id, groupId, c.handle))))],
+          { concurrency: "unbounded" }
+        )
+        assert.deepStrictEqual([...new Set(sent), removed], ["Done", "Done"])
+        // What was left from the round before is flushed like everything else.
+        assert.deepStrictEqual(saidOf(yield* one(inbox(c))), ["member_removed"])
+        const { invite_id } = yield* one(Effect.flatMap(Groups, (groups) => groups.add(a, groupId, c.handle)))
+        yield* two(Effect.flatMap(Groups, (groups) => groups.accept(c, invite_id ?? "")))
+      }
+      yield* one(assertSound)
+    }))), 60_000)
+})
