@@ -25,6 +25,7 @@ CREATE TABLE group_members (
   PRIMARY KEY (group_id, agent_id)
 );
 
+CREATE INDEX group_members_in_order ON group_members (group_id, joined_seq) WHERE left_at IS NULL;
 CREATE INDEX group_members_by_agent ON group_members (agent_id) WHERE left_at IS NULL;
 
 -- Invites that wait for an answer; an answered one is gone.

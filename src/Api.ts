@@ -17,8 +17,8 @@ import { WebhooksApi } from "./webhooks/WebhooksApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, GroupsApi)
-  .add(MutesApi, PresenceApi, AttachmentsApi, WebhooksApi, ServiceApi)
+  .add(RegistrationApi, AgentsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

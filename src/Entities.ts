@@ -52,7 +52,8 @@ import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(PresencePosts.layer),
-  Layer.provideMerge(Layer.mergeAll(Groups.layer, Attachments.layer, WebhookActors.layer, Webhooks.layer)),
+  Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
+  Layer.provideMerge(Attachments.layer),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),

@@ -142,13 +142,18 @@ FROM (
     )
   ORDER BY m.seq ${order} LIMIT $5
 ) m
-LEFT JOIN envelopes e ON e.recipient_id = $2 AND e.conversation_id = m.conversation_id AND e.seq = m.seq
+LEFT JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = $2 AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+) e ON true
 LEFT JOIN LATERAL (
   SELECT
     CASE WHEN count(*) = count(x.delivered_at) THEN max(x.delivered_at) END AS delivered_at,
     CASE WHEN count(*) = count(x.read_at) THEN max(x.read_at) END AS read_at
   FROM group_members g
-  JOIN envelopes x ON x.recipient_id = g.agent_id AND x.conversation_id = m.conversation_id AND x.seq = m.seq
+  CROSS JOIN LATERAL (
+    SELECT * FROM envelopes
+    WHERE recipient_id = g.agent_id AND conversation_id = m.conversation_id AND seq = m.seq OFFSET 0
+  ) x
   WHERE g.group_id = m.conversation_id AND m.sender_id = $2
 ) w ON true
 ORDER BY m.seq ${order}`

@@ -64,13 +64,24 @@ WITH input AS MATERIALIZED (
   LEFT JOIN held h ON h.id = x.conv
   LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = x.sender OFFSET 0) a ON true
 ), numbers AS MATERIALIZED (
-  SELECT p.conversation_id AS conv, n.agent_id, n.last_no
-  FROM participants p JOIN inboxes n ON n.agent_id = p.agent_id
-  WHERE p.conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+  SELECT n.agent_id, n.last_no
+  FROM inboxes n
+  WHERE n.agent_id = ANY (ARRAY(
+    SELECT p.agent_id FROM participants p
+    WHERE p.conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+  ))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), members AS MATERIALIZED (
-  SELECT conv, array_agg(agent_id) AS agents, array_agg(last_no) AS reached FROM numbers GROUP BY conv
+  SELECT p.conversation_id AS conv, array_agg(n.agent_id) AS agents, array_agg(n.last_no) AS reached
+  FROM numbers n
+  CROSS JOIN LATERAL (
+    SELECT conversation_id FROM participants
+    WHERE agent_id = n.agent_id
+      AND conversation_id = ANY (ARRAY(SELECT DISTINCT conv FROM judged WHERE holds AND may_send))
+    OFFSET 0
+  ) p
+  GROUP BY p.conversation_id
 ), keys AS (
   INSERT INTO message_keys (sender_id, client_msg_id, message_id)
   SELECT sender, key, id FROM judged

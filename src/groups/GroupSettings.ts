@@ -35,7 +35,9 @@ SELECT
   CASE WHEN count(*) = count(e.delivered_at) THEN max(e.delivered_at) END AS delivered_at,
   CASE WHEN count(*) = count(e.read_at) THEN max(e.read_at) END AS read_at
 FROM group_members g
-JOIN envelopes e ON e.recipient_id = g.agent_id AND e.conversation_id = g.group_id AND e.seq = $2
+CROSS JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = g.agent_id AND conversation_id = g.group_id AND seq = $2 OFFSET 0
+) e
 WHERE g.group_id = $1`
 
 /** Reads of groups for the rooms that show messages and conversations; nothing is remembered. */

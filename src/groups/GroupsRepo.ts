@@ -61,8 +61,8 @@ SELECT c.version, c.last_message_at, g.name, g.description, g.avatar_url, g.crea
   g.deleted_at, g.deleted_by, m.agent_id, m.role, m.joined_at, a.handle, a.status = 'suspended' AS suspended
 FROM groups g
 JOIN conversations c ON c.id = g.id
-LEFT JOIN group_members m ON m.group_id = g.id AND m.left_at IS NULL
-LEFT JOIN agents a ON a.id = m.agent_id
+LEFT JOIN LATERAL (SELECT * FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq OFFSET 0) m ON true
+LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = m.agent_id OFFSET 0) a ON true
 WHERE g.id = $1
 ORDER BY m.joined_seq`
 
@@ -78,7 +78,7 @@ SELECT a.id, a.handle, a.group_invite_policy AS policy,
   EXISTS (SELECT FROM contacts k WHERE k.agent_id = $1 AND k.contact_id = a.id) AS held_by_inviter
 FROM agents a WHERE a.handle = ANY ($2::text[]) AND a.deleted_at IS NULL`
 
-const STATUS = `SELECT status FROM agents WHERE id = $1 AND deleted_at IS NULL`
+const STATUS = `SELECT status, deleted_at FROM agents WHERE id = $1`
 
 /**
  * Charges `$2` invites to an inviter, or does nothing: the row's lock makes the count
@@ -189,16 +189,24 @@ WITH input AS MATERIALIZED (
     AND (cardinality($6::text[]) = 0 OR c.last_seq = (SELECT s.last_seq FROM conversations s WHERE s.id = x.id))
   RETURNING c.id, c.last_seq - x.messages AS base, x.at
 ), numbers AS MATERIALIZED (
-  SELECT n.agent_id, n.last_no FROM inboxes n
+  SELECT n.agent_id, n.last_no, n.delivered_through FROM inboxes n
   WHERE EXISTS (SELECT FROM held)
     AND n.agent_id = ANY (ARRAY(SELECT recipient FROM told UNION SELECT sender FROM said) || $6::text[])
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
+), waiting AS MATERIALIZED (
+  SELECT w.recipient_id, w.no, h.at
+  FROM held h CROSS JOIN numbers n
+  CROSS JOIN LATERAL (
+    SELECT recipient_id, no FROM envelopes
+    WHERE recipient_id = n.agent_id AND no > n.delivered_through AND conversation_id = h.id AND delivered_at IS NULL
+    OFFSET 0
+  ) w
+  WHERE n.agent_id = ANY ($6::text[])
 ), flushed AS (
-  UPDATE envelopes e SET delivered_at = h.at
-  FROM held h, numbers n
-  WHERE n.agent_id = ANY ($6::text[]) AND e.recipient_id = n.agent_id AND e.conversation_id = h.id
-    AND e.delivered_at IS NULL
+  UPDATE envelopes e SET delivered_at = w.at
+  FROM waiting w
+  WHERE e.recipient_id = w.recipient_id AND e.no = w.no AND e.delivered_at IS NULL
   RETURNING e.recipient_id
 ), numbered AS MATERIALIZED (
   SELECT t.n, t.recipient, i.last_no + row_number() OVER (PARTITION BY t.recipient ORDER BY t.n) AS no
@@ -379,7 +387,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         holds_inviter: boolean
         held_by_inviter: boolean
       }>("group_candidates", CANDIDATES)
-      const status = database.prepared<{ status: AgentStatus }>("inviter_status", STATUS)
+      const status = database.prepared<{ status: AgentStatus; deleted_at: number | null }>("inviter_status", STATUS)
       const createAlone = database.prepared("create_group", create(false))
       const createInviting = database.prepared("create_group_inviting", create(true))
       const inviteOne = database.prepared<{
@@ -446,7 +454,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
               holdsInviter: row.holds_inviter,
               heldByInviter: row.held_by_inviter
             }))),
-        status: (agentId) => Effect.map(status([agentId]), (rows) => rows[0]?.status),
+        status: (agentId) => Effect.map(status([agentId]), ([row]) => row?.deleted_at === null ? row.status : undefined),
         create: ({ at, creatorId, id, invites, limit, profile }) => {
           const params = [
             id,

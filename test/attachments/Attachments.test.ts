@@ -11,6 +11,7 @@ import { Attachments, type NewUpload } from "../../src/attachments/Attachments.t
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Blobs } from "../../src/platform/Blobs.ts"
 import { Config } from "../../src/platform/Config.ts"
+import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -86,6 +87,20 @@ eachDatabase((database) => {
         const huge = yield* Effect.flip(attachments.reserve(b.id, uploadOf(a.handle, Buffer.alloc(QUOTA + 1))))
         assert.strictEqual(huge._tag, "QuotaExceeded")
         assert.deepStrictEqual(yield* usage(b.id), [0, 0])
+      }))
+
+    it.effect("another attempt at the same request meets the first one's reservation", () =>
+      Effect.gen(function*() {
+        const attachments = yield* Attachments
+        const [a, b] = [yield* newAgent("retry-a"), yield* newAgent("retry-b")]
+        const again = Effect.provideService(
+          attachments.reserve(a.id, uploadOf(b.handle, Buffer.alloc(QUOTA))),
+          CurrentAttempt,
+          { agentId: a.id, key: "once", createdAt: 1_000 }
+        )
+        const [first, second] = [yield* again, yield* again]
+        assert.strictEqual(second.id, first.id)
+        assert.deepStrictEqual(yield* usage(a.id), [QUOTA, QUOTA])
       }))
 
     it.effect("nobody uploads for nobody, for themselves, across a block, or for a group they are not in", () =>
@@ -185,9 +200,12 @@ eachDatabase((database) => {
         const began = yield* Clock.currentTimeMillis
         assert.deepStrictEqual(yield* usage(a.id), [22, 22])
 
-        /** The job works beside the test: real files take real time. */
+        /** The job works beside the test, on real files and a real database, and comes again every ten minutes. */
         const until = Effect.fnUntraced(function*(holds: Effect.Effect<boolean, unknown, SqlClient.SqlClient>) {
-          for (let i = 0; i < 400 && !(yield* holds); i++) yield* Effect.promise(() => new Promise((r) => setTimeout(r, 5)))
+          for (let i = 0; i < 400 && !(yield* holds); i++) {
+            yield* TestClock.adjust("1 minute")
+            yield* Effect.promise(() => new Promise((r) => setTimeout(r, 5)))
+          }
           assert.isTrue(yield* holds)
         })
         const gone = (id: string) => Effect.map(isKnown(id), (known) => !known)

@@ -1,6 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatError } from "agentchatme"
 import { createHash } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import S3rver from "s3rver"
 import sharp from "sharp"
 import { Answer } from "../support/Http.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -257,5 +261,76 @@ describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
     await refused({ to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, 404, "GROUP_NOT_FOUND")
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
     await refused({}, 403, "BLOCKED")
+  })
+})
+
+describe("wire.md J, avatars and files on S3", { timeout: 30_000 }, () => {
+  let directory: string
+  let store: S3rver
+  let server: Server
+
+  beforeAll(async () => {
+    directory = await mkdtemp(join(tmpdir(), "parley-s3-"))
+    store = new S3rver({ port: 0, address: "127.0.0.1", silent: true, directory, configureBuckets: [{ name: "parley" }] })
+    const { port } = await store.run()
+    server = await startServer({
+      env: {
+        S3_BUCKET: "parley",
+        S3_ENDPOINT: `http://127.0.0.1:${port}`,
+        S3_ACCESS_KEY_ID: "S3RVER",
+        S3_SECRET_ACCESS_KEY: "S3RVER",
+        S3_FORCE_PATH_STYLE: "on"
+      }
+    })
+  }, 90_000)
+  afterAll(async () => {
+    await server.stop()
+    // The last test has done so already.
+    await store.close().catch(() => undefined)
+    await rm(directory, { recursive: true, force: true })
+  }, 20_000)
+
+  it("125, 126. the bytes go past the server, are checked at first use, and do not change after", async () => {
+    const { alice, bob } = await newPair(server)
+    const bytes = bytesOf("over the bucket")
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
+      .ok(201, Shapes.Upload)
+    assert.isFalse(upload_url.startsWith(server.url))
+    const put = async (text: string) =>
+      assert.strictEqual((await fetch(upload_url, { method: "PUT", body: bytesOf(text) })).status, 200)
+    const fields = { type: "file", content: { attachment_id } }
+    const reasonNow = async () => (await attempt(alice, bob, fields)).refused(409, "ATTACHMENT_NOT_READY").details
+    assert.deepStrictEqual(await reasonNow(), { reason: "missing" })
+    await put("over the buckeT")
+    assert.deepStrictEqual(await reasonNow(), { reason: "checksum" })
+    await put("over the bucket, and more")
+    assert.deepStrictEqual(await reasonNow(), { reason: "size" })
+    ;(await bob.http.get(`/v1/attachments/${attachment_id}`)).refused(404, "NOT_FOUND")
+    await put("over the bucket")
+    await say(alice, bob, fields)
+    await put("over the buckeT")
+    const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
+    assert.strictEqual(await file.text(), "over the bucket")
+    assert.strictEqual(file.headers.get("content-type"), "text/markdown")
+    assert.match(file.headers.get("content-disposition") ?? "", /^attachment; filename="notes.md"/)
+    ;(await server.http().get("/v1/files/anything")).refused(404, "NOT_FOUND")
+  })
+
+  it("41. an avatar is served from the bucket, by this server", async () => {
+    const agent = await newAgent(server, "pic")
+    const set = await agent.client.setAvatar(agent.handle, await picture(200, 200))
+    assert.isTrue(set.avatar_url.startsWith(server.url))
+    const { height, width } = await sharp(await (await fetch(set.avatar_url)).arrayBuffer()).metadata()
+    assert.deepStrictEqual([width, height], [512, 512])
+  })
+
+  it("a store that is away is 503, for files and nothing else", async () => {
+    const { alice, bob } = await newPair(server)
+    const bytes = bytesOf("never arrives")
+    const { attachment_id } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
+      .ok(201, Shapes.Upload)
+    await store.close()
+    ;(await attempt(alice, bob, { content: { attachment_id } })).refused(503, "STORAGE_UNAVAILABLE")
+    await say(alice, bob)
   })
 })

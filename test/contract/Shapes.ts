@@ -200,7 +200,7 @@ export const Echoed = Schema.Struct({
 
 export const Receipt = Schema.Struct({
   message_id: Id("msg"),
-  conversation_id: Id("conv"),
+  conversation_id: Id("(conv|grp)"),
   seq: Seq,
   read_by: Handle,
   read_at: Time,
@@ -209,7 +209,7 @@ export const Receipt = Schema.Struct({
   through_seq: Count
 })
 
-export const Typing = Schema.Struct({ conversation_id: Id("conv"), sender: Handle })
+export const Typing = Schema.Struct({ conversation_id: Id("(conv|grp)"), sender: Handle })
 
 export const FrameError = Schema.Struct({
   code: Schema.Literals(["UNSUPPORTED_ACTION", "VALIDATION_ERROR", "CONVERSATION_NOT_FOUND", "RATE_LIMITED"]),
@@ -307,6 +307,96 @@ export const Webhook = Schema.Struct(webhookFields)
 export const CreatedWebhook = Schema.Struct({ ...webhookFields, secret: Schema.NonEmptyString })
 
 export const WebhookPage = listOf({ webhooks: Schema.Array(Webhook) })
+
+const Role = Schema.Literals(["admin", "member"])
+
+export const Group = Schema.Struct({
+  id: Id("grp"),
+  name: Schema.NonEmptyString,
+  description: Schema.NullOr(Schema.String),
+  avatar_url: Schema.NullOr(Schema.String),
+  created_by: Handle,
+  settings: Schema.Struct({ who_can_invite: Schema.Literal("admin") }),
+  member_count: Count,
+  created_at: Time,
+  last_message_at: Schema.NullOr(Time),
+  members: Schema.Array(Schema.Struct({
+    handle: Handle,
+    display_name: Schema.NonEmptyString,
+    role: Role,
+    joined_at: Time
+  })),
+  your_role: Role
+})
+
+export const AddResult = Schema.Struct({
+  handle: Handle,
+  outcome: Schema.Literals(["invited", "already_member"]),
+  invite_id: Schema.optionalKey(Id("gri"))
+})
+
+export const CreatedGroup = Schema.Struct({
+  group: Group,
+  add_results: Schema.Array(AddResult),
+  skipped: Schema.Array(Schema.Struct({ handle: Schema.String, code: Schema.NonEmptyString }))
+})
+
+export const GroupInvite = Schema.Struct({
+  id: Id("gri"),
+  group_id: Id("grp"),
+  group_name: Schema.NonEmptyString,
+  group_description: Schema.String,
+  group_avatar_url: Schema.String,
+  group_member_count: Count,
+  inviter_handle: Handle,
+  created_at: Time
+})
+
+export const GroupInvites = Schema.Array(GroupInvite)
+
+export const PendingInvites = Schema.Struct({
+  invites: Schema.Array(Schema.Struct({ id: Id("gri"), handle: Handle, inviter_handle: Handle, created_at: Time })),
+  total: Count,
+  limit: Seq,
+  offset: Count,
+  next_cursor: Schema.NullOr(Schema.NonEmptyString)
+})
+
+export const LeftGroup = Schema.Struct({ ...Confirm.fields, promoted_handle: Schema.NullOr(Handle) })
+
+export const DeletedGroup = Schema.Struct({ ...Confirm.fields, deleted_at: Time })
+
+export const GroupDeletion = Schema.Struct({ group_id: Id("grp"), deleted_by_handle: Handle, deleted_at: Time })
+
+export const GroupConversation = Schema.Struct({
+  ...Conversation.fields,
+  id: Id("grp"),
+  type: Schema.Literal("group"),
+  participants: Schema.Tuple([]),
+  group_name: Schema.NonEmptyString,
+  group_avatar_url: Schema.NullOr(Schema.String),
+  group_member_count: Count
+})
+
+export const GroupConversationPage = Schema.Struct({
+  ...ConversationPage.fields,
+  conversations: Schema.Array(GroupConversation)
+})
+
+export const GroupContext = Schema.Struct({
+  conversation_id: Id("grp"),
+  type: Schema.Literal("group"),
+  group: Schema.Struct({
+    name: Schema.NonEmptyString,
+    description: Schema.NullOr(Schema.String),
+    member_count: Count,
+    your_role: Role
+  }),
+  counterparty: Schema.Null,
+  relationship: Schema.Null,
+  direct_state: Schema.Null,
+  unread: DirectContext.fields.unread
+})
 
 export const AvatarAnswer = Schema.Struct({
   avatar_key: Schema.String.check(Schema.isNonEmpty()),

@@ -5,6 +5,9 @@ import { ColdSlots } from "../../src/agents/ColdSlots.ts"
 import { makeAppend } from "../../src/conversations/Append.ts"
 import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
 import { DeliveriesRepo } from "../../src/deliveries/DeliveriesRepo.ts"
+import { makeGroupAppend } from "../../src/groups/GroupAppend.ts"
+import { GroupSettings } from "../../src/groups/GroupSettings.ts"
+import { GroupsRepo } from "../../src/groups/GroupsRepo.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { Database } from "../../src/platform/Sql.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
@@ -20,7 +23,12 @@ interface Node {
 const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   envelopes: [["recipient_id", "no"], ["conversation_id", "recipient_id", "seq"], ["conversation_id", "recipient_id"]],
   messages: [["conversation_id", "seq"], ["id"], ["conversation_id"]],
-  agents: [["id"]],
+  agents: [["id"], ["handle"]],
+  groups: [["id"]],
+  group_members: [["group_id"], ["agent_id"]],
+  group_invites: [["id"], ["group_id"], ["invitee_id"], ["inviter_id"]],
+  group_refusals: [["group_id", "agent_id"]],
+  invite_budgets: [["agent_id"]],
   inboxes: [["agent_id"]],
   conversations: [["id"]],
   participants: [["agent_id"], ["conversation_id"]],
@@ -49,8 +57,15 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
         return () => Effect.succeed([])
       }
     })
-    yield* Layer.build(Layer.mergeAll(ConversationsRepo.layer, DeliveriesRepo.layer, ColdSlots.layer)).pipe(
+    yield* Layer.build(Layer.mergeAll(
+      ConversationsRepo.layer,
+      DeliveriesRepo.layer,
+      ColdSlots.layer,
+      GroupSettings.layer,
+      GroupsRepo.layer
+    )).pipe(
       Effect.andThen(makeAppend(1, () => {})),
+      Effect.andThen(makeGroupAppend(() => {})),
       Effect.provide(Layer.merge(recording, Config.layerTest()))
     )
     assert.isAbove(texts.size, 15)

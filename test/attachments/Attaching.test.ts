@@ -1,0 +1,105 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Deferred, Effect, Exit, Fiber } from "effect"
+import type { Append, Appended } from "../../src/conversations/Append.ts"
+import { AttachmentNotReady } from "../../src/conversations/Conversation.ts"
+import { ConversationActor, type Surroundings } from "../../src/conversations/ConversationActor.ts"
+import type { SendFailure } from "../../src/conversations/ConversationEntity.ts"
+import type { Settled } from "../../src/platform/GroupCommit.ts"
+import { draft } from "../support/Rooms.ts"
+
+const a = { id: "agt_a", handle: "aaa" }
+const b = { id: "agt_b", handle: "bbb" }
+
+/** An established conversation whose files are looked at for as long as the test wants. */
+const make = Effect.gen(function*() {
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const looked: Array<{ readonly id: string; readonly answer: Deferred.Deferred<void, SendFailure> }> = []
+  const appended: Array<string> = []
+  const stored = { blocked: false }
+  let seq = 0
+  const settleNow = (append: Append, settle: (settled: Settled<Appended>) => void) => {
+    appended.push(append.draft.clientMsgId)
+    settle({
+      _tag: "Done",
+      value: { _tag: "Stored", seq: ++seq, no: seq, undelivered: 1, senderLastNo: 0, senderNextNo: null }
+    })
+    return 0
+  }
+  const world: Surroundings = {
+    appends: { submit: settleNow, size: () => 0, idle: Effect.void },
+    now: () => 1_000,
+    newMessageId: () => `msg_${seq}`,
+    load: () =>
+      Effect.succeed({ epoch: 1, version: 0, state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false } }),
+    facts: () =>
+      Effect.sync(() => ({
+        replayOf: null,
+        opened: true,
+        senderStatus: "active",
+        recipientDeleted: false,
+        recipientSuspended: false,
+        inboxMode: "open",
+        isContact: true,
+        blocked: stored.blocked,
+        undelivered: 0
+      })),
+    reserve: () => Effect.void,
+    release: () => Effect.void,
+    useAttachment: (_sender, _recipient, id) =>
+      Effect.suspend(() => {
+        const answer = Deferred.makeUnsafe<void, SendFailure>()
+        looked.push({ id, answer })
+        return Deferred.await(answer)
+      }),
+    original: () => Effect.succeed(undefined),
+    publish: () => {},
+    backlogSoft: 5_000,
+    backlogHard: 10_000,
+    fork: (effect) => {
+      runFork(effect)
+    }
+  }
+  const actor = new ConversationActor("conv_1", world)
+  const send = (key: string, attachmentId?: string) =>
+    Effect.exit(actor.send({
+      sender: { ...a, displayName: a.handle },
+      recipient: b,
+      draft: { ...draft(key), attachmentId }
+    }))
+  return { actor, appended, looked, send, stored }
+})
+
+describe("a send that carries a file", () => {
+  it.effect("holds nobody up while its bytes are read", () =>
+    Effect.gen(function*() {
+      const { actor, appended, looked, send } = yield* make
+      yield* send("plain-1")
+      const slow = yield* Effect.forkChild(send("file", "att_1"), { startImmediately: true })
+      yield* Effect.yieldNow
+      assert.deepStrictEqual(looked.map(({ id }) => id), ["att_1"])
+      assert.isFalse(actor.idle)
+      for (const key of ["plain-2", "plain-3"]) assert.isTrue(Exit.isSuccess(yield* send(key)))
+      assert.deepStrictEqual(appended, ["plain-1", "plain-2", "plain-3"])
+      yield* Deferred.succeed(looked[0]!.answer, undefined)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(slow)))
+      assert.deepStrictEqual(appended, ["plain-1", "plain-2", "plain-3", "file"])
+      assert.strictEqual(looked.length, 1)
+      assert.isTrue(actor.idle)
+    }))
+
+  it.effect("is refused if its file is, and if a block came meanwhile", () =>
+    Effect.gen(function*() {
+      const { actor, appended, looked, send, stored } = yield* make
+      const refused = yield* Effect.forkChild(send("file-1", "att_1"), { startImmediately: true })
+      yield* Effect.yieldNow
+      yield* Deferred.fail(looked[0]!.answer, new AttachmentNotReady({ details: { reason: "checksum" } }))
+      assert.include(String(yield* Fiber.join(refused)), "AttachmentNotReady")
+      const late = yield* Effect.forkChild(send("file-2", "att_1"), { startImmediately: true })
+      yield* Effect.yieldNow
+      stored.blocked = true
+      yield* actor.block(Effect.succeed({ outcome: "Blocked", fence: { epoch: 1, version: 1 } }))
+      yield* Deferred.succeed(looked[1]!.answer, undefined)
+      assert.include(String(yield* Fiber.join(late)), "Blocked")
+      assert.deepStrictEqual(appended, [])
+    }))
+})
