@@ -86,15 +86,15 @@ export class Avatars extends Context.Service<Avatars, {
         return { key, url: `${publicUrl(config)}/v1/avatars/${key}` }
       })
 
-      const look = Effect.fnUntraced(function*({ key, used }: { readonly key: string; readonly used: boolean }) {
-        if (used || !(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MILLIS)
+      const look = Effect.fnUntraced(function*(key: string) {
+        if (!(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MILLIS)
         yield* blobs.removeObject(objectOf(key))
         yield* repo.remove(key)
       })
       yield* Effect.gen(function*() {
         for (;;) {
           const found = yield* repo.overdue(now(), SWEEP_ROWS)
-          for (const avatar of found) yield* look(avatar)
+          for (const key of found) yield* look(key)
           if (found.length < SWEEP_ROWS) return
         }
       }).pipe(

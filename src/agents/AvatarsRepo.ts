@@ -8,21 +8,21 @@ INSERT INTO avatars (key, look_at) VALUES ($1, $2)
 ON CONFLICT (key) DO UPDATE SET look_at = EXCLUDED.look_at WHERE NOT avatars.condemned
 RETURNING key`
 
-const SET = `
-UPDATE agents SET avatar_key = $2, updated_at = $3 WHERE id = $1 AND deleted_at IS NULL RETURNING id`
+/** Written so that no index of all who have a picture, or of all who live, looks like a way to find one of them. */
+const HAS_ONE = `coalesce(avatar_key, '') <> ''`
+const LIVES = `coalesce(deleted_at, 0) = 0`
 
-const CLEAR = `
-UPDATE agents SET avatar_key = NULL, updated_at = $2 WHERE id = $1 AND avatar_key IS NOT NULL RETURNING id`
+const SET = `UPDATE agents SET avatar_key = $2, updated_at = $3 WHERE id = $1 AND ${LIVES} RETURNING id`
 
-const IS_SET = `SELECT id FROM agents WHERE id = $1 AND avatar_key IS NOT NULL`
+const CLEAR = `UPDATE agents SET avatar_key = NULL, updated_at = $2 WHERE id = $1 AND ${HAS_ONE} RETURNING id`
 
-const OVERDUE = `
-SELECT a.key, NOT a.condemned AND EXISTS (SELECT FROM agents WHERE avatar_key = a.key) AS used
-FROM avatars a WHERE a.look_at <= $1 ORDER BY a.look_at LIMIT $2`
+const IS_SET = `SELECT id FROM agents WHERE id = $1 AND ${HAS_ONE}`
+
+const OVERDUE = `SELECT key FROM avatars WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 
 const CONDEMN = `
-UPDATE avatars a SET condemned = true
-WHERE key = $1 AND look_at <= $2 AND NOT EXISTS (SELECT FROM agents WHERE avatar_key = a.key) RETURNING key`
+UPDATE avatars SET condemned = true
+WHERE key = $1 AND look_at <= $2 AND NOT EXISTS (SELECT FROM agents WHERE avatar_key = $1) RETURNING key`
 
 const LOOK_AGAIN = `UPDATE avatars SET look_at = $2 WHERE key = $1`
 
@@ -37,10 +37,8 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
   readonly isSet: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
   /** False if there was none. */
   readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly overdue: (
-    at: number,
-    limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly key: string; readonly used: boolean }>, SqlError.SqlError>
+  readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  /** Begins the removal of a picture; false if somebody refers to it, or is about to. */
   readonly condemn: (key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly lookAgain: (key: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (key: string) => Effect.Effect<void, SqlError.SqlError>
@@ -53,7 +51,7 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
       const set = database.prepared("avatar_set", SET)
       const isSet = database.prepared("avatar_is_set", IS_SET)
       const clear = database.prepared("avatar_clear", CLEAR)
-      const overdue = database.prepared<{ key: string; used: boolean }>("avatars_overdue", OVERDUE)
+      const overdue = database.prepared<{ key: string }>("avatars_overdue", OVERDUE)
       const condemn = database.prepared("avatar_condemn", CONDEMN)
       const lookAgain = database.prepared("avatar_look_again", LOOK_AGAIN)
       const remove = database.prepared("avatar_remove", REMOVE)
@@ -64,7 +62,7 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
         set: (agentId, key, at) => found(set([agentId, key, at])),
         isSet: (agentId) => found(isSet([agentId])),
         clear: (agentId, at) => found(clear([agentId, at])),
-        overdue: (at, limit) => overdue([at, limit]),
+        overdue: (at, limit) => Effect.map(overdue([at, limit]), (rows) => rows.map(({ key }) => key)),
         condemn: (key, at) => found(condemn([key, at])),
         lookAgain: (key, at) => Effect.asVoid(lookAgain([key, at])),
         remove: (key) => Effect.asVoid(remove([key]))

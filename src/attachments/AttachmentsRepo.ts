@@ -34,8 +34,9 @@ const RESERVE = `
 WITH known AS (
   SELECT id FROM attachments WHERE id = $1::text AND uploader_id = $2::text
 ), barred AS (
-  SELECT FROM blocks
-  WHERE (agent_id = $2::text AND blocked_id = $3::text) OR (agent_id = $3::text AND blocked_id = $2::text)
+  SELECT FROM blocks WHERE agent_id = $2::text AND blocked_id = $3::text
+  UNION ALL
+  SELECT FROM blocks WHERE agent_id = $3::text AND blocked_id = $2::text
 ), granted AS (
   INSERT INTO attachment_usage (agent_id, bytes)
   SELECT $2::text, $7::bigint

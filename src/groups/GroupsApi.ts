@@ -80,7 +80,8 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: Group,
       error: [InviteNotFound, GroupFull]
     }).middleware(Idempotency).annotate(OpenApi.Description, "Joins the group; history begins here. A full group keeps the invite."),
-    HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirm, error: InviteNotFound }).middleware(Idempotency)
+    HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirm, error: InviteNotFound })
+      .middleware(Idempotency)
       .annotate(OpenApi.Description, "Refuses silently; the group cannot ask again for 24 hours."),
     HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
       .annotate(OpenApi.Description, "The group as the caller, a member, sees it."),
