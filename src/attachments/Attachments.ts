@@ -6,8 +6,10 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
-  GroupNotFound
+  type GroupNotFound
 } from "../conversations/Conversation.ts"
+import type { GroupDeleted } from "../groups/Group.ts"
+import { GroupSettings } from "../groups/GroupSettings.ts"
 import { Blobs, type StorageUnavailable, UPLOAD_SECONDS, type Verdict } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
@@ -46,13 +48,13 @@ const FIRST_LOOK_MILLIS = UPLOAD_SECONDS * 1_000 + 300_000
 export class Attachments extends Context.Service<Attachments, {
   readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
     { readonly id: string; readonly uploadUrl: string },
-    AgentNotFound | GroupNotFound | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
+    AgentNotFound | GroupNotFound | GroupDeleted | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
   >
   /** A URL for whoever may see it: uploader, recipient, members; everybody else finds nothing. */
   readonly downloadUrl: (
     agentId: string,
     id: string
-  ) => Effect.Effect<string, NotFound | StorageUnavailable | Unavailable>
+  ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
   /** Whether a message to this target may carry the file; if so it is kept from then on. */
   readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
 }>()("parley/attachments/Attachments") {
@@ -62,22 +64,19 @@ export class Attachments extends Context.Service<Attachments, {
       const agents = yield* Agents
       const blobs = yield* Blobs
       const clock = yield* Clock.Clock
+      const groups = yield* GroupSettings
       const config = yield* Config
       const ids = yield* IdempotentIds
       const repo = yield* AttachmentsRepo
       const now = () => clock.currentTimeMillisUnsafe()
       const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MILLIS
 
-      /** The one question about groups that this room has: nobody is a member of any yet. */
-      const memberOf = (_agentId: string, _groupId: string): Effect.Effect<void, GroupNotFound | Unavailable> =>
-        Effect.fail(new GroupNotFound())
-
       const scopeOf = Effect.fnUntraced(function*(
         uploaderId: string,
         to: NewUpload["to"]
-      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | ValidationFailed | Unavailable> {
+      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
         if (to._tag === "Group") {
-          yield* memberOf(uploaderId, to.groupId)
+          yield* groups.admit(to.groupId, uploaderId)
           return to
         }
         const recipient = yield* agents.byHandle(to.handle)
@@ -141,7 +140,7 @@ export class Attachments extends Context.Service<Attachments, {
           const { scope } = attachment
           if (attachment.uploaderId !== agentId) {
             if (scope._tag === "Group") {
-              yield* Effect.catchTag(memberOf(agentId, scope.groupId), "GroupNotFound", () => Effect.fail(notFound))
+              yield* Effect.catchTag(groups.admit(scope.groupId, agentId), "GroupNotFound", () => Effect.fail(notFound))
             } else if (scope.agentId !== agentId) return yield* notFound
           }
           if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound

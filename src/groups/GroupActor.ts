@@ -1,6 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
-import { AgentRestricted, AttachmentNotFound, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import type { AttachmentRefusal } from "../attachments/Attachments.ts"
+import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
@@ -45,6 +46,8 @@ export interface GroupWorld {
     state: GroupState | undefined,
     agentId: string
   ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
+  /** Whether the group may be sent this file of the sender's. */
+  readonly useAttachment: (senderId: string, groupId: string, attachmentId: string) => Effect.Effect<void, AttachmentRefusal>
   readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
   readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
@@ -109,6 +112,7 @@ export class GroupActor {
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
     return this.counted(Effect.gen({ self: this }, function*() {
       const { draft, sender } = command
+      let attached = draft.attachmentId === undefined
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
@@ -119,7 +123,10 @@ export class GroupActor {
           }
           return yield* yield* this.world.outside(state, sender.id)
         }
-        if (draft.attachmentId !== undefined) return yield* new AttachmentNotFound()
+        if (!attached) {
+          yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
+          attached = true
+        }
         const settled = yield* this.append(state, command)
         if (settled._tag === "Failed") return yield* new Unavailable()
         const outcome = settled.value

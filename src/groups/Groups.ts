@@ -3,6 +3,7 @@ import { EntityId, Sharding } from "effect/cluster"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
+import { Attachments } from "../attachments/Attachments.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
@@ -125,6 +126,7 @@ export class Groups extends Context.Service<Groups, {
       const config = yield* Config
       const repo = yield* GroupsRepo
       const agents = yield* Agents
+      const attachments = yield* Attachments
       const actors = yield* AgentActors
       const departures = yield* Departures
       const ids = yield* Ids
@@ -193,6 +195,7 @@ export class Groups extends Context.Service<Groups, {
         newMessageId: () => ids.make("msg"),
         load: (groupId) => unavailable(repo.load(groupId)),
         outside,
+        useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
         status: (agentId) => unavailable(repo.status(agentId)),
         invite: (state, inviterId, invite, at) =>
           unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit })),
