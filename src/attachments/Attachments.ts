@@ -8,9 +8,11 @@ import {
   Blocked,
   GroupNotFound
 } from "../conversations/Conversation.ts"
+import { GroupDeleted } from "../groups/Group.ts"
 import { Blobs, type StorageUnavailable, UPLOAD_SECONDS, type Verdict } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
+import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
@@ -46,13 +48,13 @@ const FIRST_LOOK_MILLIS = UPLOAD_SECONDS * 1_000 + 300_000
 export class Attachments extends Context.Service<Attachments, {
   readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
     { readonly id: string; readonly uploadUrl: string },
-    AgentNotFound | GroupNotFound | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
+    AgentNotFound | GroupNotFound | GroupDeleted | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
   >
   /** A URL for whoever may see it: uploader, recipient, members; everybody else finds nothing. */
   readonly downloadUrl: (
     agentId: string,
     id: string
-  ) => Effect.Effect<string, NotFound | StorageUnavailable | Unavailable>
+  ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
   /** Whether a message to this target may carry the file; if so it is kept from then on. */
   readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
 }>()("parley/attachments/Attachments") {
@@ -68,17 +70,25 @@ export class Attachments extends Context.Service<Attachments, {
       const now = () => clock.currentTimeMillisUnsafe()
       const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MILLIS
 
-      /** The one question about groups that this room has: nobody is a member of any yet. */
-      const memberOf = (_agentId: string, _groupId: string): Effect.Effect<void, GroupNotFound | Unavailable> =>
-        Effect.fail(new GroupNotFound())
+      const memberOf = Effect.fnUntraced(function*(agentId: string, groupId: string) {
+        const membership = yield* unavailable(repo.membership(groupId, agentId))
+        if (membership === undefined) return yield* new GroupNotFound()
+        const { deletedAt, deletedBy, member } = membership
+        if (deletedAt !== null) {
+          return yield* new GroupDeleted({
+            details: { group_id: groupId, deleted_by_handle: deletedBy ?? "", deleted_at: iso(deletedAt) }
+          })
+        }
+        if (!member) return yield* new GroupNotFound()
+      })
 
       const scopeOf = Effect.fnUntraced(function*(
         uploaderId: string,
         to: NewUpload["to"]
-      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | ValidationFailed | Unavailable> {
+      ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
         if (to._tag === "Group") {
           yield* memberOf(uploaderId, to.groupId)
-          return to
+          return { _tag: "Group", groupId: to.groupId }
         }
         const recipient = yield* agents.byHandle(to.handle)
         if (recipient === undefined) return yield* new AgentNotFound()

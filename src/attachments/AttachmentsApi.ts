@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { Blocked, GroupNotFound } from "../conversations/Conversation.ts"
+import { GroupDeleted } from "../groups/Group.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
 import { HandleInput, Text } from "../platform/Text.ts"
@@ -29,7 +30,7 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
         upload_url: Schema.String,
         expires_in: Schema.Int
       }).pipe(HttpApiSchema.status(201)),
-      error: [AgentNotFound, GroupNotFound, Blocked, QuotaExceeded, StorageUnavailable]
+      error: [AgentNotFound, GroupNotFound, GroupDeleted, Blocked, QuotaExceeded, StorageUnavailable]
     }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Announces a file. Put its bytes to upload_url, without a key, before it expires; then send attachment_id in a message."
@@ -37,7 +38,7 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
     HttpApiEndpoint.get("download", "/v1/attachments/:id", {
       params: { id: Text(1, 128) },
       success: HttpApiSchema.Empty(302),
-      error: [NotFound, StorageUnavailable]
+      error: [NotFound, GroupDeleted, StorageUnavailable]
     }).annotate(OpenApi.Description, "Where the file can be fetched without a key for 300 s: in the header Location.")
   )
   .middleware(Authorization)

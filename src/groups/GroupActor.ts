@@ -1,6 +1,6 @@
 import { Effect, Semaphore } from "effect"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
-import { AgentRestricted, AttachmentNotFound, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
@@ -40,6 +40,12 @@ export interface GroupWorld {
   readonly now: () => number
   readonly newMessageId: () => string
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
+  /** Whether a message to the group may carry the file; the bytes of one used for the first time may have to be read. */
+  readonly useAttachment: (
+    senderId: string,
+    groupId: string,
+    attachmentId: string
+  ) => Effect.Effect<void, GroupSendFailure>
   /** Why somebody who is no member is turned away. */
   readonly outside: (
     state: GroupState | undefined,
@@ -109,6 +115,8 @@ export class GroupActor {
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
     return this.counted(Effect.gen({ self: this }, function*() {
       const { draft, sender } = command
+      // Looking at a file may take long: who may send is decided anew after it, and others are not held up by it.
+      let attached = false
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
@@ -119,7 +127,11 @@ export class GroupActor {
           }
           return yield* yield* this.world.outside(state, sender.id)
         }
-        if (draft.attachmentId !== undefined) return yield* new AttachmentNotFound()
+        if (draft.attachmentId !== undefined && !attached) {
+          yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId)
+          attached = true
+          continue
+        }
         const settled = yield* this.append(state, command)
         if (settled._tag === "Failed") return yield* new Unavailable()
         const outcome = settled.value

@@ -2,8 +2,17 @@ import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
-import { AgentRestricted, AttachmentNotFound, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import {
+  AgentRestricted,
+  AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
+  Blocked,
+  GroupNotFound,
+  InboxRestricted
+} from "../conversations/Conversation.ts"
 import { Sent } from "../conversations/ConversationEntity.ts"
+import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Forbidden, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { AddResult, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
@@ -24,7 +33,10 @@ export const GroupSendFailure = Schema.Union([
   GroupNotFound,
   GroupDeleted,
   AttachmentNotFound,
+  AttachmentNotReady,
+  AttachmentWrongScope,
   AgentSuspended,
+  StorageUnavailable,
   Unauthorized,
   Unavailable
 ])

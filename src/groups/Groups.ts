@@ -3,6 +3,7 @@ import { EntityId, Sharding } from "effect/cluster"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
+import { Attachments } from "../attachments/Attachments.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
@@ -122,6 +123,7 @@ export class Groups extends Context.Service<Groups, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const config = yield* Config
+      const attachments = yield* Attachments
       const repo = yield* GroupsRepo
       const agents = yield* Agents
       const actors = yield* AgentActors
@@ -190,6 +192,7 @@ export class Groups extends Context.Service<Groups, {
         now,
         newMessageId: () => ids.make("msg"),
         load: (groupId) => unavailable(repo.load(groupId)),
+        useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
         outside,
         status: (agentId) => unavailable(repo.status(agentId)),
         invite: (state, inviterId, invite, at) =>
