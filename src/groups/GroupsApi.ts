@@ -4,6 +4,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
 import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { DateTimeString, HandleInput, Text } from "../platform/Text.ts"
 import { Forbidden } from "../platform/WireError.ts"
@@ -68,7 +69,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
         settings: Schema.optionalKey(Settings)
       }),
       success: CreatedGroup
-    }).annotate(
+    }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Makes a group with the caller as its only member and admin; the others are invited. Who cannot be is skipped."
     ),
@@ -78,8 +79,9 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       success: Group,
       error: [InviteNotFound, GroupFull]
-    }).annotate(OpenApi.Description, "Joins the group; history begins here. A full group keeps the invite."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Joins the group; history begins here. A full group keeps the invite."),
     HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirm, error: InviteNotFound })
+      .middleware(Idempotency)
       .annotate(OpenApi.Description, "Refuses silently; the group cannot ask again for 24 hours."),
     HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
       .annotate(OpenApi.Description, "The group as the caller, a member, sees it."),
@@ -93,39 +95,39 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       }),
       success: Group,
       error: [...masked, Forbidden]
-    }).annotate(OpenApi.Description, "Changes the profile, as an admin; each field that changes is said in the group."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Changes the profile, as an admin; each field that changes is said in the group."),
     HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
       params,
       success: Schema.Struct({ ...Confirm.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),
       error: [...masked, Forbidden]
-    }).annotate(OpenApi.Description, "Ends the group for everybody: the creator's right while it is a member."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Ends the group for everybody: the creator's right while it is a member."),
     HttpApiEndpoint.post("addMember", "/v1/groups/:id/members", {
       params,
       payload: Schema.Struct({ handle: HandleInput }),
       success: AddResult,
       error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
-    }).annotate(OpenApi.Description, "Invites an agent, as an admin; a pending invite is given again."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Invites an agent, as an admin; a pending invite is given again."),
     HttpApiEndpoint.delete("removeMember", "/v1/groups/:id/members/:handle", {
       params: memberParams,
       success: Confirm,
       error: [...masked, Forbidden, NotMember]
-    }).annotate(OpenApi.Description, "Takes a member out, as an admin; it is told."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Takes a member out, as an admin; it is told."),
     HttpApiEndpoint.post("promote", "/v1/groups/:id/members/:handle/promote", {
       params: memberParams,
       success: Confirm,
       error: [...masked, Forbidden, NotMember]
-    }).annotate(OpenApi.Description, "Makes a member an admin, as an admin; one that is stays one."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Makes a member an admin, as an admin; one that is stays one."),
     HttpApiEndpoint.post("demote", "/v1/groups/:id/members/:handle/demote", {
       params: memberParams,
       success: Confirm,
       error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
-    }).annotate(OpenApi.Description, "Makes an admin a member, as an admin; never the last one, nor the creator."),
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Makes an admin a member, as an admin; never the last one, nor the creator."),
     HttpApiEndpoint.post("leave", "/v1/groups/:id/leave", {
       params,
       success: Schema.Struct({ ...Confirm.fields, promoted_handle: Schema.NullOr(Schema.String) })
         .annotate({ identifier: "LeftGroup" }),
       error: masked
-    }).annotate(
+    }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Leaves. If no admin is left the member that joined first becomes one; the last member takes the group along."
     ),
@@ -139,7 +141,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params: { id: Schema.String, invite_id: Schema.String },
       success: Confirm,
       error: [...masked, Forbidden, InviteNotFound]
-    }).annotate(OpenApi.Description, "Takes a pending invite back, as an admin.")
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Takes a pending invite back, as an admin.")
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Groups, their members and invites." }))
