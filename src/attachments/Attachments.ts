@@ -6,13 +6,13 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
-  GroupNotFound
+  type GroupNotFound
 } from "../conversations/Conversation.ts"
-import { GroupDeleted } from "../groups/Group.ts"
+import type { GroupDeleted } from "../groups/Group.ts"
+import { GroupSettings } from "../groups/GroupSettings.ts"
 import { Blobs, type StorageUnavailable, UPLOAD_SECONDS, type Verdict } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
-import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
@@ -64,31 +64,20 @@ export class Attachments extends Context.Service<Attachments, {
       const agents = yield* Agents
       const blobs = yield* Blobs
       const clock = yield* Clock.Clock
+      const groups = yield* GroupSettings
       const config = yield* Config
       const ids = yield* IdempotentIds
       const repo = yield* AttachmentsRepo
       const now = () => clock.currentTimeMillisUnsafe()
       const kept = config.UPLOADS_RETENTION_HOURS * HOUR_MILLIS
 
-      const memberOf = Effect.fnUntraced(function*(agentId: string, groupId: string) {
-        const membership = yield* unavailable(repo.membership(groupId, agentId))
-        if (membership === undefined) return yield* new GroupNotFound()
-        const { deletedAt, deletedBy, member } = membership
-        if (deletedAt !== null) {
-          return yield* new GroupDeleted({
-            details: { group_id: groupId, deleted_by_handle: deletedBy ?? "", deleted_at: iso(deletedAt) }
-          })
-        }
-        if (!member) return yield* new GroupNotFound()
-      })
-
       const scopeOf = Effect.fnUntraced(function*(
         uploaderId: string,
         to: NewUpload["to"]
       ): Effect.fn.Return<Scope, AgentNotFound | GroupNotFound | GroupDeleted | ValidationFailed | Unavailable> {
         if (to._tag === "Group") {
-          yield* memberOf(uploaderId, to.groupId)
-          return { _tag: "Group", groupId: to.groupId }
+          yield* groups.admit(to.groupId, uploaderId)
+          return to
         }
         const recipient = yield* agents.byHandle(to.handle)
         if (recipient === undefined) return yield* new AgentNotFound()
@@ -151,7 +140,7 @@ export class Attachments extends Context.Service<Attachments, {
           const { scope } = attachment
           if (attachment.uploaderId !== agentId) {
             if (scope._tag === "Group") {
-              yield* Effect.catchTag(memberOf(agentId, scope.groupId), "GroupNotFound", () => Effect.fail(notFound))
+              yield* Effect.catchTag(groups.admit(scope.groupId, agentId), "GroupNotFound", () => Effect.fail(notFound))
             } else if (scope.agentId !== agentId) return yield* notFound
           }
           if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound

@@ -75,19 +75,6 @@ const REMOVE = `
 WITH gone AS (DELETE FROM attachments WHERE id = $1 AND condemned RETURNING uploader_id, size)
 UPDATE attachment_usage u SET bytes = u.bytes - g.size FROM gone g WHERE u.agent_id = g.uploader_id`
 
-/** Nothing for whoever never was a member. */
-const MEMBERSHIP = `
-SELECT m.left_at IS NULL AS member, g.deleted_at AS "deletedAt", a.handle AS "deletedBy"
-FROM group_members m JOIN groups g ON g.id = m.group_id LEFT JOIN agents a ON a.id = g.deleted_by
-WHERE m.group_id = $1 AND m.agent_id = $2`
-
-/** How somebody stands to a group that they are or were a member of. */
-export interface Membership {
-  readonly member: boolean
-  readonly deletedAt: number | null
-  readonly deletedBy: string | null
-}
-
 /** All statements on attachments. */
 export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   /** Announces a file within its uploader's quota, unless one of the two has blocked the other. */
@@ -96,7 +83,6 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
     quota: number,
     lookAt: number
   ) => Effect.Effect<Reservation, SqlError.SqlError>
-  readonly membership: (groupId: string, agentId: string) => Effect.Effect<Membership | undefined, SqlError.SqlError>
   readonly byId: (id: string) => Effect.Effect<Attachment | undefined, SqlError.SqlError>
   readonly markStored: (id: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   /** From then on it is not swept; false if it has been, meanwhile. */
@@ -114,7 +100,6 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
     Effect.gen(function*() {
       const database = yield* Database
       const reserve = database.prepared<{ made: boolean; blocked: boolean }>("attachment_reserve", RESERVE)
-      const membership = database.prepared<Membership>("attachment_membership", MEMBERSHIP)
       const byId = database.prepared<Row>("attachment_by_id", BY_ID)
       const markStored = database.prepared("attachment_stored", MARK_STORED)
       const markUsed = database.prepared("attachment_used", MARK_USED)
@@ -141,7 +126,6 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
             ]),
             ([row]) => row?.made === true ? "made" : row?.blocked === true ? "blocked" : "full"
           ),
-        membership: (groupId, agentId) => Effect.map(membership([groupId, agentId]), ([row]) => row),
         byId: (id) => Effect.map(byId([id]), ([row]) => row === undefined ? undefined : attachmentOf(row)),
         markStored: (id, at) => Effect.asVoid(markStored([id, at])),
         markUsed: (id, at) => Effect.map(markUsed([id, at]), (rows) => rows.length > 0),

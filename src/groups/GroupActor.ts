@@ -1,6 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import type { AttachmentRefusal } from "../attachments/Attachments.ts"
+import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
@@ -40,17 +41,13 @@ export interface GroupWorld {
   readonly now: () => number
   readonly newMessageId: () => string
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
-  /** Whether a message to the group may carry the file; the bytes of one used for the first time may have to be read. */
-  readonly useAttachment: (
-    senderId: string,
-    groupId: string,
-    attachmentId: string
-  ) => Effect.Effect<void, GroupSendFailure>
   /** Why somebody who is no member is turned away. */
   readonly outside: (
     state: GroupState | undefined,
     agentId: string
   ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
+  /** Whether the group may be sent this file of the sender's. */
+  readonly useAttachment: (senderId: string, groupId: string, attachmentId: string) => Effect.Effect<void, AttachmentRefusal>
   readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
   readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
@@ -115,8 +112,7 @@ export class GroupActor {
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
     return this.counted(Effect.gen({ self: this }, function*() {
       const { draft, sender } = command
-      // Looking at a file may take long: who may send is decided anew after it, and others are not held up by it.
-      let attached = false
+      let attached = draft.attachmentId === undefined
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
@@ -127,10 +123,9 @@ export class GroupActor {
           }
           return yield* yield* this.world.outside(state, sender.id)
         }
-        if (draft.attachmentId !== undefined && !attached) {
-          yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId)
+        if (!attached) {
+          yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
           attached = true
-          continue
         }
         const settled = yield* this.append(state, command)
         if (settled._tag === "Failed") return yield* new Unavailable()

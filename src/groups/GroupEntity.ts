@@ -33,10 +33,10 @@ export const GroupSendFailure = Schema.Union([
   GroupNotFound,
   GroupDeleted,
   AttachmentNotFound,
-  AttachmentNotReady,
   AttachmentWrongScope,
-  AgentSuspended,
+  AttachmentNotReady,
   StorageUnavailable,
+  AgentSuspended,
   Unauthorized,
   Unavailable
 ])

@@ -3,8 +3,10 @@ import type { Progress, Setting } from "../conversations/Message.ts"
 import { directSetting } from "../conversations/Message.ts"
 import { Database } from "../platform/Sql.ts"
 import { unavailable } from "../platform/Unavailable.ts"
+import { iso } from "../platform/Text.ts"
 import type { Unavailable } from "../platform/WireError.ts"
-import type { Role } from "./Group.ts"
+import { GroupNotFound } from "../conversations/Conversation.ts"
+import { GroupDeleted, type Role } from "./Group.ts"
 
 export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
 
@@ -25,6 +27,13 @@ interface Sender {
 const CARDS = `SELECT id, name, description, avatar_url, member_count FROM groups WHERE id = ANY ($1::text[])`
 
 const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
+
+/** Whether somebody is or was a member, and what has become of the group. */
+const PART = `
+SELECT m.left_at, g.deleted_at, a.handle FROM group_members m
+JOIN groups g ON g.id = m.group_id
+LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = g.deleted_by OFFSET 0) a ON true
+WHERE m.group_id = $1 AND m.agent_id = $2`
 
 /** Who has an active part, in order of joining. */
 const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
@@ -50,6 +59,8 @@ export class GroupSettings extends Context.Service<GroupSettings, {
   ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => Setting, Unavailable>
   /** Undefined: no active member. */
   readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
+  /** Lets members pass; former ones of a deleted group learn that it was, everybody else nothing. */
+  readonly admit: (groupId: string, agentId: string) => Effect.Effect<void, GroupNotFound | GroupDeleted | Unavailable>
   readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** How far a group message has got, as its sender is shown. */
   readonly progress: (groupId: string, seq: number) => Effect.Effect<Progress, Unavailable>
@@ -66,6 +77,10 @@ export class GroupSettings extends Context.Service<GroupSettings, {
         member_count: number
       }>("group_cards", CARDS)
       const role = database.prepared<{ role: Role }>("group_role", ROLE)
+      const part = database.prepared<{ left_at: number | null; deleted_at: number | null; handle: string | null }>(
+        "group_part",
+        PART
+      )
       const members = database.prepared<{ agent_id: string }>("group_members", MEMBERS)
       const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>("group_progress", PROGRESS)
 
@@ -92,6 +107,20 @@ export class GroupSettings extends Context.Service<GroupSettings, {
               : { ...setting, group: { name: card.name, memberCount: card.memberCount } }
           }),
         role: (groupId, agentId) => Effect.map(unavailable(role([groupId, agentId])), (rows) => rows[0]?.role),
+        admit: (groupId, agentId) =>
+          Effect.flatMap(unavailable(part([groupId, agentId])), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
+            if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
+            if (row.deleted_at === null) return Effect.void
+            return Effect.fail(
+              new GroupDeleted({
+                details: {
+                  group_id: groupId,
+                  deleted_by_handle: row.handle ?? "",
+                  deleted_at: iso(row.deleted_at)
+                }
+              })
+            )
+          }),
         members: (groupId) => Effect.map(unavailable(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
         progress: (groupId, seq) =>
           Effect.map(unavailable(progress([groupId, seq])), ([row]) => ({

@@ -123,9 +123,9 @@ export class Groups extends Context.Service<Groups, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const config = yield* Config
-      const attachments = yield* Attachments
       const repo = yield* GroupsRepo
       const agents = yield* Agents
+      const attachments = yield* Attachments
       const actors = yield* AgentActors
       const departures = yield* Departures
       const ids = yield* Ids
@@ -192,8 +192,8 @@ export class Groups extends Context.Service<Groups, {
         now,
         newMessageId: () => ids.make("msg"),
         load: (groupId) => unavailable(repo.load(groupId)),
-        useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
         outside,
+        useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
         status: (agentId) => unavailable(repo.status(agentId)),
         invite: (state, inviterId, invite, at) =>
           unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit })),

@@ -1,4 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { createHash } from "node:crypto"
 import { AgentChatError, BlockedError, ForbiddenError, GroupDeletedError, NotFoundError } from "agentchatme"
 import type { Answer } from "../support/Http.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -522,6 +523,57 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
     await socket.message(answer.id)
     ;(await attempt(bob, alice)).refused(403, "BLOCKED")
     await socket.close()
+  })
+
+  it("126. a file for a group is its members', later ones' too, and nobody else's", async () => {
+    const [alice, bob, carol] = await three()
+    const group = await joined(alice, bob)
+    const bytes = new TextEncoder().encode("the score")
+    const file = {
+      filename: "score.txt",
+      content_type: "text/plain",
+      size: bytes.length,
+      sha256: createHash("sha256").update(bytes).digest("hex")
+    }
+    const reserve = (from: TestAgent, to: object) => from.http.post("/v1/uploads", { ...file, ...to })
+    ;(await reserve(carol, { conversation_id: group })).refused(404, "GROUP_NOT_FOUND")
+    const { attachment_id, upload_url } = (await reserve(bob, { conversation_id: group })).ok(201, Shapes.Upload)
+    const content = { attachment_id }
+    ;(await attemptTo(bob, group, { type: "file", content })).refused(409, "ATTACHMENT_NOT_READY")
+    assert.strictEqual((await fetch(upload_url, { method: "PUT", body: bytes })).status, 200)
+    ;(await attemptTo(alice, group, { type: "file", content })).refused(404, "ATTACHMENT_NOT_FOUND")
+    const elsewhere = await joined(bob)
+    ;(await attemptTo(bob, elsewhere, { type: "file", content })).refused(400, "ATTACHMENT_WRONG_SCOPE")
+    assert.deepStrictEqual((await sayTo(bob, group, { type: "file", content })).content, content)
+    const download = (agent: TestAgent) => agent.http.get(`/v1/attachments/${attachment_id}`)
+    ;(await download(carol)).refused(404, "NOT_FOUND")
+    const { invite_id } = (await alice.http.post(`/v1/groups/${group}/members`, { handle: carol.handle })).ok(200, Shapes.AddResult)
+    await accept(carol, invite_id)
+    for (const agent of [alice, bob, carol]) {
+      const answer = await download(agent)
+      assert.strictEqual(answer.status, 302)
+      assert.strictEqual(await (await fetch(answer.header("location") ?? "")).text(), "the score")
+    }
+    ;(await carol.http.post(`/v1/groups/${group}/leave`)).ok(200, Shapes.LeftGroup)
+    ;(await download(carol)).refused(404, "NOT_FOUND")
+    ;(await alice.http.delete(`/v1/groups/${group}`)).ok(200, Shapes.DeletedGroup)
+    for (const agent of [alice, carol]) (await download(agent)).refused(410, "GROUP_DELETED")
+    ;(await reserve(alice, { conversation_id: group })).refused(410, "GROUP_DELETED")
+  })
+
+  it("14. with an Idempotency-Key a group is made once, and a change is made once", async () => {
+    const [alice, bob] = await three()
+    const key = { "idempotency-key": freshMsgId() }
+    const body = { name: "Once", member_handles: [bob.handle] }
+    const first = await alice.http.post("/v1/groups", body, key)
+    const { group } = first.ok(200, Shapes.CreatedGroup)
+    const second = await alice.http.post("/v1/groups", body, key)
+    assert.deepStrictEqual([second.text, second.header("idempotent-replay")], [first.text, "true"])
+    assert.strictEqual((await invitesOf(bob)).length, 1)
+    const leave = { "idempotency-key": freshMsgId() }
+    const left = await alice.http.post(`/v1/groups/${group.id}/leave`, undefined, leave)
+    assert.strictEqual((await alice.http.post(`/v1/groups/${group.id}/leave`, undefined, leave)).text, left.text)
+    ;(await alice.http.post(`/v1/groups/${group.id}/leave`)).refused(410, "GROUP_DELETED")
   })
 
   it("12 of G. a deleted account leaves its groups, with an heir, and its invites are gone", async () => {
