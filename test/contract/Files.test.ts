@@ -233,6 +233,57 @@ describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
     assert.strictEqual((await say(alice, bob, fields)).seq, 3)
   })
 
+  it("125, 126. a file for a group is its members', later ones too, and nobody else's", async () => {
+    const [alice, bob, carol, dave] = await Promise.all(["alice", "bob", "carol", "dave"].map((name) => newAgent(server, name)))
+    if (alice === undefined || bob === undefined || carol === undefined || dave === undefined) return assert.fail()
+    const created = await alice.http.post("/v1/groups", { name: "readers", member_handles: [bob.handle] })
+    assert.strictEqual(created.status, 200, `${created}`)
+    const group = (created.body as { readonly group: { readonly id: string } }).group.id
+    const join = async (agent: TestAgent) => {
+      const [invite] = await agent.client.listGroupInvites()
+      await agent.client.acceptGroupInvite(invite?.id ?? "")
+    }
+    const bytes = bytesOf("for all of us")
+    const fields = announce(bytes, { conversation_id: group })
+    ;(await bob.http.post("/v1/uploads", fields)).refused(404, "GROUP_NOT_FOUND")
+    await join(bob)
+
+    const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", fields)).ok(201, Shapes.Upload)
+    const send = (from: TestAgent, id = attachment_id) =>
+      from.http.post("/v1/messages", {
+        conversation_id: group,
+        client_msg_id: `${from.handle}-${Math.random()}`,
+        type: "file",
+        content: { attachment_id: id }
+      })
+    ;(await send(alice)).refused(409, "ATTACHMENT_NOT_READY")
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    assert.strictEqual((await send(alice)).status, 201)
+    ;(await send(bob)).refused(404, "ATTACHMENT_NOT_FOUND")
+    ;(await attempt(alice, bob, { content: { attachment_id } })).refused(400, "ATTACHMENT_WRONG_SCOPE")
+    const direct = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle }))).ok(201, Shapes.Upload)
+    ;(await send(alice, direct.attachment_id)).refused(400, "ATTACHMENT_WRONG_SCOPE")
+
+    const path = `/v1/attachments/${attachment_id}`
+    assert.strictEqual(await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(), "for all of us")
+    await alice.client.addGroupMember(group, carol.handle)
+    ;(await carol.http.get(path)).refused(404, "NOT_FOUND")
+    await join(carol)
+    assert.strictEqual((await carol.http.get(path)).status, 302)
+    ;(await dave.http.get(path)).refused(404, "NOT_FOUND")
+    await bob.client.leaveGroup(group)
+    ;(await bob.http.get(path)).refused(404, "NOT_FOUND")
+    ;(await bob.http.post("/v1/uploads", fields)).refused(404, "GROUP_NOT_FOUND")
+    await alice.client.deleteGroup(group)
+    for (const former of [bob, carol]) {
+      assert.deepInclude((await former.http.get(path)).refused(410, "GROUP_DELETED").details, { group_id: group })
+    }
+    ;(await dave.http.get(path)).refused(404, "NOT_FOUND")
+    ;(await alice.http.post("/v1/uploads", fields)).refused(410, "GROUP_DELETED")
+    ;(await dave.http.post("/v1/uploads", fields)).refused(404, "GROUP_NOT_FOUND")
+    assert.strictEqual((await alice.http.get(path)).status, 302)
+  })
+
   it("127. types, sizes, digests and targets that are not allowed are 400", async () => {
     const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
     const bytes = bytesOf("x")
