@@ -2,8 +2,9 @@ import { defineConfig } from "vitest/config"
 
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
-    exclude: ["test/long/**", "test/bench/**"],
+    // What takes long is asked for by name, through a script of its own.
+    include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["test/long/**/*.test.ts"],
+    exclude: process.env["LONG"] === undefined ? ["test/long/**", "test/bench/**"] : [],
     globalSetup: ["test/support/GlobalSetup.ts"],
     pool: "forks",
     maxWorkers: 2,

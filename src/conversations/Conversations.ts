@@ -75,7 +75,6 @@ export interface ListedPage {
 
 export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
-const LANES = { pg: 1, pglite: 1 }
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
 
@@ -149,7 +148,7 @@ export class Conversations extends Context.Service<Conversations, {
 
       const appends = yield* makeGroupCommit<Append, Appended>({
         name: "message",
-        lanes: LANES[driver],
+        lanes: driver === "pglite" ? 1 : config.DATABASE_LANES,
         laneOf: (append) => laneOf(append.conversationId),
         rowsOf: () => 1,
         bytesOf: (append) => append.draft.content.length + append.draft.metadata.length,

@@ -15,7 +15,7 @@ import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadC
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { Inboxes } from "./Inboxes.ts"
 
-const ACK_LANES = { pg: 1, pglite: 1 }
+const ACK_LANES = 1
 const READ_LANES = 1
 /** How long a shutdown waits for what was taken to be committed. */
 export const LAST_COMMITS = "5 seconds"
@@ -80,7 +80,7 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const acks = yield* makeGroupCommit<Ack, void>({
         name: "ack",
-        lanes: ACK_LANES[driver],
+        lanes: ACK_LANES,
         laneOf: (ack) => laneOf(ack.agentId),
         rowsOf: () => 1,
         bytesOf: () => 0,

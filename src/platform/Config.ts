@@ -72,6 +72,7 @@ export const settings = {
   S3_ACCESS_KEY_ID: maybe(anyText, "who the store takes the server for", "from the machine"),
   S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "and the secret that proves it", "from the machine", true),
   S3_FORCE_PATH_STYLE: make(oneOf("on", "off"), "off", "whether the bucket is a part of the path, not of the host name"),
+  DATABASE_LANES: int(1, "batches of sends under way at once on PostgreSQL; more pay where it has cores to spare", 1, 16),
   SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "mail server for one-time codes", "none: mail goes to MAIL_OUTBOX", true),
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender of mail"),
   MAIL_OUTBOX: maybe(anyText, "folder that gets each mail as an .eml file when SMTP_URL is not set", "DATA_DIR/outbox"),

@@ -64,6 +64,8 @@ export class Session implements LiveSession {
   /** Whether the client acknowledges; else a frame that the socket took counts as delivered (wire.md E.2). */
   private readonly acknowledges: boolean
   private cursor = 0
+  /** The highest number that really went out; the cursor also passes what needed no showing. */
+  private shown = 0
   private live = false
   /** The newest number heard of while behind. */
   private head = 0
@@ -105,7 +107,7 @@ export class Session implements LiveSession {
 
   echo(after: number, before: number | null, frame: string): void {
     // The backlog has shown what comes after it: a lower seq may not follow, history has it.
-    if (before !== null && this.cursor >= before) return
+    if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
       this.write(frame)
       return
@@ -182,6 +184,7 @@ export class Session implements LiveSession {
   private push(no: number, messageId: string, rendered: Rendered): void {
     this.releaseEchoes(no - 1)
     this.cursor = no
+    this.shown = no
     const { acknowledges, agent, world } = this
     const frame = `{"type":"message.new","payload":${messageJson(rendered, world.deliveries.ids.encode(agent.id, no))}}`
     if (acknowledges) {
@@ -213,7 +216,7 @@ export class Session implements LiveSession {
     let n = 0
     for (; n < echoes.length && echoes[n]!.after <= reached; n++) {
       const { before, frame } = echoes[n]!
-      if (before === null || this.cursor < before) this.write(frame)
+      if (before === null || this.shown < before) this.write(frame)
     }
     if (n > 0) echoes.splice(0, n)
   }
