@@ -484,6 +484,18 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       }
     })
 
+    /**
+     * A reservation that a failed first message left is given back by whichever send of
+     * the pair comes to nothing first, or lapses: of sends at once, nothing tells which.
+     */
+    const releaseReservations = Effect.gen(function*() {
+      const held = yield* sql<{ readonly conversation_id: string }>`
+        SELECT conversation_id FROM cold_slots
+        WHERE claimed_at IS NULL AND ${sql.in("agent_id", agents.map((agent) => agent.id))}`
+      const names = new Set(held.map((row) => talkNames.get(row.conversation_id)))
+      for (const [name, slot] of state.slots) if (slot.claimedAt === null && !names.has(name)) state.slots.delete(name)
+    })
+
     /** Concurrent sends: some order of them must explain every answer. */
     const burst = Effect.fnUntraced(function*(sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string }>, opens: number | null) {
       const listening = [...sessions]
@@ -534,6 +546,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           Object.assign(connected, { showed: copy.showed[i], echoed: copy.echoed[i], due: copy.due[i] })
         })
         deliveredBefore = copy.deliveredBefore
+        yield* releaseReservations
         // A replay's progress depends on when it was looked up.
         for (const [outcome, exit] of explained) if (outcome._tag !== "Replayed") accept(outcome, exit, listening)
           else transition("send replayed")
@@ -824,6 +837,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const messageIds = new Set(stored.map((row) => row.id))
       check(keys.every((row) => messageIds.has(row.message_id)), () => "a key without a message")
       same(keys.length, stored.length, "keys for messages")
+      yield* releaseReservations
       const slots = yield* sql<{ conversation_id: string; agent_id: string; claimed_at: number | null }>`
         SELECT * FROM cold_slots WHERE ${sql.in("agent_id", ids)}`
       same(
