@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { Confirm } from "../platform/Confirm.ts"
+import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { Text } from "../platform/Text.ts"
 import { NotFound } from "../platform/WireError.ts"
@@ -30,7 +31,7 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       payload: NewWebhook,
       success: CreatedWebhook.pipe(HttpApiSchema.status(201)),
       error: TooManyWebhooks
-    }).annotate(
+    }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Posts these events to a URL, signed with the secret: the given one, or one made here. It is shown only in this answer."
     ),
@@ -39,6 +40,7 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
     HttpApiEndpoint.get("find", "/v1/webhooks/:id", { params, success: Webhook, error: NotFound })
       .annotate(OpenApi.Description, "One of the own webhooks; inactive after too many deliveries in a row that never arrived."),
     HttpApiEndpoint.delete("remove", "/v1/webhooks/:id", { params, success: Confirm, error: NotFound })
+      .middleware(Idempotency)
       .annotate(OpenApi.Description, "Deletes a webhook, and what waits for it.")
   )
   .middleware(Authorization)

@@ -71,7 +71,7 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
     const sql = yield* SqlClient.SqlClient
     const real = yield* Database
     const prepared: DatabaseShape["prepared"] = <Row extends object>(name: string, text: string) => {
-      if (!name.startsWith("append")) return real.prepared<Row>(name, text)
+      if (name !== "append" && name !== "append_continuing") return real.prepared<Row>(name, text)
       const statement = real.prepared<Row>(name, mutant.text === undefined ? text : mutant.text(text))
       const run = (params: ReadonlyArray<unknown>) =>
         seam.pause === undefined ? statement(params) : sql.withTransaction(Effect.tap(statement(params), seam.pause))
