@@ -1,4 +1,4 @@
-import { Semaphore } from "effect"
+import { Effect, Semaphore } from "effect"
 import { messageJson, type Rendered } from "../conversations/Message.ts"
 import type { MuteSet } from "../mutes/MuteSet.ts"
 import type { CloseReason } from "../realtime/Gateway.ts"
@@ -52,7 +52,8 @@ export class AgentActor {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
   /** Reservations of one agent go one after the other, so that each counts what the one before took. */
-  readonly outreach = Semaphore.makeUnsafe(1)
+  private readonly outreach = Semaphore.makeUnsafe(1)
+  private reserving = 0
   /** What the agent has muted, as read when its first session came; no session is live before. */
   mutes: MuteSet | undefined
   /** Readings of its mutes go one after the other, so that the last one is what holds. */
@@ -95,6 +96,19 @@ export class AgentActor {
   /** Whether this is a recent message of the agent itself: an acknowledgement of it means nothing (wire.md E.4). */
   isOwn(messageId: string): boolean {
     return this.own.has(messageId)
+  }
+
+  /** Runs one reservation at a time, and keeps the actor meanwhile: a second one would count beside it. */
+  reserve<A, E>(reservation: Effect.Effect<A, E>): Effect.Effect<A, E> {
+    return Effect.suspend(() => {
+      this.reserving++
+      return Effect.ensuring(this.outreach.withPermits(1)(reservation), Effect.sync(() => this.reserving--))
+    })
+  }
+
+  /** Whether nothing would be lost or doubled by forgetting this actor. */
+  get idle(): boolean {
+    return this.sessions.size === 0 && this.reserving === 0
   }
 
   disconnect(reason: CloseReason): void {

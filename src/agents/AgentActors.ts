@@ -86,7 +86,7 @@ export class AgentActors extends Context.Service<AgentActors, {
 
       // Sessions keep an actor; without any it holds nothing that is not in storage.
       yield* Effect.sync(() => {
-        for (const [id, actor] of actors) if (actor.sessions.size === 0) actors.delete(id)
+        for (const [id, actor] of actors) if (actor.idle) actors.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
       return AgentActors.of({
@@ -98,7 +98,7 @@ export class AgentActors extends Context.Service<AgentActors, {
         reserveOutreach: (agentId, conversationId, at) =>
           Effect.suspend(() =>
             isLocal(agentId)
-              ? local(agentId).outreach.withPermits(1)(slots.reserve(agentId, conversationId, at))
+              ? local(agentId).reserve(slots.reserve(agentId, conversationId, at))
               : client(agentId).ReserveOutreach({ conversationId, at }).pipe(
                 Effect.catchTags({
                   MailboxFull: remoteFailure,

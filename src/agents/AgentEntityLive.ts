@@ -24,7 +24,7 @@ export const AgentEntityLive = AgentEntity.toLayer(
       Disconnect: ({ payload }) => Effect.sync(() => actors.local(entityId).disconnect(payload)),
       MuteChanged: ({ payload }) => actors.muteChangedHere(entityId, payload.kind, payload.targetId),
       ReserveOutreach: ({ payload }) =>
-        actors.local(entityId).outreach.withPermits(1)(slots.reserve(entityId, payload.conversationId, payload.at))
+        actors.local(entityId).reserve(slots.reserve(entityId, payload.conversationId, payload.at))
     })
   })
 )

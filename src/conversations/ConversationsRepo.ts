@@ -5,7 +5,7 @@ import { Database } from "../platform/Sql.ts"
 import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
-import type { MessageType, Progress, StoredMessage } from "./Message.ts"
+import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "./Message.ts"
 
 /** A direct conversation as committed, with the fence that decisions on it stand behind. */
 export interface LoadedDirect {
@@ -334,18 +334,6 @@ SELECT
   EXISTS (SELECT FROM freed) AS done,
   EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3) AS was`
 
-interface MessageColumns {
-  readonly conversation_id: string
-  readonly seq: number
-  readonly id: string
-  readonly sender_id: string
-  readonly client_msg_id: string
-  readonly type: MessageType
-  readonly content: string
-  readonly metadata: string
-  readonly created_at: number
-}
-
 interface UnreadColumns {
   readonly unread: number
   readonly oldest: number | null
@@ -443,7 +431,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
       const participation = database.prepared<
         { conversation_id: string; counterparty_id: string | null; hidden_through: number }
       >("participation", PARTICIPATION)
-      type HistoryColumns = MessageColumns & {
+      type HistoryColumns = MessageRow & {
         readonly delivered_at: number | null
         readonly read_at: number | null
         readonly no: number | null
@@ -536,17 +524,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               : oldestFirst([conversationId, agentId, counterpartyId, hiddenThrough, after, limit]),
             (rows) =>
               rows.map((row) => ({
-                message: {
-                  id: row.id,
-                  conversationId: row.conversation_id,
-                  seq: row.seq,
-                  senderId: row.sender_id,
-                  clientMsgId: row.client_msg_id,
-                  type: row.type,
-                  content: row.content,
-                  metadata: row.metadata,
-                  createdAt: row.created_at
-                },
+                message: storedMessage(row),
                 progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
                 no: row.no
               }))

@@ -82,6 +82,31 @@ export interface StoredMessage {
   readonly createdAt: number
 }
 
+/** A row of the table `messages`. */
+export interface MessageRow {
+  readonly conversation_id: string
+  readonly seq: number
+  readonly id: string
+  readonly sender_id: string
+  readonly client_msg_id: string
+  readonly type: MessageType
+  readonly content: string
+  readonly metadata: string
+  readonly created_at: number
+}
+
+export const storedMessage = (row: MessageRow): StoredMessage => ({
+  id: row.id,
+  conversationId: row.conversation_id,
+  seq: row.seq,
+  senderId: row.sender_id,
+  clientMsgId: row.client_msg_id,
+  type: row.type,
+  content: row.content,
+  metadata: row.metadata,
+  createdAt: row.created_at
+})
+
 /** How far a message has got for whom it is shown to; null: not yet. */
 export interface Progress {
   readonly deliveredAt: number | null

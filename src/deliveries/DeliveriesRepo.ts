@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import type { MessageType, StoredMessage } from "../conversations/Message.ts"
+import { type MessageRow, type StoredMessage, storedMessage } from "../conversations/Message.ts"
 import { Database } from "../platform/Sql.ts"
 import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
 
@@ -45,30 +45,6 @@ export interface ReadChange {
   /** The sender may have webhooks for it. */
   readonly hooked: boolean
 }
-
-interface MessageRow {
-  readonly conversation_id: string
-  readonly seq: number
-  readonly id: string
-  readonly sender_id: string
-  readonly client_msg_id: string
-  readonly type: MessageType
-  readonly content: string
-  readonly metadata: string
-  readonly created_at: number
-}
-
-export const storedMessage = (row: MessageRow): StoredMessage => ({
-  id: row.id,
-  conversationId: row.conversation_id,
-  seq: row.seq,
-  senderId: row.sender_id,
-  clientMsgId: row.client_msg_id,
-  type: row.type,
-  content: row.content,
-  metadata: row.metadata,
-  createdAt: row.created_at
-})
 
 /** Delivered envelopes that a page may step over before the inbox remembers where the waiting ones begin. */
 const CATCH_UP = 100
