@@ -185,7 +185,9 @@ describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
     ;(await bare("PUT", upload_url, bytesOf("from the clienT"))).refused(400, "CHECKSUM_MISMATCH")
     ;(await bare("PUT", upload_url, bytesOf("from the"))).refused(400, "SIZE_MISMATCH")
     ;(await bare("PUT", upload_url, bytesOf("from the client, and more"))).refused(400, "SIZE_MISMATCH")
-    ;(await bare("PUT", upload_url.replace(/.$/, (last) => last === "A" ? "B" : "A"), bytes)).refused(403, "FORBIDDEN")
+    // Not the last character: of that one base64 may leave bits unread.
+    const forged = upload_url.replace(/.(?=.{4}$)/, (one) => one === "A" ? "B" : "A")
+    ;(await bare("PUT", forged, bytes)).refused(403, "FORBIDDEN")
     ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
     await alice.client.sendMessage({ to: bob.handle, type: "file", content: { attachment_id } })
     const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
