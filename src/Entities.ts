@@ -49,11 +49,11 @@ import { WebhookSignals } from "./webhooks/WebhookSignals.ts"
 import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Avatars.layer, Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
+export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
-  Layer.provideMerge(Attachments.layer),
+  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer)),
   Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),

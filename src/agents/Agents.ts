@@ -1,9 +1,9 @@
 import { type Cause, Clock, Context, Effect, Fiber, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
-import { publicUrl } from "../platform/PublicUrl.ts"
 import { Unavailable } from "../platform/WireError.ts"
 import type { Agent, AgentId } from "./Agent.ts"
+import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
 
 /**
@@ -142,7 +142,7 @@ export class Agents extends Context.Service<Agents, {
           underWay.clear()
           cache.forget(id)
         },
-        avatarUrl: (agent) => agent.avatarKey === null ? null : `${publicUrl(config)}/v1/avatars/${agent.avatarKey}`
+        avatarUrl: (agent) => agent.avatarKey === null ? null : avatarUrlOf(config, agent.avatarKey)
       })
     })
   )

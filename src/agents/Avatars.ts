@@ -2,12 +2,12 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { Blobs, type StorageUnavailable } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
-import { publicUrl } from "../platform/PublicUrl.ts"
 import { RateLimits, rateRefusal } from "../platform/RateLimits.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
 import { Agents } from "./Agents.ts"
 import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
+import { avatarKeyOf, avatarUrlOf, isAvatarKey } from "./AvatarUrl.ts"
 import { AvatarsRepo } from "./AvatarsRepo.ts"
 
 const DAY_MILLIS = 86_400_000
@@ -22,18 +22,19 @@ export interface Avatar {
 }
 
 /**
- * Pictures of agents. A picture is named after its content, so its URL may be kept
- * for ever and equal ones are one; whoever may set one refers to it by that name.
+ * Pictures of agents and groups. A picture is named after its content, so its URL may
+ * be kept for ever and equal ones are one; whoever has one refers to it by that name.
  * One that nobody refers to any more is removed a day later or two.
  */
 export class Avatars extends Context.Service<Avatars, {
-  /** Makes the picture an avatar and stores it, for whoever is about to refer to it; counts as one of the agent's writes. */
-  readonly store: (
-    agentId: string,
-    bytes: Buffer
-  ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unavailable>
-  /** Counts the taking away of a picture, which is a write too. */
+  /** Makes the picture an avatar, unless the agent has used up its writes; counts nothing and stores nothing. */
+  readonly render: (agentId: string, bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | RateLimited | Unavailable>
+  /** Counts a write of the agent's, whosever picture is set or taken away. */
   readonly count: (agentId: string) => Effect.Effect<void, RateLimited>
+  /** Stores what was rendered, for whoever refers to it within a day. */
+  readonly store: (image: Buffer) => Effect.Effect<Avatar, StorageUnavailable | Unavailable>
+  /** Keeps a picture of this server's, if it is one and still there, for whoever refers to it within a day. */
+  readonly defer: (url: string) => Effect.Effect<void, Unavailable>
   readonly set: (
     agentId: string,
     bytes: Buffer
@@ -76,14 +77,16 @@ export class Avatars extends Context.Service<Avatars, {
           return Effect.void
         })
 
-      const store = Effect.fn("Avatars.store")(function*(agentId: string, bytes: Buffer) {
+      const renderFor = Effect.fn("Avatars.render")(function*(agentId: string, bytes: Buffer) {
         yield* notSpent(agentId)
-        const image = yield* render(bytes)
-        yield* count(agentId)
+        return yield* render(bytes)
+      })
+
+      const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")
         if (!(yield* unavailable(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
         yield* blobs.putObject(objectOf(key), image, "image/webp")
-        return { key, url: `${publicUrl(config)}/v1/avatars/${key}` }
+        return { key, url: avatarUrlOf(config, key) }
       })
 
       const look = Effect.fnUntraced(function*(key: string) {
@@ -105,10 +108,17 @@ export class Avatars extends Context.Service<Avatars, {
       )
 
       return Avatars.of({
-        store,
+        render: renderFor,
         count,
+        store,
+        defer: Effect.fnUntraced(function*(url) {
+          const key = avatarKeyOf(config, url)
+          if (key !== null) yield* unavailable(repo.defer(key, now() + DAY_MILLIS))
+        }),
         set: Effect.fn("Avatars.set")(function*(agentId, bytes) {
-          const avatar = yield* store(agentId, bytes)
+          const image = yield* renderFor(agentId, bytes)
+          yield* count(agentId)
+          const avatar = yield* store(image)
           const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
           agents.forget(agentId)
           return done ? avatar : yield* new Unauthorized()
@@ -122,7 +132,7 @@ export class Avatars extends Context.Service<Avatars, {
           if (!done) return yield* none
         }),
         read: Effect.fn("Avatars.read")(function*(key) {
-          const bytes = /^[0-9a-f]{64}$/.test(key) ? yield* blobs.getObject(objectOf(key)) : undefined
+          const bytes = isAvatarKey(key) ? yield* blobs.getObject(objectOf(key)) : undefined
           return bytes ?? (yield* new NotFound({ message: "There is no such picture." }))
         })
       })

@@ -11,9 +11,12 @@ import { DecodeFailed, EmptyBody, ImageTooSmall, MAX_AVATAR_BYTES, UnsupportedFo
 const params = { handle: HandleInput }
 
 export const AvatarAnswer = Schema.Struct({ avatar_key: Schema.String, avatar_url: Schema.String })
+  .annotate({ identifier: "AvatarAnswer" })
+
+export const imageRefusals = [EmptyBody, UnsupportedFormat, DecodeFailed, ImageTooSmall] as const
 
 /** Bytes that no schema reads, as the document shows them. */
-const rawImage = {
+export const rawImage = {
   requestBody: {
     description: "A JPEG, PNG, WebP or GIF of at most 5 MiB, whatever the content-type says.",
     required: true,
@@ -27,7 +30,7 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
     HttpApiEndpoint.put("set", "/v1/agents/:handle/avatar", {
       params,
       success: AvatarAnswer,
-      error: [EmptyBody, UnsupportedFormat, DecodeFailed, ImageTooSmall, Forbidden, StorageUnavailable]
+      error: [...imageRefusals, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
       .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
       .annotate(OpenApi.Override, rawImage)

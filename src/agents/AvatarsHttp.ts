@@ -1,29 +1,13 @@
-import { ByteSize, Effect, Layer } from "effect"
-import { HttpIncomingMessage, HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
 import { confirm } from "../platform/Confirm.ts"
-import { Forbidden, PayloadTooLarge, ValidationFailed } from "../platform/WireError.ts"
-import { toWireFailure } from "../platform/WireErrors.ts"
-import { MAX_AVATAR_BYTES } from "./AvatarImage.ts"
+import { Forbidden } from "../platform/WireError.ts"
+import { avatarBody } from "./AvatarBody.ts"
 import { Avatars } from "./Avatars.ts"
-
-/** The bytes of a picture, of any content-type. */
-const imageOf = (
-  request: HttpServerRequest.HttpServerRequest
-): Effect.Effect<Buffer, PayloadTooLarge | ValidationFailed> => {
-  const tooLarge = new PayloadTooLarge({ message: "The picture is larger than 5 MiB." })
-  if (Number(request.headers["content-length"]) > MAX_AVATAR_BYTES) return Effect.fail(tooLarge)
-  return request.arrayBuffer.pipe(
-    Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(MAX_AVATAR_BYTES)),
-    Effect.map((bytes) => Buffer.from(bytes)),
-    Effect.mapError((error) =>
-      toWireFailure(error)?.status === 413 ? tooLarge : new ValidationFailed({ message: "The body could not be read." })
-    )
-  )
-}
 
 const own = Effect.fnUntraced(function*(handle: string) {
   const caller = yield* CurrentAgent
@@ -40,7 +24,7 @@ const handlers = HttpApiBuilder.group(
     return handlers.handleAll({
       set: Effect.fnUntraced(function*({ params, request }) {
         const id = yield* own(params.handle)
-        const { key, url } = yield* avatars.set(id, yield* imageOf(request))
+        const { key, url } = yield* avatars.set(id, yield* avatarBody(request))
         return { avatar_key: key, avatar_url: url }
       }),
       clear: Effect.fnUntraced(function*({ params }) {

@@ -20,9 +20,15 @@ const IS_SET = `SELECT id FROM agents WHERE id = $1 AND ${HAS_ONE}`
 
 const OVERDUE = `SELECT key FROM avatars WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 
+/** Nobody has it: no agent, and no group. */
 const CONDEMN = `
 UPDATE avatars SET condemned = true
-WHERE key = $1 AND look_at <= $2 AND NOT EXISTS (SELECT FROM agents WHERE avatar_key = $1) RETURNING key`
+WHERE key = $1 AND look_at <= $2 
+  AND NOT EXISTS (SELECT FROM agents WHERE avatar_key = $1)
+  AND NOT EXISTS (SELECT FROM groups WHERE avatar_key = $1)
+RETURNING key`
+
+const DEFER = `UPDATE avatars SET look_at = greatest(look_at, $2) WHERE key = $1 AND NOT condemned`
 
 const LOOK_AGAIN = `UPDATE avatars SET look_at = $2 WHERE key = $1`
 
@@ -40,6 +46,8 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Begins the removal of a picture; false if somebody refers to it, or is about to. */
   readonly condemn: (key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Has a picture left alone until then, for whoever is about to refer to it; nothing if there is none. */
+  readonly defer: (key: string, lookAt: number) => Effect.Effect<void, SqlError.SqlError>
   readonly lookAgain: (key: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (key: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/agents/AvatarsRepo") {
@@ -53,6 +61,7 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
       const clear = database.prepared("avatar_clear", CLEAR)
       const overdue = database.prepared<{ key: string }>("avatars_overdue", OVERDUE)
       const condemn = database.prepared("avatar_condemn", CONDEMN)
+      const defer = database.prepared("avatar_defer", DEFER)
       const lookAgain = database.prepared("avatar_look_again", LOOK_AGAIN)
       const remove = database.prepared("avatar_remove", REMOVE)
       const found = Effect.map((rows: ReadonlyArray<object>) => rows.length > 0)
@@ -64,6 +73,7 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
         clear: (agentId, at) => found(clear([agentId, at])),
         overdue: (at, limit) => Effect.map(overdue([at, limit]), (rows) => rows.map(({ key }) => key)),
         condemn: (key, at) => found(condemn([key, at])),
+        defer: (key, lookAt) => Effect.asVoid(defer([key, lookAt])),
         lookAgain: (key, at) => Effect.asVoid(lookAgain([key, at])),
         remove: (key) => Effect.asVoid(remove([key]))
       })

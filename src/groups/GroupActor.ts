@@ -6,7 +6,7 @@ import type { Sent } from "../conversations/ConversationEntity.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
 import { iso } from "../platform/Text.ts"
-import { Forbidden, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import {
   type Change,
   closeInvite,
@@ -232,7 +232,7 @@ export class GroupActor {
     return Effect.filterOrFail(
       this.member(state, agentId),
       ({ member }) => member.role === "admin",
-      () => new Forbidden({ message: "Only an admin of the group may do this." })
+      adminsOnly
     )
   }
 
@@ -324,6 +324,11 @@ export class GroupActor {
             ...(avatarUrl === undefined ? {} : { avatarUrl })
           })
           return change === undefined ? undefined : { change }
+        }
+        case "ClearAvatar": {
+          const { member, state } = yield* this.admin(loaded, command.actorId)
+          const change = decideProfile(state, member, { avatarUrl: null })
+          return change === undefined ? yield* noAvatar() : { change }
         }
         case "Delete": {
           const { member, state } = yield* this.member(loaded, command.actorId)
@@ -442,6 +447,10 @@ export class GroupActor {
     })
   }
 }
+
+export const adminsOnly = (): Forbidden => new Forbidden({ message: "Only an admin of the group may do this." })
+
+export const noAvatar = (): NotFound => new NotFound({ message: "The group has no avatar." })
 
 /** Why somebody cannot be invited by somebody (wire.md C.8, G.8a), in the order in which it is told. */
 export const obstacleTo = (

@@ -13,7 +13,7 @@ import {
 } from "../conversations/Conversation.ts"
 import { Sent } from "../conversations/ConversationEntity.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
-import { Forbidden, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { AddResult, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
 /** A group send, complete: whoever handles it asks nobody who the sender is. */
@@ -59,6 +59,8 @@ export const GroupCommand = Schema.Union([
     description: Schema.optionalKey(Schema.NullOr(Schema.String)),
     avatarUrl: Schema.optionalKey(Schema.NullOr(Schema.String))
   }),
+  /** Takes the picture away; refused if there is none. */
+  Schema.TaggedStruct("ClearAvatar", { actorId: Schema.String }),
   Schema.TaggedStruct("Delete", { actorId: Schema.String }),
   Schema.TaggedStruct("Add", {
     actorId: Schema.String,
@@ -105,6 +107,7 @@ export const GroupFailure = Schema.Union([
   NotAdmin,
   LastAdmin,
   InviteNotFound,
+  NotFound,
   RateLimited,
   Unavailable
 ])

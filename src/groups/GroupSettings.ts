@@ -1,12 +1,14 @@
 import { Context, Effect, Layer } from "effect"
 import type { Progress, Setting } from "../conversations/Message.ts"
 import { directSetting } from "../conversations/Message.ts"
+import { Config } from "../platform/Config.ts"
 import { Database } from "../platform/Sql.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { iso } from "../platform/Text.ts"
 import type { Unavailable } from "../platform/WireError.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
 import { GroupDeleted, type Role } from "./Group.ts"
+import { groupPictures } from "./GroupPictures.ts"
 
 export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
 
@@ -24,7 +26,7 @@ interface Sender {
   readonly deletedAt: number | null
 }
 
-const CARDS = `SELECT id, name, description, avatar_url, member_count FROM groups WHERE id = ANY ($1::text[])`
+const CARDS = `SELECT id, name, description, avatar_url, avatar_key, member_count FROM groups WHERE id = ANY ($1::text[])`
 
 const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
 
@@ -69,11 +71,13 @@ export class GroupSettings extends Context.Service<GroupSettings, {
     GroupSettings,
     Effect.gen(function*() {
       const database = yield* Database
+      const pictures = groupPictures(yield* Config)
       const cards = database.prepared<{
         id: string
         name: string
         description: string | null
         avatar_url: string | null
+        avatar_key: string | null
         member_count: number
       }>("group_cards", CARDS)
       const role = database.prepared<{ role: Role }>("group_role", ROLE)
@@ -91,7 +95,7 @@ export class GroupSettings extends Context.Service<GroupSettings, {
           new Map(rows.map((row) => [row.id, {
             name: row.name,
             description: row.description,
-            avatarUrl: row.avatar_url,
+            avatarUrl: pictures.shown(row),
             memberCount: row.member_count
           }])))
       }

@@ -3,10 +3,13 @@ import { EntityId, Sharding } from "effect/cluster"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
+import type { ImageRefusal } from "../agents/AvatarImage.ts"
+import { type Avatar, Avatars } from "../agents/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
+import type { StorageUnavailable } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
@@ -15,7 +18,7 @@ import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/
 import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
-import { Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
+import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
 import { Departures } from "./Departures.ts"
 import {
   type AddResult,
@@ -29,7 +32,7 @@ import {
   type Profile
 } from "./Group.ts"
 import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
-import { budgetSpent, GroupActor, type GroupPublished, type GroupWorld, inviteFrame, obstacleTo } from "./GroupActor.ts"
+import { adminsOnly, budgetSpent, GroupActor, type GroupPublished, type GroupWorld, inviteFrame, noAvatar, obstacleTo } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend } from "./GroupAppend.ts"
 import {
   type GroupCommand,
@@ -89,6 +92,13 @@ export class Groups extends Context.Service<Groups, {
     groupId: string,
     profile: Partial<Profile>
   ) => Effect.Effect<typeof Group.Type, GroupFailure>
+  /** Sets the picture, for an admin; the image is not asked for before it is known that this agent may. */
+  readonly setAvatar: <E>(
+    agentId: string,
+    groupId: string,
+    image: Effect.Effect<Buffer, E>
+  ) => Effect.Effect<Avatar, E | GroupFailure | ImageRefusal | StorageUnavailable>
+  readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, GroupFailure>
   /** When it was deleted. */
   readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, GroupFailure>
   readonly add: (inviter: Actor, groupId: string, handle: string) => Effect.Effect<typeof AddResult.Type, GroupFailure>
@@ -127,6 +137,7 @@ export class Groups extends Context.Service<Groups, {
       const repo = yield* GroupsRepo
       const agents = yield* Agents
       const attachments = yield* Attachments
+      const avatars = yield* Avatars
       const actors = yield* AgentActors
       const departures = yield* Departures
       const ids = yield* Ids
@@ -293,10 +304,20 @@ export class Groups extends Context.Service<Groups, {
         return shown
       })
 
+      const asAdmin = Effect.fnUntraced(function*(agentId: string, groupId: string) {
+        const { member, state } = yield* asMember(agentId, groupId)
+        return member.role === "admin" ? state : yield* adminsOnly()
+      })
+
+      /** A picture of this server's that a group is about to have must not go before it has it. */
+      const deferPicture = (url: string | null | undefined) =>
+        url === null || url === undefined ? Effect.void : avatars.defer(url)
+
       const isRestricted = (agentId: string) =>
         Effect.map(unavailable(repo.status(agentId)), (status) => status === "restricted")
 
       const create = Effect.fn("Groups.create")(function*(creator: Actor, { handles, profile }: NewGroup) {
+        yield* deferPicture(profile.avatarUrl)
         const id = yield* idempotentIds.make("grp")
         const wanted = [...new Set(handles)].filter((handle) => handle !== creator.handle)
         const candidates = new Map(
@@ -385,8 +406,25 @@ export class Groups extends Context.Service<Groups, {
         create,
         get,
         update: Effect.fn("Groups.update")(function*(agentId, groupId, profile) {
+          yield* deferPicture(profile.avatarUrl)
           yield* change(groupId, { _tag: "Update", actorId: agentId, ...profile })
           return yield* get(agentId, groupId)
+        }),
+        setAvatar: Effect.fn("Groups.setAvatar")(function*(agentId, groupId, image) {
+          yield* asAdmin(agentId, groupId)
+          const picture = yield* avatars.render(agentId, yield* image)
+          // That took its time: what is refused meanwhile must not count.
+          yield* asAdmin(agentId, groupId)
+          yield* avatars.count(agentId)
+          const avatar = yield* avatars.store(picture)
+          yield* change(groupId, { _tag: "Update", actorId: agentId, avatarUrl: avatar.url })
+          return avatar
+        }),
+        clearAvatar: Effect.fn("Groups.clearAvatar")(function*(agentId, groupId) {
+          const { profile } = yield* asAdmin(agentId, groupId)
+          if (profile.avatarUrl === null) return yield* noAvatar()
+          yield* avatars.count(agentId)
+          yield* change(groupId, { _tag: "ClearAvatar", actorId: agentId })
         }),
         remove: Effect.fn("Groups.remove")(function*(agentId, groupId) {
           return iso((yield* change(groupId, { _tag: "Delete", actorId: agentId })).at)
@@ -438,8 +476,7 @@ export class Groups extends Context.Service<Groups, {
           yield* change(groupId, { _tag: "Reject", actorId: agentId, inviteId })
         }),
         pending: Effect.fn("Groups.pending")(function*(agentId, groupId, query) {
-          const { member } = yield* asMember(agentId, groupId)
-          if (member.role !== "admin") return yield* new Forbidden({ message: "Only an admin of the group may do this." })
+          yield* asAdmin(agentId, groupId)
           yield* oneWay(query)
           const limit = Math.min(query.limit ?? LIMIT, MAX)
           const offset = query.offset ?? 0

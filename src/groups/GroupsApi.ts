@@ -1,13 +1,16 @@
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
+import { MAX_AVATAR_BYTES } from "../agents/AvatarImage.ts"
+import { AvatarAnswer, imageRefusals, rawImage } from "../agents/AvatarsApi.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Confirm } from "../platform/Confirm.ts"
-import { Idempotency } from "../platform/Idempotency.ts"
+import { Idempotency, RawBodyLimit } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { DateTimeString, HandleInput, Text } from "../platform/Text.ts"
-import { Forbidden } from "../platform/WireError.ts"
+import { Forbidden, NotFound } from "../platform/WireError.ts"
 import {
   AddResult,
   Group,
@@ -96,6 +99,22 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       success: Group,
       error: [...masked, Forbidden]
     }).middleware(Idempotency).annotate(OpenApi.Description, "Changes the profile, as an admin; each field that changes is said in the group."),
+    HttpApiEndpoint.put("setAvatar", "/v1/groups/:id/avatar", {
+      params,
+      success: AvatarAnswer,
+      error: [...imageRefusals, ...masked, Forbidden, StorageUnavailable]
+    }).middleware(Idempotency)
+      .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(OpenApi.Override, rawImage)
+      .annotate(
+        OpenApi.Description,
+        "Sets the group's avatar, as an admin: the bytes of a picture, of which a square of 512 pixels is kept, without its metadata."
+      ),
+    HttpApiEndpoint.delete("clearAvatar", "/v1/groups/:id/avatar", {
+      params,
+      success: Confirm,
+      error: [...masked, Forbidden, NotFound]
+    }).middleware(Idempotency).annotate(OpenApi.Description, "Removes the group's avatar, as an admin; 404 if there is none."),
     HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
       params,
       success: Schema.Struct({ ...Confirm.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),

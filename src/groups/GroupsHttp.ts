@@ -1,26 +1,30 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
+import { avatarBody } from "../agents/AvatarBody.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { confirm } from "../platform/Confirm.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
-import { Unavailable } from "../platform/WireError.ts"
 import { InviteNotFound, type GroupDeleted } from "./Group.ts"
 import type { GroupFailure } from "./GroupEntity.ts"
 import { Groups } from "./Groups.ts"
 
+/** What any route may answer. */
+const ANYWHERE = ["Unavailable", "ValidationFailed", "RateLimited"] as const
+
 /** Lets through what a route documents; anything else a group could answer does not happen on it. */
-const only = <const Tags extends ReadonlyArray<GroupFailure["_tag"]>>(...tags: Tags) =>
-<A>(effect: Effect.Effect<A, GroupFailure>): Effect.Effect<
-  A,
-  Extract<GroupFailure, { readonly _tag: Tags[number] | "Unavailable" | "ValidationFailed" | "RateLimited" }>
-> => {
-  type Documented = Extract<GroupFailure, { readonly _tag: Tags[number] | "Unavailable" | "ValidationFailed" | "RateLimited" }>
-  const isDocumented = (failure: GroupFailure): failure is Documented =>
-    ["Unavailable", "ValidationFailed", "RateLimited", ...tags].includes(failure._tag)
-  return Effect.catch(effect, (failure): Effect.Effect<never, Documented | Unavailable> =>
+const only = <const Tags extends ReadonlyArray<string>>(...tags: Tags) =>
+<A, E extends { readonly _tag: string }>(
+  effect: Effect.Effect<A, E>
+): Effect.Effect<A, Extract<E, { readonly _tag: Tags[number] | typeof ANYWHERE[number] }>> => {
+  type Documented = Extract<E, { readonly _tag: Tags[number] | typeof ANYWHERE[number] }>
+  const isDocumented = (failure: E): failure is Documented => [...ANYWHERE, ...tags].includes(failure._tag)
+  return Effect.catch(effect, (failure): Effect.Effect<never, Documented> =>
     isDocumented(failure) ? Effect.fail(failure) : Effect.die(failure))
 }
+
+/** What a picture may be refused for. */
+const PICTURE = ["EmptyBody", "UnsupportedFormat", "DecodeFailed", "ImageTooSmall", "PayloadTooLarge", "StorageUnavailable"] as const
 
 /** For whoever was invited, a group that is gone is an invite that is gone. */
 const inviteGone = <A>(
@@ -69,6 +73,18 @@ export const GroupsHttp = HttpApiBuilder.group(
           ...(description === undefined ? {} : { description: description === "" ? null : description }),
           ...(avatar_url === undefined ? {} : { avatarUrl: avatar_url })
         }).pipe(only("GroupNotFound", "GroupDeleted", "Forbidden"))
+      }),
+      setAvatar: Effect.fnUntraced(function*({ params, request }) {
+        const { key, url } = yield* groups.setAvatar((yield* CurrentAgent).id, params.id, avatarBody(request)).pipe(
+          only("GroupNotFound", "GroupDeleted", "Forbidden", ...PICTURE)
+        )
+        return { avatar_key: key, avatar_url: url }
+      }),
+      clearAvatar: Effect.fnUntraced(function*({ params }) {
+        yield* groups.clearAvatar((yield* CurrentAgent).id, params.id).pipe(
+          only("GroupNotFound", "GroupDeleted", "Forbidden", "NotFound")
+        )
+        return confirm("The group's avatar is removed.")
       }),
       remove: Effect.fnUntraced(function*({ params }) {
         const deleted_at = yield* groups.remove((yield* CurrentAgent).id, params.id).pipe(

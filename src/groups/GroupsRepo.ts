@@ -1,11 +1,13 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
+import { Config } from "../platform/Config.ts"
 import { Database } from "../platform/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
 import type { Change, GroupState, Profile, Role } from "./Group.ts"
 import { DAY_MS } from "./Group.ts"
 import type { Numbered } from "./GroupAppend.ts"
+import { groupPictures } from "./GroupPictures.ts"
 
 export interface StoredInvite {
   readonly id: string
@@ -57,7 +59,7 @@ export type Invited =
   | { readonly _tag: "Fenced" }
 
 const LOAD = `
-SELECT c.version, c.last_message_at, g.name, g.description, g.avatar_url, g.creator_id, g.created_at,
+SELECT c.version, c.last_message_at, g.name, g.description, g.avatar_url, g.avatar_key, g.creator_id, g.created_at,
   g.deleted_at, g.deleted_by, m.agent_id, m.role, m.joined_at, a.handle, a.status = 'suspended' AS suspended
 FROM groups g
 JOIN conversations c ON c.id = g.id
@@ -109,12 +111,12 @@ const invitesPosted = (invites: string): string =>
 
 /** The group, its creator and its first invites; nothing at all when the budget does not hold them. */
 const create = (invites: boolean) => `
-WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$8", "$9", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
+WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$9", "$10", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
 , made AS (
   INSERT INTO conversations (id, kind, created_at) SELECT $1, 'group', $3 FROM charged RETURNING id
 ), described AS (
-  INSERT INTO groups (id, name, description, avatar_url, creator_id, member_count, created_at)
-  SELECT id, $4, $5, $6, $2, 1, $3 FROM made
+  INSERT INTO groups (id, name, description, avatar_url, avatar_key, creator_id, member_count, created_at)
+  SELECT id, $4, $5, $6, $8, $2, 1, $3 FROM made
 ), joined AS (
   INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq) SELECT id, $2, 'admin', $3, 0 FROM made
 ), admitted AS (
@@ -148,7 +150,7 @@ SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
 const INVITE_BY_ID = `SELECT * FROM group_invites WHERE id = $1`
 
 const INVITES_OF = `
-SELECT v.*, g.name, g.description, g.avatar_url, g.member_count
+SELECT v.*, g.name, g.description, g.avatar_url, g.avatar_key, g.member_count
 FROM group_invites v JOIN groups g ON g.id = v.group_id
 WHERE v.invitee_id = $1 ORDER BY v.created_at, v.id`
 
@@ -169,7 +171,7 @@ const CHANGE = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_record($1::json) AS x(
     id text, version bigint, at bigint, messages integer, name text, description text, avatar text,
-    member_count integer, deleted_by text
+    avatar_key text, member_count integer, deleted_by text
   )
 ), joining AS MATERIALIZED (
   SELECT * FROM json_to_recordset($2::json) AS x(agent text, role text)
@@ -243,6 +245,7 @@ WITH input AS MATERIALIZED (
 ), described AS (
   UPDATE groups g SET
     name = x.name, description = x.description, avatar_url = x.avatar, member_count = x.member_count,
+    avatar_key = CASE WHEN x.deleted_by IS NULL THEN x.avatar_key END,
     deleted_at = CASE WHEN x.deleted_by IS NULL THEN g.deleted_at ELSE x.at END,
     deleted_by = COALESCE(x.deleted_by, g.deleted_by)
   FROM input x, held h WHERE g.id = h.id
@@ -362,12 +365,14 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     GroupsRepo,
     Effect.gen(function*() {
       const database = yield* Database
+      const pictures = groupPictures(yield* Config)
       const load = database.prepared<{
         version: number
         last_message_at: number | null
         name: string
         description: string | null
         avatar_url: string | null
+        avatar_key: string | null
         creator_id: string
         created_at: number
         deleted_at: number | null
@@ -399,7 +404,13 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       const inTheWay = database.prepared<{ made_at: number }>("invite_in_the_way", IN_THE_WAY)
       const inviteById = database.prepared<InviteColumns>("group_invite", INVITE_BY_ID)
       const invitesOf = database.prepared<
-        InviteColumns & { name: string; description: string | null; avatar_url: string | null; member_count: number }
+        InviteColumns & {
+          name: string
+          description: string | null
+          avatar_url: string | null
+          avatar_key: string | null
+          member_count: number
+        }
       >("group_invites_of", INVITES_OF)
       const pending = database.prepared<InviteColumns>("group_invites_pending", PENDING)
       const countPending = database.prepared<{ total: number }>("count_group_invites", COUNT_PENDING)
@@ -427,7 +438,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             return {
               id: groupId,
               version: row.version,
-              profile: { name: row.name, description: row.description, avatarUrl: row.avatar_url },
+              profile: { name: row.name, description: row.description, avatarUrl: pictures.shown(row) },
               creatorId: row.creator_id,
               createdAt: row.created_at,
               lastMessageAt: row.last_message_at,
@@ -456,14 +467,16 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             }))),
         status: (agentId) => Effect.map(status([agentId]), ([row]) => row?.deleted_at === null ? row.status : undefined),
         create: ({ at, creatorId, id, invites, limit, profile }) => {
+          const { avatar_key, avatar_url } = pictures.stored(profile.avatarUrl)
           const params = [
             id,
             creatorId,
             at,
             profile.name,
             profile.description,
-            profile.avatarUrl,
-            JSON.stringify(invites.map((one) => ({ id: one.id, invitee: one.inviteeId })))
+            avatar_url,
+            JSON.stringify(invites.map((one) => ({ id: one.id, invitee: one.inviteeId }))),
+            avatar_key
           ]
           return Effect.map(
             invites.length === 0 ? createAlone(params) : createInviting([...params, invites.length, limit]),
@@ -485,7 +498,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           Effect.map(invitesOf([agentId]), (rows) =>
             rows.map((row) => ({
               ...invite(row),
-              profile: { name: row.name, description: row.description, avatarUrl: row.avatar_url },
+              profile: { name: row.name, description: row.description, avatarUrl: pictures.shown(row) },
               memberCount: row.member_count
             }))),
         pending: (groupId, after, offset, limit) =>
@@ -498,6 +511,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           const count = made.deletedBy === null
             ? state.members.length + made.joins.length - made.leaves.length
             : 0
+          const { avatar_key, avatar_url } = pictures.stored(made.profile.avatarUrl)
           return Effect.map(
             change([
               JSON.stringify({
@@ -507,7 +521,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
                 messages: notices.length,
                 name: made.profile.name,
                 description: made.profile.description,
-                avatar: made.profile.avatarUrl,
+                avatar: avatar_url,
+                avatar_key,
                 member_count: count,
                 deleted_by: made.deletedBy
               }),

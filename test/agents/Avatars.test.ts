@@ -9,7 +9,10 @@ import sharp from "sharp"
 import { Agents } from "../../src/agents/Agents.ts"
 import { makeAvatarImage } from "../../src/agents/AvatarImage.ts"
 import { Avatars } from "../../src/agents/Avatars.ts"
+import { AvatarsRepo } from "../../src/agents/AvatarsRepo.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Groups } from "../../src/groups/Groups.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -108,6 +111,8 @@ describe("an avatar's picture", () => {
     }))
 })
 
+const profile = { name: "Band", description: null, avatarUrl: null }
+
 const layerPictures = (database: TestDatabase) =>
   Layer.unwrap(Effect.map(
     Effect.acquireRelease(
@@ -136,6 +141,104 @@ eachDatabase((database) => {
         }
         yield* TestClock.adjust("1 minute")
         yield* avatars.set(id, good)
+      }))
+
+    it.effect("agents' and groups' pictures share one budget, and only an admin's picture is looked at", () =>
+      Effect.gen(function*() {
+        const avatars = yield* Avatars
+        const groups = yield* Groups
+        const [a, b, out] = [yield* newAgent("group-a"), yield* newAgent("group-b"), yield* newAgent("group-out")]
+        const { add_results, group } = yield* groups.create(a, { profile, handles: [b.handle] })
+        yield* groups.accept(b, add_results[0]?.invite_id ?? "")
+        const good = yield* Effect.promise(() => plain(128, 128).png().toBuffer())
+        const refused = (agent: { readonly id: string }, image: Effect.Effect<Buffer> = Effect.die("it was looked at")) =>
+          Effect.map(Effect.flip(groups.setAvatar(agent.id, group.id, image)), ({ _tag }) => _tag)
+
+        assert.strictEqual(yield* refused(out), "GroupNotFound")
+        assert.strictEqual(yield* refused(b), "Forbidden")
+        yield* groups.promote(a.id, group.id, b.handle)
+        assert.strictEqual(yield* refused(b, Effect.succeed(Buffer.from("text"))), "UnsupportedFormat")
+        const meanwhile = Effect.as(Effect.orDie(groups.demote(a.id, group.id, b.handle)), good)
+        assert.strictEqual(yield* refused(b, meanwhile), "Forbidden")
+        assert.strictEqual((yield* Effect.flip(groups.clearAvatar(b.id, group.id)))._tag, "Forbidden")
+        assert.strictEqual((yield* groups.get(a.id, group.id)).avatar_url, null)
+
+        yield* groups.promote(a.id, group.id, b.handle)
+        assert.strictEqual((yield* Effect.flip(groups.clearAvatar(b.id, group.id)))._tag, "NotFound")
+        for (let i = 0; i < 2; i++) yield* groups.setAvatar(b.id, group.id, Effect.succeed(good))
+        yield* groups.clearAvatar(b.id, group.id)
+        for (let i = 0; i < 2; i++) yield* avatars.set(b.id, good)
+        assert.strictEqual((yield* Effect.flip(avatars.set(b.id, good)))._tag, "RateLimited")
+        assert.strictEqual(yield* refused(b, Effect.succeed(good)), "RateLimited")
+        yield* groups.setAvatar(a.id, group.id, Effect.succeed(good))
+        assert.strictEqual((yield* Effect.flip(groups.clearAvatar(b.id, group.id)))._tag, "RateLimited")
+        assert.notStrictEqual((yield* groups.get(a.id, group.id)).avatar_url, null)
+      }))
+
+    it.effect("a demotion that comes at the same time is before the picture or after it", () =>
+      Effect.gen(function*() {
+        const groups = yield* Groups
+        const conversations = yield* Conversations
+        const good = yield* Effect.promise(() => plain(128, 128).png().toBuffer())
+        const [a, b] = [yield* newAgent("race-a"), yield* newAgent("race-b")]
+        for (let i = 0; i < 8; i++) {
+          yield* TestClock.adjust("1 minute")
+          const { add_results, group } = yield* groups.create(a, { profile, handles: [b.handle] })
+          yield* groups.accept(b, add_results[0]?.invite_id ?? "")
+          yield* groups.promote(a.id, group.id, b.handle)
+          const [set] = yield* Effect.all([
+            Effect.result(groups.setAvatar(b.id, group.id, Effect.succeed(good))),
+            Effect.andThen(
+              Effect.promise(() => new Promise((go) => setTimeout(go, i * 3))),
+              groups.demote(a.id, group.id, b.handle)
+            )
+          ], { concurrency: 2 })
+          const texts = yield* conversations.history(a.id, group.id, { limit: 200, before: null, after: 0, around: null })
+          const events = texts.flatMap((text) => /"event":"(avatar_changed|admin_demoted)"/.exec(text)?.[1] ?? [])
+          const done = set._tag === "Success"
+          assert.deepStrictEqual(events, done ? ["avatar_changed", "admin_demoted"] : ["admin_demoted"])
+          if (!done) assert.strictEqual(set.failure._tag, "Forbidden")
+          assert.strictEqual((yield* groups.get(a.id, group.id)).avatar_url !== null, done)
+        }
+      }))
+
+    it.effect("what agents and groups share stays until the last of them is without it", () =>
+      Effect.gen(function*() {
+        const avatars = yield* Avatars
+        const groups = yield* Groups
+        const repo = yield* AvatarsRepo
+        /** Whether the sweep would remove it, whenever it came. */
+        const isReleased = (key: string) => repo.condemn(key, Number.MAX_SAFE_INTEGER)
+        const of = (background: string) => Effect.promise(() => plain(200, 200, background).png().toBuffer())
+        const [one, other] = [yield* of("#445566"), yield* of("#99aabb")]
+        const [a, b, leaver] = [yield* newAgent("held-a"), yield* newAgent("held-b"), yield* newAgent("held-leaver")]
+        const { group } = yield* groups.create(a, { profile, handles: [] })
+        const set = (image: Buffer) => groups.setAvatar(a.id, group.id, Effect.succeed(image))
+
+        const first = yield* avatars.set(b.id, one)
+        assert.deepStrictEqual(yield* set(one), first)
+        yield* avatars.clear(b.id)
+        assert.isFalse(yield* isReleased(first.key))
+        yield* avatars.set(b.id, one)
+        const second = yield* set(other)
+        assert.strictEqual((yield* groups.get(a.id, group.id)).avatar_url, second.url)
+        assert.isFalse(yield* isReleased(first.key))
+        yield* avatars.clear(b.id)
+        assert.isTrue(yield* isReleased(first.key))
+
+        // A group that was given only the URL has the picture all the same, and keeps it over other changes.
+        const { group: copy } = yield* groups.create(leaver, { profile: { ...profile, avatarUrl: second.url }, handles: [] })
+        yield* groups.update(leaver.id, copy.id, { name: "Renamed" })
+        yield* groups.remove(a.id, group.id)
+        assert.isFalse(yield* isReleased(second.key))
+        assert.strictEqual((yield* groups.get(leaver.id, copy.id)).avatar_url, second.url)
+        // The last member takes the group along, and with it the picture.
+        yield* groups.leave(leaver.id, copy.id)
+        assert.isTrue(yield* isReleased(second.key))
+        // Nobody has what is condemned back before it is gone; then it may come again.
+        assert.strictEqual((yield* Effect.flip(avatars.set(leaver.id, other)))._tag, "Unavailable")
+        yield* repo.remove(second.key)
+        assert.deepStrictEqual(yield* avatars.set(leaver.id, other), second)
       }))
 
     it.effect("a picture is named after its content, shared by who has it, and goes when nobody does", () =>

@@ -8,6 +8,8 @@ import S3rver from "s3rver"
 import sharp from "sharp"
 import { Answer } from "../support/Http.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, history, newPair, say } from "./Talk.ts"
 
@@ -122,6 +124,97 @@ describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
     await agent.client.removeAvatar(agent.handle)
     assert.propertyVal((await agent.http.get("/v1/agents/me")).body, "avatar_url", null)
     ;(await agent.http.delete(avatarOf(agent))).refused(404, "NOT_FOUND")
+  })
+
+  const avatarOfGroup = (id: string) => `/v1/groups/${id}/avatar`
+  const putGroupAvatar = (agent: TestAgent, id: string, raw: Uint8Array<ArrayBuffer>, headers = {}) =>
+    agent.http.request("PUT", avatarOfGroup(id), { raw, headers })
+
+  /** A group of alice's in which bob is, and nothing waits for him. */
+  const newGroup = async () => {
+    const [alice, bob, carol] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob"), newAgent(server, "carol")])
+    const { add_results, group } = await alice.client.createGroup({ name: "Band", member_handles: [bob.handle, carol.handle] })
+    const inviteOf = (agent: TestAgent) => add_results.find(({ handle }) => handle === agent.handle)?.invite_id ?? ""
+    await bob.client.acceptGroupInvite(inviteOf(bob))
+    return { alice, bob, carol, id: group.id, invite: inviteOf(carol) }
+  }
+  const said = async (agent: TestAgent, id: string) =>
+    (await history(agent, id, "?after_seq=0")).map(({ content, sender }) => [content.data, sender])
+
+  it("41, 109. a group's avatar has such a URL too, shown wherever the group is, and a change is said", async () => {
+    const { alice, bob, carol, id } = await newGroup()
+    const socket = await Socket.hello(server, bob.key)
+    const set = (await putGroupAvatar(alice, id, await picture(300, 200), { "content-type": "text/plain" })).ok(200, Shapes.AvatarAnswer)
+    const changed = await socket.waitFor(({ payload, type }) =>
+      type === "message.new" && JSON.stringify(payload).includes("avatar_changed"))
+    await assertGolden("message.new.avatar_changed", changed, { [alice.handle]: "alice" })
+    const served = await fetch(set.avatar_url)
+    assert.deepStrictEqual([served.status, served.headers.get("content-type")], [200, "image/webp"])
+    const { height, width } = await sharp(await served.arrayBuffer()).metadata()
+    assert.deepStrictEqual([width, height], [512, 512])
+
+    assert.propertyVal(await bob.client.getGroup(id), "avatar_url", set.avatar_url)
+    assert.propertyVal((await carol.client.listGroupInvites())[0] ?? {}, "group_avatar_url", set.avatar_url)
+    assert.propertyVal((await bob.client.listConversations())[0] ?? {}, "group_avatar_url", set.avatar_url)
+    const event = { schema_version: 1, event: "avatar_changed", actor_handle: alice.handle }
+    assert.deepStrictEqual((await said(bob, id)).slice(1), [[event, alice.handle]])
+    // The same once more changes nothing; nor does its URL.
+    assert.deepStrictEqual(await alice.client.setGroupAvatar(id, await picture(300, 200)), { ...set })
+    await alice.client.updateGroup(id, { avatar_url: set.avatar_url })
+    assert.strictEqual((await said(bob, id)).length, 2)
+    assert.propertyVal(await alice.client.updateGroup(id, { name: "Same picture" }), "avatar_url", set.avatar_url)
+    await socket.close()
+  })
+
+  it("41, 109. only an admin sets or removes a group's avatar; nobody else learns of the group", async () => {
+    const { alice, bob, carol, id } = await newGroup()
+    // No picture: who may not is told so before it is looked at.
+    for (const raw of [await picture(200, 200), bytesOf("text"), new Uint8Array(), new Uint8Array(5_242_881)]) {
+      ;(await putGroupAvatar(bob, id, raw)).refused(403, "FORBIDDEN")
+      ;(await putGroupAvatar(carol, id, raw)).refused(404, "GROUP_NOT_FOUND")
+      ;(await putGroupAvatar(bob, "grp_AAAAAAAAAAAAAAAA", raw)).refused(404, "GROUP_NOT_FOUND")
+    }
+    ;(await bob.http.delete(avatarOfGroup(id))).refused(403, "FORBIDDEN")
+    ;(await carol.http.delete(avatarOfGroup(id))).refused(404, "GROUP_NOT_FOUND")
+    ;(await server.http().request("PUT", avatarOfGroup(id), { raw: bytesOf("text") })).refused(401, "UNAUTHORIZED")
+    assert.strictEqual(codeOf(await failure(bob.client.setGroupAvatar(id, await picture(200, 200)))), "FORBIDDEN")
+    assert.strictEqual(codeOf(await failure(bob.client.removeGroupAvatar(id))), "FORBIDDEN")
+    assert.propertyVal(await bob.client.getGroup(id), "avatar_url", null)
+
+    await alice.client.deleteGroup(id)
+    for (const agent of [alice, bob]) {
+      ;(await putGroupAvatar(agent, id, bytesOf("text"))).refused(410, "GROUP_DELETED")
+      ;(await agent.http.delete(avatarOfGroup(id))).refused(410, "GROUP_DELETED")
+    }
+    ;(await putGroupAvatar(carol, id, bytesOf("text"))).refused(404, "GROUP_NOT_FOUND")
+  })
+
+  it("42, 43, 44. a group's avatar has the rules and the budget of its admin's own", async () => {
+    const { alice, bob, id } = await newGroup()
+    ;(await putGroupAvatar(alice, id, bytesOf("just text"))).refused(400, "UNSUPPORTED_FORMAT")
+    ;(await putGroupAvatar(alice, id, new Uint8Array())).refused(400, "EMPTY_BODY")
+    ;(await putGroupAvatar(alice, id, await picture(100, 100))).refused(400, "IMAGE_TOO_SMALL")
+    ;(await putGroupAvatar(alice, id, (await picture(300, 300)).slice(0, 40))).refused(400, "DECODE_FAILED")
+    ;(await putGroupAvatar(alice, id, new Uint8Array(5_242_881))).refused(413, "PAYLOAD_TOO_LARGE")
+    ;(await alice.http.delete(avatarOfGroup(id))).refused(404, "NOT_FOUND")
+    assert.strictEqual(codeOf(await failure(alice.client.removeGroupAvatar(id))), "NOT_FOUND")
+    const [one, other] = await Promise.all([picture(200, 200, "#ff0000"), picture(200, 200, "#00ff00")])
+    const first = await putGroupAvatar(alice, id, one, { "idempotency-key": "pic" })
+    const again = await putGroupAvatar(alice, id, one, { "idempotency-key": "pic" })
+    assert.deepStrictEqual(again.ok(200, Shapes.AvatarAnswer), first.ok(200, Shapes.AvatarAnswer))
+    assert.strictEqual(again.header("idempotent-replay"), "true")
+    ;(await putGroupAvatar(alice, id, other, { "idempotency-key": "pic" })).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
+    await alice.client.removeGroupAvatar(id)
+    ;(await alice.http.delete(avatarOfGroup(id))).refused(404, "NOT_FOUND")
+    assert.propertyVal(await bob.client.getGroup(id), "avatar_url", null)
+    for (const raw of [one, other]) (await putAvatar(alice, raw)).ok(200, Shapes.AvatarAnswer)
+    ;(await putGroupAvatar(alice, id, one)).ok(200, Shapes.AvatarAnswer)
+    const refused = await putGroupAvatar(alice, id, other)
+    refused.refused(429, "RATE_LIMITED")
+    assert.match(refused.header("retry-after") ?? "", /^[1-9]\d*$/)
+    ;(await alice.http.delete(avatarOfGroup(id))).refused(429, "RATE_LIMITED")
+    const event = { schema_version: 1, event: "avatar_changed", actor_handle: alice.handle }
+    assert.deepStrictEqual((await said(bob, id)).slice(1), [1, 2, 3].map(() => [event, alice.handle]))
   })
 
   it("an avatar with an Idempotency-Key is set once", async () => {
