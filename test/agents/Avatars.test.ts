@@ -14,6 +14,7 @@ import { Accounts } from "../../src/agents/Accounts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
+import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
 const plain = (width: number, height: number, background = "#3060c0") =>
@@ -266,11 +267,11 @@ eachDatabase((database) => {
           }
           assert.strictEqual(yield* isThere(key), there)
         })
-        yield* TestClock.adjust("26 hours")
+        yield* leap("26 hours")
         yield* until(second.key, false)
         assert.isTrue(yield* isThere(first.key))
         yield* avatars.clear(b.id)
-        yield* TestClock.adjust("26 hours")
+        yield* leap("26 hours")
         yield* until(first.key, false)
         // One that went may come again.
         assert.deepStrictEqual(yield* avatars.set(b.id, one), first)

@@ -13,6 +13,7 @@ import { Blobs } from "../../src/platform/Blobs.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
+import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const QUOTA = 1_000
@@ -218,7 +219,7 @@ eachDatabase((database) => {
         // Still good to be sent, or fetched.
         yield* attachments.downloadUrl(b.id, unused)
 
-        yield* TestClock.adjust("25 hours")
+        yield* leap("25 hours")
         yield* until(gone(unused))
         assert.isFalse(yield* isOnDisk(unused))
         assert.deepStrictEqual(yield* usage(a.id), [12, 12])

@@ -1,7 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
 import { AgentActors } from "../../src/agents/AgentActors.ts"
@@ -12,6 +11,7 @@ import { Groups } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Databases.ts"
+import { leap } from "../support/Leap.ts"
 import { isInstalled } from "../support/Postgres.ts"
 import { draft, layerRooms } from "../support/Rooms.ts"
 
@@ -241,12 +241,12 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(groups.accept(b, first.invite_id ?? "")), "InviteNotFound")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "RateLimited")
         // 19 of 20 are left: 20 at once are refused as a whole, 19 fit.
-        yield* TestClock.adjust("1 hour")
+        yield* leap("1 hour")
         const refused = yield* Effect.flip(newGroup(a, everybody.slice(2, 22)))
         assert.deepInclude(refused, { _tag: "RateLimited", retryAfterMs: 23 * 3_600_000 })
         assert.strictEqual((yield* newGroup(a, everybody.slice(2, 21))).add_results.length, 19)
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
-        yield* TestClock.adjust("23 hours")
+        yield* leap("23 hours")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
       }).pipe(Effect.provide(rooms(database))))

@@ -6,6 +6,7 @@ import * as Cluster from "../../src/platform/Cluster.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids, sha256 } from "../../src/platform/Ids.ts"
 import type { TestDatabase } from "./Databases.ts"
+import { layerLeapingClock } from "./Leap.ts"
 
 /** Every room's services and entities in one process, on a database, with a test's settings. */
 export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = {}) =>
@@ -14,7 +15,8 @@ export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = 
       Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
     )),
     Layer.provideMerge(database),
-    Layer.provideMerge(Layer.mergeAll(Config.layerTest(changes), Ids.layer))
+    Layer.provideMerge(Layer.mergeAll(Config.layerTest(changes), Ids.layer)),
+    Layer.provideMerge(layerLeapingClock)
   )
 
 /** An account as registration makes it, without the mail. */

@@ -16,6 +16,7 @@ import { LookupFailed, NameLookup } from "../../src/webhooks/Targets.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
+import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const PUBLIC = "93.184.216.34"
@@ -279,7 +280,9 @@ eachDatabase((database) => {
         yield* soon("the first attempt", () => posts().length === 1 ? true : undefined)
         for (const [i, wait] of RETRY_MS.entries()) {
           yield* aMoment
-          yield* TestClock.adjust(wait - 1)
+          const slept = Math.min(wait, 60_000)
+          yield* leap(wait - slept)
+          yield* TestClock.adjust(slept - 1)
           yield* aMoment
           assert.strictEqual(posts().length, i + 1, `before retry ${i + 1}`)
           yield* TestClock.adjust(1)
@@ -438,7 +441,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(left, [])
         assert.deepStrictEqual([yield* rowsOf(dropped.webhook.id), yield* rowsOf(ended.webhook.id)], [[], []])
         assert.strictEqual((yield* rowsOf(kept.webhook.id)).length, 1)
-        yield* TestClock.adjust(24 * 3_600_000)
+        yield* leap("24 hours")
         yield* aMoment
         yield* TestClock.adjust(600_000)
         yield* aMoment
