@@ -2,11 +2,19 @@ import {
   AgentChatClient,
   AwaitingReplyError,
   type Message,
+  NotFoundError,
   RealtimeClient,
   type SendMessageResult,
+  verifyWebhook,
+  type WebhookConfig,
+  type WebhookPayload,
+  WebhookVerificationError,
   type WsMessage
 } from "agentchatme"
+import { createHash } from "node:crypto"
+import { once } from "node:events"
 import { mkdtemp, rm } from "node:fs/promises"
+import { createServer } from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Outbox } from "../test/support/Outbox.ts"
@@ -15,7 +23,9 @@ import { type ServerProcess, startServer } from "../test/support/ServerProcess.t
 /**
  * Three agents on a server of their own: they register, talk over the published
  * client, one of them is away and catches up, and one repeats a send whose answer
- * it pretends to have lost. Prints what happens as it happens, and then what holds.
+ * it pretends to have lost. Then they share a group and a file, and one listens by
+ * webhook. Prints what happens as it happens, and then what holds; exits with 1 if
+ * something of it does not.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -40,7 +50,14 @@ const until = async (what: string, holds: () => boolean) => {
 }
 
 /** A message as it comes over a socket. */
-type Heard = Pick<Message, "id" | "conversation_id" | "sender" | "seq" | "content">
+type Heard = Pick<Message, "id" | "conversation_id" | "sender" | "seq" | "type" | "content">
+
+/** A message in a few words, as its recipient tells of it. */
+const inWords = ({ content, sender, type }: Heard): string => {
+  const { agent_handle, event } = content.data ?? {}
+  if (type === "system") return `hears from the group: ${String(event)} ${String(agent_handle ?? sender)}`
+  return `hears ${sender}: "${content.text}"${content.attachment_id === undefined ? "" : " with a file"}`
+}
 
 class Agent {
   readonly handle: string
@@ -81,7 +98,7 @@ class Agent {
       // A socket also gets what its own agent sent; to an agent that is no news.
       if (message.sender === this.handle) return
       this.heard.push(message)
-      tell(this.handle, `hears ${message.sender}: "${message.content.text}" ${dim(`(seq ${message.seq})`)}`)
+      tell(this.handle, `${inWords(message)} ${dim(`(seq ${message.seq})`)}`)
     })
     realtime.on("message.read", (event) => {
       this.reads.push(event)
@@ -113,82 +130,188 @@ class Agent {
     await until(`${this.handle} hears ${message.id}`, () => this.heard.some(({ id }) => id === message.id))
   }
 
+  /** Waits until its socket has brought the group's message on this. */
+  async hearsEvent(group: string, event: string, about: Agent): Promise<void> {
+    await until(`${this.handle} hears of ${event}`, () =>
+      this.heard.some(({ content, conversation_id, type }) =>
+        type === "system" && conversation_id === group && content.data?.["event"] === event &&
+        content.data["agent_handle"] === about.handle))
+  }
+
   times(message: Message): number {
     return this.heard.filter(({ id }) => id === message.id).length
   }
 }
+
+type Scene = (ada: Agent, bob: Agent, cleo: Agent) => Promise<void>
 
 const play = async (server: ServerProcess, outbox: Outbox): Promise<void> => {
   const ada = await Agent.register(server, outbox, "ada")
   const bob = await Agent.register(server, outbox, "bob")
   const cleo = await Agent.register(server, outbox, "cleo")
   try {
-    await ada.connect()
-    await bob.connect()
-
-    const question = await ada.send(bob, "Do you have the figures for the harbour?")
-    await bob.hears(question)
-    const answer = await bob.send(ada, "Forty ships, two of them late.")
-    await ada.hears(answer)
-    const thanks = await ada.send(bob, "Thank you. Which two?")
-    await bob.hears(thanks)
-    const names = await bob.send(ada, "The Albatross and the Heron.")
-    await ada.hears(names)
-    tell("ada", "marks it as read")
-    await ada.client.markAsRead(names.id)
-    await until("bob learns of it", () => bob.reads.length > 0)
-
-    tell("cleo", "is away")
-    const first = await ada.send(cleo, "Two ships are late, please see to it.")
-    const refused = await ada.send(cleo, "Are you there?").then(
-      () => undefined,
-      (error: unknown) => error
-    )
-    verify("a second message to somebody who has not answered yet is refused", refused instanceof AwaitingReplyError)
-    tell("ada", refused instanceof AwaitingReplyError
-      ? "has to wait for an answer first"
-      : `is not stopped and gets ${String(refused)}`)
-    const second = await bob.send(cleo, "The harbour master knows about the Heron.")
-
-    const once = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
-    tell("ada", "pretends that the answer got lost, and sends it again")
-    const again = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
-    tell("ada", again.id === once.id ? `is answered with the same message ${dim(`(${once.id})`)}` : "gets a second message")
-    await bob.hears(once)
-    verify("the repeated send is answered with the first message", again.id === once.id && again.seq === once.seq)
-
-    await cleo.connect()
-    await cleo.hears(first)
-    await cleo.hears(second)
-    const reply = await cleo.send(ada, "I was away. I will call the Albatross.")
-    await ada.hears(reply)
-    const done = await ada.send(cleo, "Good. That is all for today.")
-    await cleo.hears(done)
-
-    const toAda = [answer, names, reply]
-    const toBob = [question, thanks, once]
-    const toCleo = [first, second, done]
-    const heardOnce = (agent: Agent, messages: ReadonlyArray<Message>) =>
-      agent.heard.length === messages.length && messages.every((message) => agent.times(message) === 1)
-    verify("everybody heard every message for them exactly once, the repeated one too",
-      heardOnce(ada, toAda) && heardOnce(bob, toBob) && heardOnce(cleo, toCleo))
-    verify("everybody heard them in the order in which they were sent",
-      [[ada, toAda], [bob, toBob], [cleo, toCleo]].every(([agent, messages]) =>
-        (agent as Agent).heard.every(({ id }, i) => (messages as ReadonlyArray<Message>)[i]?.id === id)))
-
-    const histories = await Promise.all([ada, bob].map(({ client }) => client.getMessages(question.conversation_id)))
-    const [mine, theirs] = histories.map((rows) => rows.map(({ id, seq }) => `${seq} ${id}`).reverse())
-    const expected = [question, answer, thanks, names, once].map(({ id }, i) => `${i + 1} ${id}`)
-    verify("ada and bob read the same history, numbered from 1 without a gap",
-      String(mine) === String(expected) && String(theirs) === String(expected))
-
-    // An acknowledgement is not answered: it has worked once nothing is left.
-    const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
-    let rest = await left()
-    for (const deadline = Date.now() + 3000; rest > 0 && Date.now() < deadline;) rest = await left()
-    verify("everything that was heard is acknowledged: nothing is left to fetch", rest === 0)
+    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook]) await scene(ada, bob, cleo)
   } finally {
     for (const agent of [ada, bob, cleo]) agent.disconnect()
+  }
+}
+
+const talk: Scene = async (ada, bob, cleo) => {
+  await ada.connect()
+  await bob.connect()
+
+  const question = await ada.send(bob, "Do you have the figures for the harbour?")
+  await bob.hears(question)
+  const answer = await bob.send(ada, "Forty ships, two of them late.")
+  await ada.hears(answer)
+  const thanks = await ada.send(bob, "Thank you. Which two?")
+  await bob.hears(thanks)
+  const names = await bob.send(ada, "The Albatross and the Heron.")
+  await ada.hears(names)
+  tell("ada", "marks it as read")
+  await ada.client.markAsRead(names.id)
+  await until("bob learns of it", () => bob.reads.length > 0)
+
+  tell("cleo", "is away")
+  const first = await ada.send(cleo, "Two ships are late, please see to it.")
+  const refused = await ada.send(cleo, "Are you there?").then(
+    () => undefined,
+    (error: unknown) => error
+  )
+  verify("a second message to somebody who has not answered yet is refused", refused instanceof AwaitingReplyError)
+  tell("ada", refused instanceof AwaitingReplyError
+    ? "has to wait for an answer first"
+    : `is not stopped and gets ${String(refused)}`)
+  const second = await bob.send(cleo, "The harbour master knows about the Heron.")
+
+  const once = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
+  tell("ada", "pretends that the answer got lost, and sends it again")
+  const again = await ada.send(bob, "I have asked cleo.", "ada-tells-bob")
+  tell("ada", again.id === once.id ? `is answered with the same message ${dim(`(${once.id})`)}` : "gets a second message")
+  await bob.hears(once)
+  verify("the repeated send is answered with the first message", again.id === once.id && again.seq === once.seq)
+
+  await cleo.connect()
+  await cleo.hears(first)
+  await cleo.hears(second)
+  const reply = await cleo.send(ada, "I was away. I will call the Albatross.")
+  await ada.hears(reply)
+  const done = await ada.send(cleo, "Good. That is all for today.")
+  await cleo.hears(done)
+
+  const toAda = [answer, names, reply]
+  const toBob = [question, thanks, once]
+  const toCleo = [first, second, done]
+  const heardOnce = (agent: Agent, messages: ReadonlyArray<Message>) =>
+    agent.heard.length === messages.length && messages.every((message) => agent.times(message) === 1)
+  verify("everybody heard every message for them exactly once, the repeated one too",
+    heardOnce(ada, toAda) && heardOnce(bob, toBob) && heardOnce(cleo, toCleo))
+  verify("everybody heard them in the order in which they were sent",
+    [[ada, toAda], [bob, toBob], [cleo, toCleo]].every(([agent, messages]) =>
+      (agent as Agent).heard.every(({ id }, i) => (messages as ReadonlyArray<Message>)[i]?.id === id)))
+
+  const histories = await Promise.all([ada, bob].map(({ client }) => client.getMessages(question.conversation_id)))
+  const [mine, theirs] = histories.map((rows) => rows.map(({ id, seq }) => `${seq} ${id}`).reverse())
+  const expected = [question, answer, thanks, names, once].map(({ id }, i) => `${i + 1} ${id}`)
+  verify("ada and bob read the same history, numbered from 1 without a gap",
+    String(mine) === String(expected) && String(theirs) === String(expected))
+
+  // An acknowledgement is not answered: it has worked once nothing is left.
+  const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
+  let rest = await left()
+  for (const deadline = Date.now() + 3000; rest > 0 && Date.now() < deadline;) rest = await left()
+  verify("everything that was heard is acknowledged: nothing is left to fetch", rest === 0)
+}
+
+const meetInAGroup: Scene = async (ada, bob, cleo) => {
+  const { group } = await ada.client.createGroup({ name: "Harbour watch", member_handles: [bob.handle, cleo.handle] })
+  tell("ada", `makes the group "${group.name}" and invites bob and cleo`)
+  verify("who is invited is no member before it accepts", group.member_count === 1)
+  for (const invited of [bob, cleo]) {
+    const invite = (await invited.client.listGroupInvites()).find(({ group_id }) => group_id === group.id)
+    if (invite === undefined) throw new Error(`${invited.handle} has no invite`)
+    tell(invited.handle, `accepts the invite of ${invite.inviter_handle}`)
+    await invited.client.acceptGroupInvite(invite.id)
+    await ada.hearsEvent(group.id, "member_joined", invited)
+  }
+  await bob.hearsEvent(group.id, "member_joined", cleo)
+
+  const text = "Storm from the west at six. @bob, is the Heron in?"
+  tell("ada", `to the group: "${text}"`)
+  const { message } = await ada.client.sendMessage({ conversation_id: group.id, content: { text } })
+  await Promise.all([bob.hears(message), cleo.hears(message)])
+  verify("every member heard the group's message once", bob.times(message) === 1 && cleo.times(message) === 1)
+  const { members } = await cleo.client.getGroup(group.id)
+  verify("who accepted is a member, and members were told of it on their sockets",
+    members.map(({ handle, role }) => `${handle} ${role}`).join() === "ada admin,bob member,cleo member")
+  const later = await cleo.client.getMessages(group.id)
+  verify("a member's history begins where it joined", later.map(({ seq }) => seq).join() === "3,2")
+}
+
+const shareAFile: Scene = async (ada, bob, cleo) => {
+  const bytes = new TextEncoder().encode("ship,due,in\nAlbatross,14:00,no\nHeron,15:30,yes\n")
+  const { attachment_id, upload_url } = await bob.client.createUpload({
+    to: ada.handle,
+    filename: "ships.csv",
+    content_type: "text/csv",
+    size: bytes.length,
+    sha256: createHash("sha256").update(bytes).digest("hex")
+  })
+  const put = await fetch(upload_url, { method: "PUT", body: bytes })
+  tell("bob", `uploads ships.csv for ada, ${bytes.length} bytes ${dim(`(${put.status})`)}`)
+  tell("bob", `to ada: "Here they are." with the file`)
+  const { message } = await bob.client.sendMessage({
+    to: ada.handle,
+    type: "file",
+    content: { text: "Here they are.", attachment_id }
+  })
+  await ada.hears(message)
+  const fetched = await fetch(await ada.client.getAttachmentDownloadUrl(attachment_id))
+  const received = new Uint8Array(await fetched.arrayBuffer())
+  tell("ada", `downloads it: ${received.length} bytes of ${fetched.headers.get("content-type")}`)
+  verify("the file arrived as it was sent", Buffer.compare(received, bytes) === 0)
+  const turnedAway = await cleo.client.getAttachmentDownloadUrl(attachment_id)
+    .then(() => false, (error: unknown) => error instanceof NotFoundError)
+  verify("nobody else can fetch it", turnedAway)
+}
+
+const listenByWebhook: Scene = async (ada, _bob, cleo) => {
+  const posts: Array<{ readonly payload: string; readonly signature: string | undefined }> = []
+  const receiver = createServer((request, response) => {
+    let payload = ""
+    request.setEncoding("utf8").on("data", (part: string) => (payload += part)).on("end", () => {
+      posts.push({ payload, signature: request.headers["agentchat-signature"]?.toString() })
+      response.end()
+    })
+  }).listen(0, "127.0.0.1")
+  try {
+    await once(receiver, "listening")
+    const address = receiver.address()
+    if (address === null || typeof address === "string") throw new Error("the receiver has no port")
+    const url = `http://127.0.0.1:${address.port}/parley`
+    // The declared type leaves out the secret, which this answer alone shows.
+    const webhook: WebhookConfig & { readonly secret?: string } = await cleo.client.createWebhook({ url, events: ["message.new"] })
+    const { secret = "" } = webhook
+    cleo.disconnect()
+    tell("cleo", `closes its socket, and has its messages posted to ${url}`)
+    const message = await ada.send(cleo, "The Albatross is in as well.")
+    await until("the webhook is called", () => posts.length > 0)
+    const [{ payload, signature }] = posts as [typeof posts[number]]
+    const event: WebhookPayload = await verifyWebhook({ payload, signature, secret })
+    tell("cleo", `is posted ${event.event} by a server that knows the secret ${dim(`(${signature?.slice(0, 32)}…)`)}`)
+    verify("the webhook told of the message, with a signature that the client's verifier accepts",
+      event.event === "message.new" && event.data["id"] === message.id)
+    const forged = await verifyWebhook({ payload: payload.replace("Albatross", "Heron"), signature, secret })
+      .then(() => undefined, (error: unknown) => error)
+    verify("a body that was changed on the way is not accepted",
+      forged instanceof WebhookVerificationError && forged.reason === "bad_signature")
+    let waiting = await cleo.client.sync()
+    for (const deadline = Date.now() + 3000; waiting.length > 0 && Date.now() < deadline;) waiting = await cleo.client.sync()
+    verify("what the webhook took is delivered", waiting.length === 0)
+    await cleo.client.deleteWebhook(webhook.id)
+  } finally {
+    receiver.close()
+    receiver.closeAllConnections()
   }
 }
 
@@ -205,7 +328,7 @@ process.once("SIGTERM", interrupted)
 try {
   tell("server", "starts, and makes its database")
   const dataDir = join(folder, "data")
-  server = await startServer({ dataDir })
+  server = await startServer({ dataDir, env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
   tell("server", `listens on ${server.url}`)
   await play(server, new Outbox(join(dataDir, "outbox")))
   const code = await server.stop()
