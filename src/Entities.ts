@@ -21,6 +21,9 @@ import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
 import { Departures } from "./groups/Departures.ts"
 import { GroupEntityLive } from "./groups/GroupEntityLive.ts"
+import { Enforcement } from "./enforcement/Enforcement.ts"
+import { EnforcementRepo } from "./enforcement/EnforcementRepo.ts"
+import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
 import { Groups } from "./groups/Groups.ts"
 import { GroupSettings } from "./groups/GroupSettings.ts"
 import { GroupsRepo } from "./groups/GroupsRepo.ts"
@@ -49,12 +52,12 @@ import { WebhookSignals } from "./webhooks/WebhookSignals.ts"
 import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer).pipe(
+export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer).pipe(
   Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
   Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer)),
-  Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, EventData.layer)),
+  Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),
   Layer.provideMerge(Deliveries.layerInboxes),
@@ -72,6 +75,7 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
     DeliveriesRepo.layer,
     Departures.layer,
     DirectoryRepo.layer,
+    EnforcementRepo.layer,
     GroupSettings.layer,
     GroupsRepo.layer,
     IdempotencyRepo.layer,

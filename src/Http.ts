@@ -12,6 +12,7 @@ import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
 import { OptionalAuthorization } from "./auth/OptionalAuthorization.ts"
 import { ContactsHttp } from "./contacts/ContactsHttp.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
+import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
 import { GroupsHttp } from "./groups/GroupsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
 import { MutesHttp } from "./mutes/MutesHttp.ts"
@@ -67,5 +68,5 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, Docs).pipe(
 /** Listens once everything behind the routes is there; needs the rooms' services (Entities.ts). */
 export const layer = HttpServer.layer(routes satisfies SelfContained<typeof routes>).pipe(
   Layer.provideMerge(GatewayLive),
-  Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, Readiness.layer, ProcessMetrics.layer))
+  Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, Readiness.layer, ProcessMetrics.layer))
 )

@@ -6,6 +6,10 @@ export type AgentId = string
 export type AgentStatus = "active" | "restricted" | "suspended"
 export type Policy = "open" | "contacts_only"
 
+/** Whether an agent is restricted is a comparison with the clock: nothing is written when a restriction ends (wire.md G.8). */
+export const statusAt = (stored: "active" | "suspended", restrictedUntil: number | null, now: number): AgentStatus =>
+  stored === "active" && restrictedUntil !== null && restrictedUntil > now ? "restricted" : stored
+
 /** An account as stored; times in milliseconds. */
 export interface Agent {
   readonly id: AgentId

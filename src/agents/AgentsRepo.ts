@@ -1,6 +1,6 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import type { Agent, AgentId, Policy } from "./Agent.ts"
+import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
 
 /** An account with the hash of its key; null once it is deleted. */
 export interface StoredAgent extends Agent {
@@ -14,6 +14,11 @@ export interface NewAgent {
   readonly displayName: string | null
   readonly description: string | null
   readonly keyHash: Buffer
+}
+
+interface Row extends Omit<StoredAgent, "status"> {
+  readonly status: "active" | "suspended"
+  readonly restrictedUntil: number | null
 }
 
 /** What of a profile changes; what is absent stays. */
@@ -58,25 +63,33 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
     AgentsRepo,
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
+      const clock = yield* Clock.Clock
 
       const columns = sql.literal(`
-        id, handle, email, display_name AS "displayName", description, avatar_key AS "avatarKey", status,
+        id, handle, email, display_name AS "displayName", description, avatar_key AS "avatarKey", status, restricted_until AS "restrictedUntil",
         inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
         created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`)
 
-      const first = <A>(rows: Effect.Effect<ReadonlyArray<A>, SqlError.SqlError>) => Effect.map(rows, (all) => all[0])
+      /** An account as it is now. */
+      const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
+        ...row,
+        status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())
+      })
+      const first = (rows: Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>) =>
+        Effect.map(rows, ([row]) => row === undefined ? undefined : present(row))
 
       return AgentsRepo.of({
-        byKeyHash: (hash) => first(sql<StoredAgent>`SELECT ${columns} FROM agents WHERE key_hash = ${hash}`),
-        byHandle: (handle) => first(sql<StoredAgent>`SELECT ${columns} FROM agents WHERE handle = ${handle}`),
-        byIds: (ids) => sql<StoredAgent>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`,
+        byKeyHash: (hash) => first(sql<Row>`SELECT ${columns} FROM agents WHERE key_hash = ${hash}`),
+        byHandle: (handle) => first(sql<Row>`SELECT ${columns} FROM agents WHERE handle = ${handle}`),
+        byIds: (ids) =>
+          Effect.map(sql<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
         byEmail: (email) =>
-          first(sql<StoredAgent>`SELECT ${columns} FROM agents WHERE email = ${email} AND deleted_at IS NULL`),
+          first(sql<Row>`SELECT ${columns} FROM agents WHERE email = ${email} AND deleted_at IS NULL`),
         handleExists: (handle) =>
           Effect.map(sql`SELECT 1 FROM agents WHERE handle = ${handle}`, (rows) => rows.length > 0),
 
         insert: (agent, now, lifetimeLimit) =>
-          first(sql<StoredAgent>`
+          first(sql<Row>`
             WITH made AS (
               INSERT INTO agents (id, handle, email, email_no, display_name, description, key_hash, created_at, updated_at)
               SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, count(*)::integer + 1,
@@ -109,12 +122,12 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
             ...(change.inboxMode === undefined ? [] : [sql`inbox_mode = ${change.inboxMode}`]),
             ...(change.groupInvitePolicy === undefined ? [] : [sql`group_invite_policy = ${change.groupInvitePolicy}`])
           ]
-          return first(sql<StoredAgent>`
+          return first(sql<Row>`
             UPDATE agents SET ${sql.csv(set)} WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`)
         },
 
         replaceKey: (id, hash, now) =>
-          first(sql<StoredAgent>`
+          first(sql<Row>`
             UPDATE agents SET key_hash = ${hash}, updated_at = ${now}
             WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`),
 

@@ -2,6 +2,7 @@ import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { type Agent, AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Conversations } from "../conversations/Conversations.ts"
+import { Enforcement } from "../enforcement/Enforcement.ts"
 import { Ids } from "../platform/Ids.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { iso } from "../platform/Text.ts"
@@ -78,6 +79,7 @@ export class Contacts extends Context.Service<Contacts, {
       const repo = yield* ContactsRepo
       const agents = yield* Agents
       const conversations = yield* Conversations
+      const enforcement = yield* Enforcement
       const signals = yield* WebhookSignals
       const ids = yield* Ids
 
@@ -163,11 +165,13 @@ export class Contacts extends Context.Service<Contacts, {
             report: null
           })
           if (outcome === "Blocked") signals.raise(agent.id)
+          yield* enforcement.recount(agent.id)
         }),
         unblock: Effect.fn("Contacts.unblock")(function*(agentId, handle) {
           const agent = yield* known(handle)
           const outcome = yield* conversations.unblock({ agentId, blockedId: agent.id })
           if (outcome === "NotBlocked") return yield* new NotFound({ message: "You have not blocked this agent." })
+          yield* enforcement.recount(agent.id)
         }),
         report: Effect.fn("Contacts.report")(function*(agentId, handle, reason) {
           const agent = yield* another(agentId, handle)
@@ -179,6 +183,7 @@ export class Contacts extends Context.Service<Contacts, {
           })
           if (outcome === "AlreadyReported") return yield* new AlreadyReported()
           if (outcome === "Blocked") signals.raise(agent.id)
+          yield* enforcement.recount(agent.id)
         }),
         blocks: Effect.fn("Contacts.blocks")(function*(agentId, query) {
           yield* oneWay(query)

@@ -378,6 +378,7 @@ export class ConversationActor {
   private refuse(waiting: Waiting, failure: SendFailure): void {
     this.world.fork(Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
+        if (facts?.senderStatus === "suspended") return this.settle(waiting, Exit.fail(new AgentSuspended()))
         if (facts !== undefined && facts.replayOf !== null) return this.replay(waiting)
         if (failure._tag === "Blocked" && facts?.blocked === false && ++waiting.attempts < MAX_ATTEMPTS) {
           // Unblocked since, by another owner.
@@ -415,13 +416,13 @@ export class ConversationActor {
     this.barrier = true
     const ready = Effect.gen({ self: this }, function*() {
       const facts = yield* world.facts(command, this.id)
+      if (facts?.senderStatus === "suspended") return yield* new AgentSuspended()
       if (facts !== undefined && facts.replayOf !== null) return "replay" as const
       if (facts?.opened === true) return "reload" as const
       if (facts === undefined || facts.recipientDeleted) return yield* new AgentNotFound()
       if (facts.blocked) return yield* new Blocked()
       if (facts.senderStatus === "restricted") return yield* new AgentRestricted()
       if (facts.senderStatus === null) return yield* new Unauthorized()
-      if (facts.senderStatus === "suspended") return yield* new AgentSuspended()
       if (facts.inboxMode === "contacts_only" && !facts.isContact) {
         return yield* new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
       }

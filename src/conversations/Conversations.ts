@@ -215,7 +215,7 @@ export class Conversations extends Context.Service<Conversations, {
         newMessageId: () => ids.make("msg"),
         load: (conversationId, one, other) => unavailable(repo.load(conversationId, one, other)),
         facts: ({ draft, recipient, sender }, conversationId) =>
-          unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId)),
+          unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
         reserve: actors.reserveOutreach,
         release: (senderId, conversationId) => Effect.ignore(slots.release(senderId, conversationId)),
         useAttachment: (senderId, agentId, id) => attachments.use(senderId, { _tag: "Agent", agentId }, id),

@@ -91,7 +91,13 @@ const OUTREACH = `
 SELECT
   (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
   EXISTS (SELECT FROM conversations WHERE id = $4 AND initiator_id IS NOT NULL) AS opened,
-  (SELECT CASE WHEN deleted_at IS NULL THEN status END FROM agents WHERE id = $1) AS sender_status,
+  (
+    SELECT CASE
+      WHEN deleted_at IS NOT NULL THEN NULL
+      WHEN status = 'active' AND restricted_until > $5::bigint THEN 'restricted'
+      ELSE status
+    END FROM agents WHERE id = $1
+  ) AS sender_status,
   b.deleted_at IS NOT NULL AS recipient_deleted,
   b.status = 'suspended' AS recipient_suspended,
   b.inbox_mode,
@@ -102,7 +108,11 @@ SELECT
   COALESCE((SELECT undelivered FROM inboxes WHERE agent_id = $2), 0) AS undelivered
 FROM agents b WHERE b.id = $2`
 
-const KEY = `SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $2`
+/** Nothing for a suspended sender: it is refused whatever it repeats (wire.md C.6). */
+const KEY = `
+SELECT k.message_id FROM message_keys k
+WHERE k.sender_id = $1 AND k.client_msg_id = $2
+  AND (SELECT status FROM agents WHERE id = $1) IS DISTINCT FROM 'suspended'`
 
 const PARTICIPATION = `
 SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
@@ -273,7 +283,14 @@ FROM held h WHERE n.agent_id = h.agent_id`
  */
 const RAISE = `
   ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
-  RETURNING epoch, version`
+  RETURNING epoch, version, initiator_id`
+
+/** Those against the one who began the conversation count, and make a recount due (wire.md G.8). */
+const NEW_BLOCK = `
+  INSERT INTO blocks (agent_id, blocked_id, created_at, counts)
+  SELECT $2, $3, $4, COALESCE(initiator_id = $3, false) FROM held
+  ON CONFLICT DO NOTHING
+  RETURNING agent_id, counts`
 
 /** The target of a new block is told, if it has asked for that. */
 const BLOCKED = intoOutbox(
@@ -285,25 +302,23 @@ const BLOCKED = intoOutbox(
 const BLOCK = `
 WITH held AS (
   INSERT INTO conversations (id, kind, version, created_at) VALUES ($1, 'direct', 1, $4) ${RAISE}
-), blocked AS (
-  INSERT INTO blocks (agent_id, blocked_id, created_at) SELECT $2, $3, $4 FROM held
-  ON CONFLICT DO NOTHING
-  RETURNING agent_id
+), blocked AS (${NEW_BLOCK}
+), due AS (
+  INSERT INTO recounts (agent_id) SELECT $3 FROM blocked WHERE counts
 ), posted AS (${BLOCKED})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /** No row: there is a report already, and nothing was done. */
 const REPORT = `
 WITH reported AS (
-  INSERT INTO reports (agent_id, reported_id, created_at, id, reason) VALUES ($2, $3, $4, $5, $6)
+  INSERT INTO reports (agent_id, reported_id, created_at, id, reason, conversation_id) VALUES ($2, $3, $4, $5, $6, $1)
   ON CONFLICT (agent_id, reported_id) DO NOTHING
   RETURNING agent_id
 ), held AS (
   INSERT INTO conversations (id, kind, version, created_at) SELECT $1, 'direct', 1, $4 FROM reported ${RAISE}
-), blocked AS (
-  INSERT INTO blocks (agent_id, blocked_id, created_at) SELECT $2, $3, $4 FROM held
-  ON CONFLICT DO NOTHING
-  RETURNING agent_id
+), blocked AS (${NEW_BLOCK}
+), due AS (
+  INSERT INTO recounts (agent_id) SELECT $3 FROM held
 ), posted AS (${BLOCKED})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
@@ -328,7 +343,9 @@ WITH seen AS MATERIALIZED (
 ), freed AS (
   DELETE FROM blocks b USING (SELECT id FROM gone UNION ALL SELECT id FROM raised) held
   WHERE b.agent_id = $2 AND b.blocked_id = $3
-  RETURNING b.agent_id
+  RETURNING b.agent_id, b.counts
+), due AS (
+  INSERT INTO recounts (agent_id) SELECT $3 FROM freed WHERE counts
 )
 SELECT
   EXISTS (SELECT FROM freed) AS done,
@@ -354,7 +371,8 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     senderId: string,
     recipientId: string,
     clientMsgId: string,
-    conversationId: string
+    conversationId: string,
+    at: number
   ) => Effect.Effect<OutreachFacts | undefined, SqlError.SqlError>
   /** The message that a sender has sent under this id. */
   readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, SqlError.SqlError>
@@ -485,8 +503,8 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               blocked: row?.blocked ?? false
             }
           })),
-        outreach: (senderId, recipientId, clientMsgId, conversationId) =>
-          Effect.map(outreach([senderId, recipientId, clientMsgId, conversationId]), ([row]) =>
+        outreach: (senderId, recipientId, clientMsgId, conversationId, at) =>
+          Effect.map(outreach([senderId, recipientId, clientMsgId, conversationId, at]), ([row]) =>
             row === undefined ? undefined : {
               replayOf: row.replay_of,
               opened: row.opened,

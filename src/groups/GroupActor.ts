@@ -394,7 +394,8 @@ export class GroupActor {
           return loaded === undefined ? undefined : { change: closeInvite(loaded, command.inviteId, null) }
         case "Replace": {
           const member = loaded === undefined ? undefined : memberOf(loaded, command.agentId)
-          if (loaded === undefined || loaded.deleted !== null || member === undefined) return undefined
+          // It may have been restored meanwhile.
+          if (loaded === undefined || loaded.deleted !== null || member?.suspended !== true) return undefined
           const change = decideReplacement(loaded, member)
           return change === undefined ? undefined : { change }
         }

@@ -207,7 +207,7 @@ export class Groups extends Context.Service<Groups, {
         load: (groupId) => unavailable(repo.load(groupId)),
         outside,
         useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
-        status: (agentId) => unavailable(repo.status(agentId)),
+        status: (agentId) => unavailable(repo.status(agentId, now())),
         invite: (state, inviterId, invite, at) =>
           unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit })),
         inviteById: (inviteId) => unavailable(repo.inviteById(inviteId)),
@@ -314,7 +314,7 @@ export class Groups extends Context.Service<Groups, {
         url === null || url === undefined ? Effect.void : avatars.defer(url)
 
       const isRestricted = (agentId: string) =>
-        Effect.map(unavailable(repo.status(agentId)), (status) => status === "restricted")
+        Effect.map(unavailable(repo.status(agentId, now())), (status) => status === "restricted")
 
       const create = Effect.fn("Groups.create")(function*(creator: Actor, { handles, profile }: NewGroup) {
         yield* deferPicture(profile.avatarUrl)

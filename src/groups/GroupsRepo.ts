@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import type { AgentStatus, Policy } from "../agents/Agent.ts"
+import { type AgentStatus, type Policy, statusAt } from "../agents/Agent.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../platform/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
@@ -80,7 +80,7 @@ SELECT a.id, a.handle, a.group_invite_policy AS policy,
   EXISTS (SELECT FROM contacts k WHERE k.agent_id = $1 AND k.contact_id = a.id) AS held_by_inviter
 FROM agents a WHERE a.handle = ANY ($2::text[]) AND a.deleted_at IS NULL`
 
-const STATUS = `SELECT status, deleted_at FROM agents WHERE id = $1`
+const STATUS = `SELECT status, restricted_until, deleted_at FROM agents WHERE id = $1`
 
 /**
  * Charges `$2` invites to an inviter, or does nothing: the row's lock makes the count
@@ -310,7 +310,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     inviterId: string,
     handles: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Candidate>, SqlError.SqlError>
-  readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, SqlError.SqlError>
+  readonly status: (agentId: string, at: number) => Effect.Effect<AgentStatus | undefined, SqlError.SqlError>
   /** False: the inviter's budget does not hold the invites, and nothing was made. */
   readonly create: (group: {
     readonly id: string
@@ -392,7 +392,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         holds_inviter: boolean
         held_by_inviter: boolean
       }>("group_candidates", CANDIDATES)
-      const status = database.prepared<{ status: AgentStatus; deleted_at: number | null }>("inviter_status", STATUS)
+      const status = database.prepared<
+        { status: "active" | "suspended"; restricted_until: number | null; deleted_at: number | null }
+      >("inviter_status", STATUS)
       const createAlone = database.prepared("create_group", create(false))
       const createInviting = database.prepared("create_group_inviting", create(true))
       const inviteOne = database.prepared<{
@@ -465,7 +467,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
               holdsInviter: row.holds_inviter,
               heldByInviter: row.held_by_inviter
             }))),
-        status: (agentId) => Effect.map(status([agentId]), ([row]) => row?.deleted_at === null ? row.status : undefined),
+        status: (agentId, at) =>
+          Effect.map(status([agentId]), ([row]) =>
+            row?.deleted_at === null ? statusAt(row.status, row.restricted_until, at) : undefined),
         create: ({ at, creatorId, id, invites, limit, profile }) => {
           const { avatar_key, avatar_url } = pictures.stored(profile.avatarUrl)
           const params = [

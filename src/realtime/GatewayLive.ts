@@ -7,6 +7,7 @@ import { AgentActors } from "../agents/AgentActors.ts"
 import { Auth } from "../auth/Auth.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
 import { isWireFailure, Unavailable, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
@@ -29,7 +30,6 @@ const MAX_EARLY_FRAMES = 16
 const READERS = 8
 const DRAIN_MS = 5_000
 
-const suspended: CloseReason = { code: 1008, text: "account suspended" }
 const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
 /** A socket from its upgrade to its end. */
@@ -129,7 +129,7 @@ export const GatewayLive = Layer.effect(
       fork(Effect.matchEffect(auth.authenticate(key), {
         onFailure: (failure) =>
           failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
-        onSuccess: (again) => Effect.sync(() => again.status === "suspended" ? session.close(suspended) : undefined)
+        onSuccess: (again) => Effect.sync(() => again.status === "suspended" ? session.close(SUSPENDED) : undefined)
       }))
     }
 
@@ -155,7 +155,7 @@ export const GatewayLive = Layer.effect(
           ),
         onSuccess: (agent) =>
           agent.status === "suspended"
-            ? closeWith(connection, suspended)
+            ? closeWith(connection, SUSPENDED)
             : welcome(connection, agent, key, frame.capabilities ?? [])
       }))
     }

@@ -101,7 +101,7 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
       const web = yield* Web
       const sql = yield* SqlClient.SqlClient
       const { apiKey: key, handle, id } = yield* newAccount()
-      yield* sql`UPDATE agents SET status = 'restricted' WHERE id = ${id}`
+      yield* sql`UPDATE agents SET restricted_until = ${Number.MAX_SAFE_INTEGER} WHERE id = ${id}`
       const card = yield* web.send("GET", `/v1/agents/${handle}`, { key })
       assert.deepStrictEqual([card.status, card.body["status"]], [200, "restricted"])
     }))

@@ -26,11 +26,14 @@ describe("wire.md J, Directory", { timeout: 20_000 }, () => {
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 
-  const setStatus = async (handle: string, status: string): Promise<void> => {
+  const setStatus = async (handle: string, status: "restricted" | "suspended"): Promise<void> => {
     const client = new Client({ connectionString: database })
     await client.connect()
     try {
-      await client.query("UPDATE agents SET status = $2 WHERE handle = $1", [handle, status])
+      await client.query(
+        `UPDATE agents SET ${status === "restricted" ? "restricted_until = 9e15" : "status = 'suspended'"} WHERE handle = $1`,
+        [handle]
+      )
     } finally {
       await client.end()
     }

@@ -33,7 +33,7 @@ eachDatabase((database) => {
         const restricted = yield* newAgent("lin-restricted")
         const deleted = yield* newAgent("lin-deleted")
         yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${suspended.id}`
-        yield* sql`UPDATE agents SET status = 'restricted' WHERE id = ${restricted.id}`
+        yield* sql`UPDATE agents SET restricted_until = ${Number.MAX_SAFE_INTEGER} WHERE id = ${restricted.id}`
         yield* (yield* Accounts).remove(deleted.id)
         const found = yield* directory.search(null, "lin", {})
         assert.deepStrictEqual(handlesOf(found), ["lin", "lin-a", "lin-restricted", "lin0", "lina", "linz"])

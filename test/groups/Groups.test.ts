@@ -269,7 +269,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(groups.add(b, groupId, d.handle)), "Forbidden")
         yield* contacts.add(d.id, a.handle, null)
         assert.strictEqual((yield* groups.add(a, groupId, d.handle)).outcome, "invited")
-        yield* sql`UPDATE agents SET status = 'restricted' WHERE id = ${a.id}`
+        yield* sql`UPDATE agents SET restricted_until = ${Number.MAX_SAFE_INTEGER} WHERE id = ${a.id}`
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, e.handle)), "AgentRestricted")
         const { skipped } = yield* newGroup(a, [c, e, { id: "", handle: "nobody-here" }])
         assert.deepStrictEqual(skipped.map(({ code }) => code), ["BLOCKED", "AGENT_RESTRICTED", "AGENT_NOT_FOUND"])

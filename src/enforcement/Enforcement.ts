@@ -1,0 +1,129 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import type { AgentId } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { Config } from "../platform/Config.ts"
+import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
+import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
+import { type Grounds, judge, type Thresholds, thresholdsOf } from "./Standing.ts"
+
+/** What the sockets of a suspended agent are told. */
+export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }
+
+/** Who decides something about an agent, and why. */
+export interface Decision {
+  readonly agentId: AgentId
+  /** The operating system's user. */
+  readonly operator: string
+  readonly reason: string | null
+}
+
+const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
+  const within = `within ${thresholds.suspendWindowMs / 1_000} seconds`
+  return grounds === "blocks"
+    ? `${thresholds.suspendBlocks} counted blocks ${within}`
+    : `${thresholds.suspendReports} counted reports ${within}`
+}
+
+/** A judgement that another one overtakes is made again, so often at the most: its recount stays due. */
+const TRIES = 20
+const SWEPT = 200
+
+/**
+ * Who is restricted or suspended (wire.md G.8). A judgement is made on one snapshot and
+ * committed only if none was made since, so whatever order blocks, reports, undoings and
+ * operators come in, on however many nodes, the last judgement has seen all of them.
+ * Each block and report leaves a recount that is due until a judgement has seen it: a
+ * node that dies in between only delays it. Knows no rate limiter.
+ */
+export class Enforcement extends Context.Service<Enforcement, {
+  /** Judges an agent again, after something against it was committed or undone. What fails stays due. */
+  readonly recount: (agentId: AgentId) => Effect.Effect<void>
+  /** Makes the recounts that nobody has made. */
+  readonly sweep: Effect.Effect<void, SqlError.SqlError>
+  /** False: it is suspended already, or deleted. */
+  readonly suspend: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Ends a suspension and a restriction; nothing from before counts any more. False: it is deleted. */
+  readonly restore: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
+  /** What counts against an agent right now, if nothing up to `from` does; null: everything does. */
+  readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, SqlError.SqlError>
+  readonly thresholds: Thresholds
+}>()("parley/enforcement/Enforcement") {
+  static readonly layer = Layer.effect(
+    Enforcement,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const repo = yield* EnforcementRepo
+      const sessions = yield* Sessions
+      const thresholds = thresholdsOf(yield* Config)
+      const longest = Math.max(thresholds.restrictWindowMs, thresholds.suspendWindowMs)
+      const limits = {
+        blocks: Math.max(thresholds.restrictBlocks, thresholds.suspendBlocks),
+        reports: thresholds.suspendReports
+      }
+
+      /** Other nodes hear of it from EnforcementWatch. */
+      const expel = (agentId: AgentId) =>
+        Effect.suspend(() => {
+          agents.forget(agentId)
+          return sessions.disconnect(agentId, SUSPENDED)
+        })
+
+      const judgeAgain = Effect.fn("Enforcement.recount")(function*(agentId: AgentId) {
+        for (let tries = 0; tries < TRIES; tries++) {
+          const now = yield* Clock.currentTimeMillis
+          const found = yield* repo.load(agentId, now - longest, limits)
+          if (found === undefined) return yield* repo.dismiss(agentId)
+          // Whoever answered the last recount has seen all that is committed.
+          if (found.due.length === 0) return
+          const verdict = judge(found, thresholds, now)
+          const grounds = found.status === "suspended" ? null : verdict.suspend
+          const stands = yield* repo.judge({
+            agentId,
+            judged: found.judged,
+            due: found.due,
+            restrictedUntil: verdict.restrictedUntil,
+            suspension: grounds === null ? null : groundsText(grounds, thresholds),
+            at: now
+          })
+          if (!stands) continue
+          if (grounds === null) return agents.forget(agentId)
+          yield* Effect.logInfo("An agent is suspended").pipe(Effect.annotateLogs({ agent: agentId, grounds }))
+          return yield* expel(agentId)
+        }
+        yield* Effect.logWarning("An agent could not be judged for all the judgements beside it; it is swept later")
+      })
+
+      return Enforcement.of({
+        recount: (agentId) =>
+          Effect.catchCause(judgeAgain(agentId), (cause) =>
+            Effect.logWarning("An agent could not be judged; it is swept later", cause)),
+        sweep: Effect.gen(function*() {
+          for (;;) {
+            const due = yield* repo.due(SWEPT)
+            for (const agentId of due) yield* judgeAgain(agentId)
+            if (due.length < SWEPT) return
+          }
+        }),
+        suspend: Effect.fn("Enforcement.suspend")(function*(decision) {
+          const done = yield* repo.suspend({ ...decision, at: yield* Clock.currentTimeMillis })
+          if (done) yield* expel(decision.agentId)
+          return done
+        }),
+        restore: Effect.fn("Enforcement.restore")(function*(decision) {
+          const done = yield* repo.restore({ ...decision, at: yield* Clock.currentTimeMillis })
+          if (done) agents.forget(decision.agentId)
+          return done
+        }),
+        tally: Effect.fnUntraced(function*(agentId, from) {
+          const now = yield* Clock.currentTimeMillis
+          return yield* repo.tally(agentId, from, {
+            restrict: now - thresholds.restrictWindowMs,
+            suspend: now - thresholds.suspendWindowMs
+          })
+        }),
+        thresholds
+      })
+    })
+  )
+}

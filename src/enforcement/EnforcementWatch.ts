@@ -1,0 +1,85 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { SqlError } from "effect/sql"
+import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
+import { Groups } from "../groups/Groups.ts"
+import type { Unavailable } from "../platform/WireError.ts"
+import { Enforcement, SUSPENDED } from "./Enforcement.ts"
+import { EnforcementRepo } from "./EnforcementRepo.ts"
+
+/** Twice in the second that a suspension may take to be felt everywhere (wire.md G.8b). */
+const LOOK = "400 millis"
+const SWEEP = "15 seconds"
+/** Looked at again for so long: clocks of nodes differ, and a commit takes its time. */
+const OVERLAP_MS = 30_000
+const AT_ONCE = 500
+
+/**
+ * What a suspension means on a node that did not make it, be it by another node or by
+ * an operator's command: the account leaves the caches, its sockets are closed. The rows
+ * are asked, so nothing has to arrive and a restart misses nothing.
+ */
+export class EnforcementWatch extends Context.Service<EnforcementWatch, {
+  /** Acts on the suspensions since the last look, and on those shortly before. */
+  readonly look: Effect.Effect<void, SqlError.SqlError>
+  /** Replaces suspended agents wherever they are the last admin; completes when none is left. */
+  readonly handOver: Effect.Effect<void, SqlError.SqlError | Unavailable>
+}>()("parley/enforcement/EnforcementWatch") {
+  static readonly layer = Layer.effect(
+    EnforcementWatch,
+    Effect.gen(function*() {
+      const actors = yield* AgentActors
+      const agents = yield* Agents
+      const groups = yield* Groups
+      const repo = yield* EnforcementRepo
+      let looked = yield* Clock.currentTimeMillis
+      let known = new Map<string, number>()
+
+      const look = Effect.gen(function*() {
+        const now = yield* Clock.currentTimeMillis
+        const seen = new Map<string, number>()
+        let since = looked - OVERLAP_MS
+        for (;;) {
+          const some = yield* repo.suspendedSince(since, AT_ONCE)
+          for (const { id, suspendedAt } of some) {
+            seen.set(id, suspendedAt)
+            if (known.get(id) !== suspendedAt) agents.forget(id)
+            // A socket may have come on the word of a cache since the last look.
+            actors.live(id)?.disconnect(SUSPENDED)
+            since = suspendedAt
+          }
+          if (some.length < AT_ONCE) break
+        }
+        known = seen
+        looked = now
+      })
+
+      const handOver = Effect.gen(function*() {
+        for (;;) {
+          const some = yield* repo.handovers(AT_ONCE)
+          for (const { agentId, since } of some) {
+            yield* groups.replaceAdmin(agentId)
+            yield* repo.handedOver(agentId, since)
+          }
+          if (some.length < AT_ONCE) return
+        }
+      })
+
+      return EnforcementWatch.of({ look, handOver })
+    })
+  )
+
+  /** Looks as long as the node runs. */
+  static readonly layerRunning = Layer.effectDiscard(Effect.gen(function*() {
+    const watch = yield* EnforcementWatch
+    const enforcement = yield* Enforcement
+    const forEver = <E>(task: Effect.Effect<void, E>, every: typeof LOOK | typeof SWEEP, what: string) =>
+      Effect.forkScoped(Effect.repeat(
+        Effect.catchCause(task, (cause) => Effect.logWarning(what, cause)),
+        Schedule.spaced(every)
+      ))
+    yield* forEver(watch.look, LOOK, "Suspensions could not be looked up")
+    yield* forEver(watch.handOver, LOOK, "The groups of a suspended agent could not be handed over")
+    yield* forEver(enforcement.sweep, SWEEP, "Recounts that are due could not be made")
+  }))
+}
