@@ -122,6 +122,8 @@ export const settings = {
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "sockets that an agent may hold at once", 1),
   LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1),
+  SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a socket to the next", 1, 3_600),
+  SOCKETS_PONG_SECONDS: int(10, "seconds in which a ping must be answered", 1, 3_600),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1),
   UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file is kept that no message has used", 1)
 } satisfies Record<string, Setting<unknown>>

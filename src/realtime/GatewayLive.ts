@@ -1,7 +1,7 @@
 import { Cause, Clock, Effect, Layer, Option, Schedule, Schema, Semaphore } from "effect"
 import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
-import { type RawData, type WebSocket, WebSocketServer } from "ws"
+import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { type Agent, AgentSuspended } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Auth } from "../auth/Auth.ts"
@@ -17,8 +17,6 @@ import { type CloseReason, Gateway } from "./Gateway.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
 const HELLO_MS = 5_000
-const PING_MS = 30_000
-const PONG_MS = 10_000
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
@@ -29,6 +27,8 @@ const MAX_FRAME_BYTES = 65_536
 const MAX_EARLY_FRAMES = 16
 const READERS = 8
 const DRAIN_MS = 5_000
+/** How long a peer may take to read what was sent before a close, and to answer that. */
+const CLOSE_MS = 10_000
 
 const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
@@ -83,12 +83,21 @@ export const GatewayLive = Layer.effect(
       runFork(effect)
     }
     const now = () => clock.currentTimeMillisUnsafe()
+    const pingMs = config.SOCKETS_PING_SECONDS * 1_000
+    const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
     const world: SessionWorld = { deliveries, readers: Semaphore.makeUnsafe(READERS), fork }
     const connections = new Set<Connection>()
     let draining = false
 
     const requestIds = new WeakMap<IncomingMessage, string>()
-    const server = new WebSocketServer({ noServer: true, maxPayload: MAX_FRAME_BYTES, clientTracking: false })
+    // The types of `ws` lack closeTimeout.
+    const options: ServerOptions & { readonly closeTimeout: number } = {
+      noServer: true,
+      maxPayload: MAX_FRAME_BYTES,
+      clientTracking: false,
+      closeTimeout: CLOSE_MS
+    }
+    const server = new WebSocketServer(options)
     server.on("headers", (headers, request) => headers.push(`x-request-id: ${requestIds.get(request) ?? ""}`))
 
     const closeWith = (connection: Connection, reason: CloseReason): void => {
@@ -114,12 +123,12 @@ export const GatewayLive = Layer.effect(
       actors.attach(agent.id, session)
       if (actor.sessions.size === 1) fork(Effect.ignore(presences.sockets(agent.id)))
       connection.deadline = Number.POSITIVE_INFINITY
-      connection.nextPing = now() + PING_MS
+      connection.nextPing = now() + pingMs
       connection.socket.send(JSON.stringify({
         type: "hello.ok",
         capabilities: acknowledges ? ["ack"] : [],
         agent: { handle: agent.handle },
-        heartbeat_interval_ms: PING_MS
+        heartbeat_interval_ms: pingMs
       }))
       begin(session)
       const { early } = connection
@@ -366,9 +375,9 @@ export const GatewayLive = Layer.effect(
             connection.socket.terminate()
           }
         } else if (at >= connection.nextPing) {
-          connection.nextPing = at + PING_MS
+          connection.nextPing = at + pingMs
           connection.awaitingPong = true
-          connection.deadline = at + PONG_MS
+          connection.deadline = at + pongMs
           connection.socket.ping()
         }
       }

@@ -224,9 +224,8 @@ export class Session implements LiveSession {
   private write(frame: string): boolean {
     if (this.closed || this.socket.readyState !== 1) return false
     if (this.socket.bufferedAmount > MAX_UNSENT_BYTES) {
+      // It goes behind what is unsent: a peer that reads on in time gets both, any other is cut off.
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
-      // A peer that does not read does not answer the close either.
-      this.socket.terminate()
       return false
     }
     this.gather()

@@ -7,7 +7,7 @@ import {
 } from "agentchatme"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
-import { Socket } from "../support/Socket.ts"
+import { type Frame, Socket } from "../support/Socket.ts"
 import { catchUp, contextOf, history, idsOf, inbox, markRead, newPair, say, words } from "./Talk.ts"
 
 /** The published realtime client, and everything it told. */
@@ -271,11 +271,11 @@ describe("wire.md J 143: the unmodified client", { timeout: 20_000 }, () => {
   })
 })
 
-describe("wire.md J 137 and 143, with ECHO_OWN=off", { timeout: 20_000 }, () => {
+describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a second", { timeout: 20_000 }, () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer({ env: { ECHO_OWN: "off" } })
+    server = await startServer({ env: { ECHO_OWN: "off", SOCKETS_PING_SECONDS: "1", SOCKETS_PONG_SECONDS: "1" } })
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 
@@ -293,6 +293,19 @@ describe("wire.md J 137 and 143, with ECHO_OWN=off", { timeout: 20_000 }, () => 
     }
     assert.deepStrictEqual(theirs.pushed(), [sent.id])
     await theirs.close()
+  })
+
+  it("E.4: a socket that answers no ping closes with 1001, and its agent is offline; one that does stays", async () => {
+    const { alice, bob } = await newPair(server)
+    const lively = await Socket.hello(server, bob.key)
+    const mute = await Socket.open(server, { authorization: `Bearer ${alice.key}` }, { autoPong: false })
+    assert.propertyVal(await mute.waitFor("hello.ok"), "heartbeat_interval_ms", 1_000)
+    const isOffline = ({ payload, type }: Frame): boolean =>
+      type === "presence.update" && payload?.["handle"] === alice.handle && payload["status"] === "offline"
+    await mute.closedWith(1001)
+    await lively.waitFor(isOffline)
+    await lively.settled()
+    await lively.close()
   })
 
   it("143. the client fills the gap that its own silent message leaves", async () => {

@@ -208,7 +208,7 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
     await socket.close()
   })
 
-  it("108, 18. outsiders and the invited get the 404 of an unknown group, everywhere", async () => {
+  it("108. outsiders and the invited get the 404 of an unknown group, everywhere", async () => {
     const [alice, bob, carol] = await three()
     const { group } = await create(alice, [carol])
     const unknown = "grp_AAAAAAAAAAAAAAAA"
@@ -277,7 +277,7 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
     }
   })
 
-  it("110, 102. who joins sees nothing earlier; context, participants, list and unread are its own", async () => {
+  it("101, 102, 110. who joins sees nothing earlier; context, participants, list and unread are its own", async () => {
     const [alice, bob, carol] = await three()
     const { add_results, group } = await create(alice, [bob, carol])
     await accept(bob, add_results[0]?.invite_id)
@@ -576,7 +576,7 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
     ;(await alice.http.post(`/v1/groups/${group.id}/leave`)).refused(410, "GROUP_DELETED")
   })
 
-  it("12 of G. a deleted account leaves its groups, with an heir, and its invites are gone", async () => {
+  it("G.12: a deleted account leaves its groups, with an heir, and its invites are gone", async () => {
     const [alice, bob, carol] = await three()
     const group = await joined(alice, bob)
     ;(await alice.http.post(`/v1/groups/${group}/members`, { handle: carol.handle })).ok(200, Shapes.AddResult)

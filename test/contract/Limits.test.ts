@@ -1,7 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { RecipientBackloggedError } from "agentchatme"
+import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, catchUp, freshMsgId, inbox, say } from "./Talk.ts"
 
@@ -151,6 +154,30 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     const replay = (await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
     assert.strictEqual(replay.id, first.id)
     assert.deepStrictEqual(await inbox(bob), [])
+  })
+
+  it("E.5: a sender that uses most of a second's sends is warned on its socket, once in ten seconds", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    const first = await say(alice, bob)
+    await say(bob, alice)
+    const [mine, theirs] = [await Socket.hello(server, alice.key), await Socket.hello(server, bob.key)]
+    await theirs.message(first.id)
+    await mine.settled()
+    assert.strictEqual(mine.count("rate_limit.warning"), 0, "two of ten are not most")
+    const burst = () => Promise.all(Array.from({ length: 12 }, () => attempt(alice, "nobody-here")))
+    // On a busy machine a burst may take longer than the second.
+    await eventually("a warning", async () => {
+      await burst()
+      await mine.settled()
+      return mine.count("rate_limit.warning") > 0 || undefined
+    }, 10_000)
+    const warning = await mine.payload("rate_limit.warning", Shapes.RateWarning)
+    assert.deepInclude(warning, { endpoint: "POST /v1/messages", limit: 10, remaining: 2 })
+    await assertGolden("rate_limit.warning", await mine.waitFor("rate_limit.warning"), { [warning.message]: "text" })
+    await burst()
+    await Promise.all([mine.settled(), theirs.settled()])
+    assert.deepStrictEqual([mine, theirs].map((socket) => socket.count("rate_limit.warning")), [1, 0])
+    await Promise.all([mine.close(), theirs.close()])
   })
 
   it("77. from the soft limit on a sender is warned, in the header and by the client", async () => {

@@ -217,6 +217,14 @@ export const FrameError = Schema.Struct({
   action: Schema.NullOr(Schema.String)
 })
 
+export const RateWarning = Schema.Struct({
+  endpoint: Schema.NonEmptyString,
+  limit: Seq,
+  remaining: Count,
+  reset_at: Time,
+  message: Schema.NonEmptyString
+})
+
 export const Mute = Schema.Struct({
   muter_agent_id: Id("agt"),
   target_kind: Schema.Literals(["agent", "conversation"]),

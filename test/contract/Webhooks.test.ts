@@ -59,7 +59,7 @@ const verified = async ({ body, headers }: Received, secret: string) => {
 }
 
 describe("webhooks", () => {
-  it("J 128: the secret is shown once, the sixth webhook is refused, lists and masks are as everywhere", async () => {
+  it("128. the secret is shown once, the sixth webhook is refused, lists and masks are as everywhere", async () => {
     const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
     const body = { url: "https://example.com/hook", events: ["message.new", "contact.blocked"] }
     const made = (await alice.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook)
@@ -115,7 +115,7 @@ describe("webhooks", () => {
     ;(await open.http.post("/v1/webhooks", { url: "http://10.0.0.1/", events: ["message.new"] })).refused(400, "VALIDATION_ERROR")
   })
 
-  it("J 129: a delivery verifies with the client's verifier and as bare hex, and marks the message as delivered", async () => {
+  it("129. a delivery verifies with the client's verifier and as bare hex, and marks the message as delivered", async () => {
     const { alice, bob } = await newPair(server)
     const made = (await bob.http.post("/v1/webhooks", { url: `${base}/j129`, events: ["message.new"] }))
       .ok(201, Shapes.CreatedWebhook)
@@ -164,7 +164,7 @@ describe("webhooks", () => {
     assert.deepStrictEqual([at("/alice").length, at("/bob").length], [1, 1])
   })
 
-  it("J 130: a 500 is tried again under the same delivery id, and signed anew; a redirect is not followed", async () => {
+  it("130. a 500 is tried again under the same delivery id, and signed anew; a redirect is not followed", async () => {
     const { alice, bob } = await newPair(server)
     failures.set("/j130", [500])
     failures.set("/moved", [307])

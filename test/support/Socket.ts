@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import type { Schema } from "effect"
 import { WebSocket } from "ws"
-import { within } from "./Eventually.ts"
+import { eventually, within } from "./Eventually.ts"
 import { Answer, matching } from "./Http.ts"
 import type { Server } from "./Server.ts"
 
@@ -51,8 +51,12 @@ export class Socket {
   }
 
   /** Connects without a HELLO. */
-  static async open(server: Server, headers: Readonly<Record<string, string>> = {}): Promise<Socket> {
-    const ws = new WebSocket(`${server.wsUrl}/v1/ws`, { headers, perMessageDeflate: false })
+  static async open(
+    server: Server,
+    headers: Readonly<Record<string, string>> = {},
+    options: { readonly autoPong?: boolean } = {}
+  ): Promise<Socket> {
+    const ws = new WebSocket(`${server.wsUrl}/v1/ws`, { headers, perMessageDeflate: false, ...options })
     const socket = new Socket(ws)
     await within("the upgrade", new Promise((resolve, reject) => ws.once("open", resolve).once("error", reject)))
     return socket
@@ -116,6 +120,11 @@ export class Socket {
 
   resume(): void {
     this.ws.resume()
+  }
+
+  /** What was given to this socket to send has left the process. */
+  async sent(): Promise<void> {
+    await eventually("everything to be sent", () => this.ws.bufferedAmount === 0 || undefined)
   }
 
   /** The first frame, past or to come, of this type (or that this accepts). */

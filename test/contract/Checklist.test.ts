@@ -1,0 +1,58 @@
+import { assert, describe, it } from "@effect/vitest"
+import { readdir, readFile } from "node:fs/promises"
+import { fileURLToPath } from "node:url"
+import { serverFrames } from "../../src/realtime/Frames.ts"
+
+const HERE = fileURLToPath(new URL(".", import.meta.url))
+/** The acceptance checklist, wire.md J, has that many points. */
+const POINTS = 150
+/** Points without a test so far: contacts_only at a send, and enforcement. */
+const toCome = [76, 144, 145, 146, 147]
+
+const range = (from: number, to: number): ReadonlyArray<number> => Array.from({ length: to - from + 1 }, (_, i) => from + i)
+
+/** The points that a test's title begins with: "12. …", "125, 126. …", "21, 22 with …", "98–100. …". */
+const pointsOf = (title: string): ReadonlyArray<number> => {
+  const head = /^\d+(?:(?:, |[–-])\d+)*(?=\.? )/.exec(title)?.[0]
+  return (head ?? "").split(", ").flatMap((part) => {
+    const [from, to = from] = part.split(/[–-]/).map(Number)
+    return from === undefined || part === "" ? [] : range(from, to ?? from)
+  })
+}
+
+describe("wire.md J", () => {
+  it("has a contract test for each of its points", async () => {
+    const covered = new Set<number>()
+    for (const file of (await readdir(HERE)).filter((name) => name.endsWith(".test.ts"))) {
+      const text = await readFile(new URL(file, import.meta.url), "utf8")
+      for (const [, title] of text.matchAll(/^ *it(?:\.\w+(?:\([^)]*\))?)?\(\s*["`](.+?)["`],/gm)) {
+        for (const point of pointsOf(title ?? "")) covered.add(point)
+      }
+    }
+    assert.deepStrictEqual(range(1, POINTS).filter((point) => !covered.has(point)), toCome)
+    assert.deepStrictEqual([...covered].filter((point) => point > POINTS), [])
+  })
+
+  it("reads titles as they are written", () => {
+    assert.deepStrictEqual(
+      ["12. a", "125, 126. b", "21, 22 with c", "98–100. d", "E.4: e", "60 at once", "a 12. f"].map(pointsOf),
+      [[12], [125, 126], [21, 22], [98, 99, 100], [], [60], []]
+    )
+  })
+})
+
+describe("frames/", () => {
+  it("has a golden file for each kind of frame that the server sends", async () => {
+    const files = (await readdir(new URL("./frames/", import.meta.url))).map((name) => name.replace(/\.json$/, ""))
+    const kinds = Object.keys(serverFrames)
+    assert.deepStrictEqual(kinds.filter((kind) => !files.includes(kind)), [])
+    // A message comes in the forms of wire.md E.4 and E.5.
+    for (const form of ["group", "member_joined", "own"]) assert.include(files, `message.new.${form}`)
+    const unknown = files.filter((file) => !kinds.some((kind) => file === kind || file.startsWith(`${kind}.`)))
+    assert.deepStrictEqual(unknown, [])
+    for (const file of files) {
+      const { type } = JSON.parse(await readFile(new URL(`./frames/${file}.json`, import.meta.url), "utf8")) as { type: string }
+      assert.isTrue(file === type || file.startsWith(`${type}.`), `${file} is a ${type}`)
+    }
+  })
+})
