@@ -6,6 +6,7 @@ export default defineConfig({
     include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["test/long/**/*.test.ts"],
     exclude: process.env["LONG"] === undefined ? ["test/long/**", "test/bench/**"] : [],
     globalSetup: ["test/support/GlobalSetup.ts"],
+    reporters: ["default", "./test/support/Budgets.ts"],
     pool: "forks",
     maxWorkers: 2,
     testTimeout: 20_000,
