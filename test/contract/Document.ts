@@ -42,6 +42,7 @@ interface DescribedOperation {
 export interface OpenApiDocument {
   readonly paths: Readonly<Record<string, Readonly<Record<string, DescribedOperation>>>>
   readonly components: { readonly schemas: Readonly<Record<string, JsonSchema>> }
+  readonly "x-websocket": { readonly send: Readonly<Record<string, JsonSchema>> }
 }
 
 /** An operation of the document. */

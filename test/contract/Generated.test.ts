@@ -1,8 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
+import { createHash } from "node:crypto"
 import { request as httpRequest } from "node:http"
 import { Answer } from "../support/Http.ts"
-import { type Server, startServer } from "../support/Server.ts"
+import { newAgent, type Server, startServer } from "../support/Server.ts"
 import { type OpenApiDocument, type Operation, operationsOf, Promises } from "./Document.ts"
 import { fromSchema, junkHeaders, junkJson, junkQuery, junkSegment } from "./FromSchema.ts"
 import { type Call, diceOf, filled, type LiveWorld, makeWorld, plans } from "./LiveWorld.ts"
@@ -32,6 +33,8 @@ interface Recipe {
   readonly body: unknown
   readonly dice: ReadonlyArray<number>
   readonly key: string | undefined
+  /** Whether a granted request with a key is sent again. */
+  readonly repeat: boolean
   readonly spoil: Spoil
 }
 
@@ -81,6 +84,7 @@ const recipes = (document: OpenApiDocument, operation: Operation): fc.Arbitrary<
       body: operation.body === undefined ? fc.constant(undefined) : fromSchema(document, operation.body),
       dice: fc.array(fc.nat(), { minLength: 12, maxLength: 12 }),
       key: operation.takesIdempotencyKey ? fc.option(fc.uuid(), { nil: undefined }) : fc.constant(undefined),
+      repeat: fc.nat({ max: 2 }).map((n) => n === 0),
       spoil
     })
   return fc.tuple(recipe(fc.constant({ kind: "nothing" })), recipe(spoils(operation)))
@@ -190,6 +194,9 @@ const upgrade = (server: Server, { headers, key, target }: Request): Promise<Ans
     sent.end()
   })
 
+const sent = (server: Server, { method }: Operation, { body: raw, headers, key, target }: Request): Promise<Answer> =>
+  server.http(key).request(method, target, raw === undefined ? { headers } : { raw, headers })
+
 /** What became of the requests of one operation. */
 interface Tally {
   readonly name: string
@@ -212,9 +219,10 @@ const tableOf = (tallies: ReadonlyArray<Tally>): string => {
   }).join("\n")
 }
 
-const shown = (request: Request): string => {
+const told = (problem: string, recipe: Recipe, request: Request, answer: Answer): string => {
   const body = request.body === undefined ? "" : Buffer.from(request.body).toString("utf8")
-  return `${JSON.stringify(request.headers)} ${body.length > 400 ? `${body.slice(0, 400)}… (${body.length} characters)` : body}`
+  const shown = body.length > 400 ? `${body.slice(0, 400)}… (${body.length} characters)` : body
+  return `${problem}\n${answer}\n${JSON.stringify(recipe.spoil).slice(0, 300)}\n${JSON.stringify(request.headers)} ${shown}`
 }
 
 describe("requests generated from the OpenAPI document", () => {
@@ -247,21 +255,32 @@ describe("requests generated from the OpenAPI document", () => {
     assert.deepStrictEqual(operations.filter(({ name }) => plans[name] === undefined).map(({ name }) => name), [],
       "operations that LiveWorld.ts does not know how to have granted")
 
+    const check = (operation: Operation, recipe: Recipe, request: Request, answer: Answer, tally: Tally): void => {
+      tally.seen.set(answer.status, (tally.seen.get(answer.status) ?? 0) + 1)
+      const problem = answer.status >= 500 ? "a failure of the server" : promises.problem(operation, answer)
+      if (problem !== undefined) assert.fail(told(problem, recipe, request, answer))
+    }
+
     const exchange = async (operation: Operation, recipe: Recipe, tally: Tally): Promise<void> => {
       const call = await plans[operation.name]?.(world, diceOf(recipe.dice)) ?? {}
       const request = requestOf(operation, call, recipe, world)
-      const { body: raw, headers } = request
-      const answer = operation.path === "/v1/ws"
-        ? await upgrade(server, request)
-        : await server.http(request.key).request(operation.method, request.target, raw === undefined ? { headers } : { raw, headers })
-      tally.seen.set(answer.status, (tally.seen.get(answer.status) ?? 0) + 1)
+      const valid = recipe.spoil.kind === "nothing"
+      const answer = operation.path === "/v1/ws" ? await upgrade(server, request) : await sent(server, operation, request)
+      check(operation, recipe, request, answer, tally)
       call.done?.(answer)
-      const problem = answer.status >= 500
-        ? "a failure of the server"
-        : recipe.spoil.kind === "nothing" && answer.status >= 400
-        ? "a valid request was refused"
-        : promises.problem(operation, answer)
-      if (problem !== undefined) assert.fail(`${problem}\n${answer}\n${JSON.stringify(recipe.spoil).slice(0, 300)}\n${shown(request)}`)
+      if (valid && answer.status >= 400) assert.fail(told("a valid request was refused", recipe, request, answer))
+      // A deleted account has no key to ask again with.
+      if (!valid || recipe.key === undefined || !recipe.repeat || operation.name === "DELETE /v1/agents/{handle}") return
+      const again = await sent(server, operation, request)
+      check(operation, recipe, request, again, tally)
+      if (again.header("idempotent-replay") !== "true" || again.text !== answer.text || again.status !== answer.status) {
+        assert.fail(told("a repetition was answered otherwise", recipe, request, again))
+      }
+      if (operation.body === undefined) return
+      const other = { ...request, body: bytes(`${Buffer.from(request.body ?? []).toString()} `) }
+      const conflict = await sent(server, operation, other)
+      check(operation, recipe, other, conflict, tally)
+      if (conflict.status !== 422) assert.fail(told("another body passed under the same key", recipe, other, conflict))
     }
 
     const tallies = operations.map(({ name }): Tally => ({ name, seen: new Map(), failure: undefined }))
@@ -287,4 +306,42 @@ describe("requests generated from the OpenAPI document", () => {
     assert.deepStrictEqual(tallies.filter((tally) => shareOf(tally) < GRANTED).map(({ name }) => name), [],
       `seldom granted, SEED=${SEED}`)
   })
+
+  it("and bytes to signed addresses: only the announced ones are stored, and only the signed address serves them", async () => {
+    const [from, to] = await Promise.all([newAgent(server, "from"), newAgent(server, "to")])
+    const put = async (url: string, body: Uint8Array<ArrayBuffer>): Promise<Answer> => {
+      const response = await fetch(url, { method: "PUT", body })
+      return new Answer("PUT signed URL", response.status, response.headers, await response.text())
+    }
+    const some = fc.uint8Array({ minLength: 1, maxLength: 3_000 }).map((array) => new Uint8Array(array))
+    const spoilt = fc.record({ at: fc.nat(), by: fc.integer({ min: 1, max: 255 }), cut: fc.boolean() })
+    await fc.assert(
+      fc.asyncProperty(some, spoilt, fc.option(junkSegment, { nil: undefined }), async (file, spoil, segment) => {
+        const reserved = await from.http.post("/v1/uploads", {
+          to: to.handle,
+          filename: "file",
+          content_type: "application/pdf",
+          size: file.length,
+          sha256: createHash("sha256").update(file).digest("hex")
+        })
+        const { attachment_id, upload_url } = reserved.body as { readonly attachment_id: string; readonly upload_url: string }
+        // Another character within the token, whose last one may hold bits that mean nothing.
+        const at = upload_url.lastIndexOf("/") + 1
+        const token = upload_url.slice(at)
+        const place = spoil.at % (token.length - 1)
+        const forged = token.slice(0, place) + (token[place] === "A" ? "B" : "A") + token.slice(place + 1)
+        const wrong = spoil.cut ? file.slice(0, -1) : file.map((byte, i) => i === spoil.at % file.length ? byte ^ spoil.by : byte)
+        ;(await put(upload_url, wrong)).refused(400, spoil.cut ? "SIZE_MISMATCH" : "CHECKSUM_MISMATCH")
+        ;(await put(upload_url.slice(0, at) + forged, file)).refused(403, "FORBIDDEN")
+        if (segment !== undefined) assert.include([400, 403, 404], (await put(upload_url.slice(0, at) + segment, file)).status)
+        ;(await to.http.get(`/v1/attachments/${attachment_id}`)).refused(404, "NOT_FOUND")
+        assert.strictEqual((await put(upload_url, file)).status, 200)
+        ;(await put(upload_url, file)).refused(409, "ALREADY_UPLOADED")
+        const { headers } = await to.http.get(`/v1/attachments/${attachment_id}`)
+        const served = await fetch(headers.get("location") ?? "")
+        assert.deepStrictEqual([served.status, new Uint8Array(await served.arrayBuffer())], [200, file])
+      }),
+      { seed: SEED, numRuns: RUNS * 3, endOnFailure: true }
+    )
+  }, 20_000 + RUNS * 2_000)
 })

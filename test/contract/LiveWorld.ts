@@ -119,6 +119,7 @@ export interface LiveWorld {
   readonly hideable: string
   readonly file: { readonly from: TestAgent; readonly to: TestAgent; readonly id: string }
   readonly groupFile: string
+  readonly deadFile: string
   readonly webhook: string
   readonly pictures: ReadonlyArray<Uint8Array<ArrayBuffer>>
   /** Ids and handles of every kind that are somebody's. */
@@ -153,6 +154,7 @@ export const makeWorld = async (server: Server): Promise<LiveWorld> => {
   ]
   const group = await joined(ann, [ben, cleo, dan])
   const deadGroup = await joined(ann, [ben])
+  const deadFile = await upload(ann, { conversation_id: deadGroup })
   granted(await ann.http.delete(`/v1/groups/${deadGroup}`))
   const said = await ben.http.post("/v1/messages", {
     conversation_id: group,
@@ -179,10 +181,11 @@ export const makeWorld = async (server: Server): Promise<LiveWorld> => {
     hideable: (await established(mover, guest))[2],
     file,
     groupFile: await upload(ann, { conversation_id: group }),
+    deadFile,
     webhook,
     pictures: await Promise.all([picture(128, "png"), picture(200, "jpeg"), picture(140, "webp"), picture(300, "gif")]),
     foreign: conversations.slice(0, 2).flatMap(([, , id, message]) => [id, message])
-      .concat(ann.id, ann.handle, group, deadGroup, deadGroup, groupMessage, webhook, file.id, stranger.handle),
+      .concat(ann.id, ann.handle, group, deadGroup, deadGroup, groupMessage, webhook, file.id, deadFile, stranger.handle),
     fresh: () => make("fresh"),
     turner: () => turning,
     turned: (answer) => {

@@ -123,7 +123,7 @@ const matrix: Readonly<Record<string, Row>> = {
   "POST /v1/messages content.attachment_id": ({ ben, file, world }) => [{
     path: "/v1/messages",
     body: { to: ben.handle, client_msg_id: freshMsgId(), type: "file", content: { attachment_id: "{}" } },
-    real: [file, world.groupFile],
+    real: [file, world.groupFile, world.deadFile],
     unknown: `att_${TAIL}`,
     status: 404,
     code: "ATTACHMENT_NOT_FOUND"
@@ -252,7 +252,7 @@ const matrix: Readonly<Record<string, Row>> = {
     code: "GROUP_NOT_FOUND"
   }],
   "GET /v1/attachments/{id} id": ({ file, world }) => [
-    { path: "/v1/attachments/{}", real: [file, world.groupFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
+    { path: "/v1/attachments/{}", real: [file, world.groupFile, world.deadFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
   ],
   "GET /v1/webhooks/{id} id": ({ world }) => [
     { path: "/v1/webhooks/{}", real: [world.webhook], unknown: `whk_${TAIL}`, status: 404, code: "NOT_FOUND" }
@@ -260,6 +260,37 @@ const matrix: Readonly<Record<string, Row>> = {
   "DELETE /v1/webhooks/{id} id": ({ world }) => [
     { path: "/v1/webhooks/{}", real: [world.webhook], unknown: `whk_${TAIL}`, status: 404, code: "NOT_FOUND" }
   ]
+}
+
+/** A frame in which `{}` stands for the id; what comes back is the same for all of them. */
+interface FrameCase {
+  readonly as?: TestAgent
+  readonly frame: object
+  readonly real: ReadonlyArray<string>
+  readonly unknown: string
+}
+
+/** The same for what is said on the socket. */
+const frameMatrix: Readonly<Record<string, (things: Things) => FrameCase>> = {
+  "ack message_id": (things) => ({ frame: { type: "ack", message_id: "{}" }, ...messageIds(things) }),
+  "message.read_ack payload.conversation_id": (things) => ({
+    frame: { type: "message.read_ack", payload: { conversation_id: "{}", through_seq: 9 } },
+    ...conversationIds(things)
+  }),
+  "message.read_ack payload.message_id": (things) => ({
+    as: things.dan,
+    frame: { type: "message.read_ack", payload: { conversation_id: things.world.conversations[2]?.[2], message_id: "{}" } },
+    real: [things.message],
+    unknown: `msg_${TAIL}`
+  }),
+  "typing.start payload.conversation_id": (things) => ({
+    frame: { type: "typing.start", payload: { conversation_id: "{}" } },
+    ...conversationIds(things)
+  }),
+  "typing.stop payload.conversation_id": (things) => ({
+    frame: { type: "typing.stop", payload: { conversation_id: "{}" } },
+    ...conversationIds(things)
+  })
 }
 
 /** A field that names something; a `client_msg_id` is the sender's own word. */
@@ -278,6 +309,11 @@ const placesOf = (document: OpenApiDocument): ReadonlyArray<string> =>
     ...operation.query.map(({ name }) => name).filter(namesSomething),
     ...fieldsOf(operation.body).filter((field) => namesSomething(field.replace(/.*\./, "")))
   ].map((place) => `${operation.name} ${place}`))
+
+/** The same of the frames that callers send; `id` is the caller's own word there. */
+const framePlacesOf = (document: OpenApiDocument): ReadonlyArray<string> =>
+  Object.entries(document["x-websocket"].send).flatMap(([type, schema]) =>
+    fieldsOf(schema).filter((field) => field !== "id" && namesSomething(field.replace(/.*\./, ""))).map((field) => `${type} ${field}`))
 
 /** What agents can see of their things, through every route that shows some. */
 const viewOf = async (things: Things, agents: ReadonlyArray<TestAgent>): Promise<Readonly<Record<string, string>>> => {
@@ -397,6 +433,7 @@ describe("what is another agent's", { timeout: 60_000 }, () => {
     assert.isAbove(places.length, 50)
     assert.deepStrictEqual(places.filter((place) => matrix[place] === undefined), [], "places without a row")
     assert.deepStrictEqual(Object.keys(matrix).filter((place) => !places.includes(place)), [], "rows without a place")
+    assert.deepStrictEqual(Object.keys(frameMatrix).sort(), [...framePlacesOf(document)].sort(), "frames")
   })
 
   it("answers byte for byte as what does not exist, and stays as it is", async () => {
@@ -470,6 +507,26 @@ describe("what is another agent's", { timeout: 60_000 }, () => {
     }
     assert.deepStrictEqual(await viewOf(things, onlookers), before, unseen.join(", "))
     assert.isAbove(compared, 60)
+    const [strange, ofDan] = await Promise.all([world.stranger, dan].map((agent) => Socket.hello(server, agent.key)))
+    if (strange === undefined || ofDan === undefined) return assert.fail("no sockets")
+    for (const { id } of await inbox(dan)) await ofDan.message(id)
+    for (const [place, row] of Object.entries(frameMatrix)) {
+      const { as, frame, real, unknown } = row(things)
+      const socket = as === undefined ? strange : ofDan
+      const ask = async (id: string): Promise<string> => {
+        const from = heard(socket).length
+        socket.send({ ...JSON.parse(JSON.stringify(frame).replace("{}", id)) as object, id: 7 })
+        await socket.settled()
+        return JSON.stringify(heard(socket).slice(from)).replaceAll(id, "{}")
+      }
+      const expected = await ask(unknown)
+      for (const id of real) assert.strictEqual(await ask(id), expected, `${place}: ${id}`)
+    }
+    await Promise.all([strange, ofDan].map((socket) => socket.close()))
+    // Presence of those two was not what it is while they were looked at.
+    const looked = Object.keys(before).filter((what) => !what.includes("/v1/presence/"))
+    const now = await viewOf(things, onlookers)
+    for (const what of looked) assert.strictEqual(now[what], before[what], `${what} after frames`)
     await Promise.all(sockets.map((socket) => socket.settled()))
     assert.deepStrictEqual(sockets.map((socket, at) => heard(socket).slice(heardBefore[at])), [[], [], []], "what was pushed")
     await Promise.all(sockets.map((socket) => socket.close()))
