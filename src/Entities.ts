@@ -84,7 +84,7 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
     MutesRepo.layer,
     PresenceRepo.layer,
     PresenceStore.layerMemory,
-    RateLimits.layerMemory,
+    RateLimits.layer,
     Secrets.layer,
     WebhookSignals.layer,
     WebhooksRepo.layer

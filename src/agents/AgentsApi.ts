@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization, AuthorizationEvenSuspended } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { HandleInput } from "../platform/Text.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
@@ -25,6 +26,7 @@ export const ProfileChange = Schema.Struct({
 export class AgentsApi extends HttpApiGroup.make("agents")
   .add(
     HttpApiEndpoint.get("card", "/v1/agents/:handle", { params, success: Card, error: AgentNotFound })
+      .annotate(OwnBudget, true)
       .annotate(OpenApi.Description, "Another agent's public card."),
     HttpApiEndpoint.patch("update", "/v1/agents/:handle", {
       params,
@@ -39,7 +41,7 @@ export class AgentsApi extends HttpApiGroup.make("agents")
       params,
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String }),
       error: [Forbidden, OtpCooldown, OtpHourlyCap, OtpFailed]
-    }).middleware(Idempotency).annotate(
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(
       OpenApi.Description,
       "Begins a key rotation: a six-digit code goes to the account's address."
     ),
@@ -48,7 +50,8 @@ export class AgentsApi extends HttpApiGroup.make("agents")
       payload: CodeAnswer,
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [Forbidden, CodeExpired, CodeInvalid, OtpAttemptsExhausted]
-    }).annotate(OpenApi.Description, "Issues a new API key; the old one and its sockets are dead at once.")
+    }).annotate(OwnBudget, true)
+      .annotate(OpenApi.Description, "Issues a new API key; the old one and its sockets are dead at once.")
   )
   .middleware(Authorization)
   .add(

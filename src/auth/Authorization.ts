@@ -1,11 +1,11 @@
 import { Context, Effect, Layer, Redacted } from "effect"
 import type { HttpServerResponse } from "effect/http"
-import { HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
 import { Auth } from "./Auth.ts"
-import { Budgets, emptyBudget, showBudget } from "./Budgets.ts"
+import { Budgets } from "./Budgets.ts"
 
 /** The agent whose key came with the request. */
 export class CurrentAgent extends Context.Service<CurrentAgent, {
@@ -24,26 +24,23 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
     return {
       bearer: (
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled, CurrentAgent>,
-        { credential }: { readonly credential: Redacted.Redacted }
-      ) =>
-        Effect.withFiber<
-          HttpServerResponse.HttpServerResponse,
-          unhandled | E | Unauthorized | Unavailable | RateLimited
-        >((fiber) =>
-          Effect.flatMap(auth.authenticate(Redacted.value(credential)), (agent) =>
-            Effect.matchEffect(budgets.ofAgent(agent.id), {
-              onFailure: (error) => {
-                showBudget(fiber.context, emptyBudget(error))
-                return Effect.fail(error)
-              },
-              onSuccess: (state) => {
-                showBudget(fiber.context, state)
-                const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
-                const admission = admit(agent)
-                return admission === undefined ? handled : Effect.andThen(admission, handled)
-              }
-            }))
-        )
+        { credential, endpoint }: {
+          readonly credential: Redacted.Redacted
+          readonly endpoint: HttpApiEndpoint.Top
+        }
+      ): Effect.Effect<
+        HttpServerResponse.HttpServerResponse,
+        unhandled | E | Unauthorized | Unavailable | RateLimited
+      > =>
+        Effect.flatMap(auth.authenticate(Redacted.value(credential)), (agent) => {
+          const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
+          const admission = admit(agent)
+          return budgets.count(
+            budgets.agent(agent.id),
+            endpoint,
+            admission === undefined ? handled : Effect.andThen(admission, handled)
+          )
+        })
     }
   })
 

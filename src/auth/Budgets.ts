@@ -1,15 +1,25 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { HttpApiMiddleware } from "effect/http-api"
-import { addAnswerHeaders } from "../platform/AnswerHeaders.ts"
+import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
 import { addressKey, addressOf } from "../platform/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
-import { RateLimits, type RateState } from "../platform/RateLimits.ts"
+import { RateLimits } from "../platform/RateLimits.ts"
+import type { Charge, RateState } from "../platform/RateRule.ts"
 import { RateLimited } from "../platform/WireError.ts"
+
+/** On an endpoint whose handler takes a budget of its own before it does anything else. */
+export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
 /** The general budgets (wire.md C.0): of an agent for whatever needs a key, of an IP address for the rest. */
 export class Budgets extends Context.Service<Budgets, {
-  readonly ofAgent: (agentId: string) => Effect.Effect<RateState, RateLimited>
+  readonly agent: (agentId: string) => Charge
+  readonly address: (request: HttpServerRequest.HttpServerRequest) => Charge
+  /** Counts a request to the endpoint. */
+  readonly count: <A, E, R>(
+    charge: Charge,
+    endpoint: HttpApiEndpoint.Top,
+    effect: Effect.Effect<A, E, R>
+  ) => Effect.Effect<A, E | RateLimited, R>
   readonly ofAddress: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
 }>()("parley/auth/Budgets") {
   static readonly layer = Layer.effect(
@@ -24,28 +34,22 @@ export class Budgets extends Context.Service<Budgets, {
         windowMs: 60_000,
         window: "minute"
       }
+      const address = (request: HttpServerRequest.HttpServerRequest): Charge => ({
+        rule: perAddress,
+        key: addressKey(addressOf(request, config.TRUST_PROXY))
+      })
       return Budgets.of({
-        ofAgent: (agentId) => limits.take(perAgent, agentId),
-        ofAddress: (request) => limits.take(perAddress, addressKey(addressOf(request, config.TRUST_PROXY)))
+        agent: (agentId) => ({ rule: perAgent, key: agentId }),
+        address,
+        count: (charge, endpoint, effect) =>
+          Context.get(endpoint.annotations, OwnBudget)
+            ? limits.owing(charge, effect)
+            : Effect.andThen(limits.take(charge.rule, charge.key), effect),
+        ofAddress: (request) => limits.take(perAddress, address(request).key)
       })
     })
   )
 }
-
-/** Puts what is left of a budget on the answer to this fiber's request, failures included. */
-export const showBudget = (context: Context.Context<never>, state: RateState): void =>
-  addAnswerHeaders(context, {
-    "ratelimit-limit": String(state.limit),
-    "ratelimit-remaining": String(state.remaining),
-    "ratelimit-reset": String(Math.ceil(state.resetMs / 1000))
-  })
-
-/** What a budget that is used up looks like. */
-export const emptyBudget = (error: RateLimited): RateState => ({
-  limit: error.details?.limit ?? 0,
-  remaining: 0,
-  resetMs: error.details?.retry_after_ms ?? 0
-})
 
 /** Counts a request without a key against the budget of its IP address. */
 export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>()("parley/auth/AnonymousBudget", {
@@ -53,17 +57,13 @@ export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>(
 }) {
   static readonly layer = Layer.effect(
     AnonymousBudget,
-    Effect.map(Budgets, (budgets) => (httpEffect) =>
-      Effect.withFiber((fiber) => {
-        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        return Effect.flatMap(
-          Effect.tapError(budgets.ofAddress(request), (error) =>
-            Effect.sync(() => showBudget(fiber.context, emptyBudget(error)))),
-          (state) => {
-            showBudget(fiber.context, state)
-            return httpEffect
-          }
+    Effect.map(Budgets, (budgets) => (httpEffect, { endpoint }) =>
+      Effect.withFiber((fiber) =>
+        budgets.count(
+          budgets.address(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)),
+          endpoint,
+          httpEffect
         )
-      }))
+      ))
   )
 }

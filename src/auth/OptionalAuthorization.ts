@@ -5,7 +5,7 @@ import { AgentSuspended } from "../agents/Agent.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
 import { Auth } from "./Auth.ts"
 import type { CurrentAgent } from "./Authorization.ts"
-import { Budgets, emptyBudget, showBudget } from "./Budgets.ts"
+import { Budgets } from "./Budgets.ts"
 
 /** Who calls where a key is welcome but not needed. */
 export class CurrentCaller extends Context.Service<CurrentCaller, {
@@ -30,33 +30,23 @@ export class OptionalAuthorization
       const budgets = yield* Budgets
       const credential = HttpApiBuilder.securityDecode(HttpApiSecurity.bearer)
 
-      return (httpEffect) =>
+      return (httpEffect, { endpoint }) =>
         Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          const counted = <E>(budget: ReturnType<typeof budgets.ofAgent>, then: Effect.Effect<CurrentCaller["Service"], E>) =>
-            Effect.matchEffect(budget, {
-              onFailure: (error) => {
-                showBudget(fiber.context, emptyBudget(error))
-                return Effect.fail(error)
-              },
-              onSuccess: (state) => {
-                showBudget(fiber.context, state)
-                return then
-              }
-            })
-          const caller: Effect.Effect<
-            CurrentCaller["Service"],
-            RateLimited | Unauthorized | AgentSuspended | Unavailable,
-            Effect.Services<typeof credential>
-          > = request.headers.authorization === undefined
-            ? counted(budgets.ofAddress(request), Effect.succeed({ agent: null }))
-            : Effect.flatMap(credential, (key) =>
-              Effect.flatMap(auth.authenticate(Redacted.value(key)), (agent) =>
-                counted(
-                  budgets.ofAgent(agent.id),
-                  agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.succeed({ agent })
-                )))
-          return Effect.flatMap(caller, (found) => Effect.provideService(httpEffect, CurrentCaller, found))
+          const handled = (agent: CurrentCaller["Service"]["agent"]) =>
+            Effect.provideService(httpEffect, CurrentCaller, { agent })
+          if (request.headers.authorization === undefined) {
+            return budgets.count(budgets.address(request), endpoint, handled(null))
+          }
+          return Effect.flatMap(credential, (key) =>
+            Effect.flatMap(auth.authenticate(Redacted.value(key)), (agent) =>
+              budgets.count(
+                budgets.agent(agent.id),
+                endpoint,
+                agent.status === "suspended"
+                  ? Effect.andThen(Effect.fail(new AgentSuspended()), handled(agent))
+                  : handled(agent)
+              )))
         })
     })
   )

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
@@ -36,10 +37,12 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       "Adds a contact: 201; 200, with nothing changed, if it is one already."
     ),
     HttpApiEndpoint.get("list", "/v1/contacts", { query: pageQuery, success: ContactPage })
+      .annotate(OwnBudget, true)
       .annotate(OpenApi.Description, "The own contacts by handle."),
     HttpApiEndpoint.get("blocks", "/v1/contacts/blocks", { query: pageQuery, success: BlockPage })
       .annotate(OpenApi.Description, "Whom the caller has blocked, newest first."),
     HttpApiEndpoint.get("check", "/v1/contacts/:handle", { params, success: ContactCheck })
+      .annotate(OwnBudget, true)
       .annotate(OpenApi.Description, "Whether a handle is among the own contacts; an unknown one is not."),
     HttpApiEndpoint.patch("annotate", "/v1/contacts/:handle", {
       params,

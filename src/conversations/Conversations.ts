@@ -15,7 +15,8 @@ import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
-import { RateLimits, type RateRule } from "../platform/RateLimits.ts"
+import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
+import type { RateRule } from "../platform/RateRule.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
@@ -77,6 +78,7 @@ export type SendError = SendFailure | GroupSendFailure | RateLimited | Validatio
 
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
+const WARN_EVERY_MS = 10_000
 
 /** Conversations and their messages. */
 export class Conversations extends Context.Service<Conversations, {
@@ -310,11 +312,16 @@ export class Conversations extends Context.Service<Conversations, {
         windowMs: 1_000,
         window: "second"
       }
+      const monotonic = monotonicMillis(clock)
+      /** When who was warned, oldest first. */
       const warnings = new Map<string, number>()
       const warn = (senderId: string, remaining: number, resetMs: number): void => {
-        const at = now()
-        if (at - (warnings.get(senderId) ?? 0) < 10_000) return
-        if (warnings.size > 10_000) warnings.clear()
+        const at = monotonic()
+        for (const [id, then] of warnings) {
+          if (at - then < WARN_EVERY_MS) break
+          warnings.delete(id)
+        }
+        if (warnings.has(senderId)) return
         warnings.set(senderId, at)
         actors.tell(senderId, {
           _tag: "Event",
@@ -324,7 +331,7 @@ export class Conversations extends Context.Service<Conversations, {
               endpoint: "POST /v1/messages",
               limit: rate.limit,
               remaining,
-              reset_at: iso(at + resetMs),
+              reset_at: iso(now() + resetMs),
               message: "Most of this second's sends are used: slow down."
             }
           })
@@ -385,9 +392,23 @@ export class Conversations extends Context.Service<Conversations, {
           onFailure: (limited) => unlessReplay(sender, draft, limited),
           onSuccess: (state) => {
             if (state.remaining * 5 <= state.limit) warn(sender.id, state.remaining, state.resetMs)
-            return target._tag === "Direct"
-              ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
-              : toConversation(sender, target.id, draft)
+            return Effect.matchEffect(
+              target._tag === "Direct"
+                ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))
+                : toConversation(sender, target.id, draft),
+              {
+                onFailure: (failure) => {
+                  // The group's own limit costs the sender nothing.
+                  if (failure._tag === "RateLimited") limits.giveBack(rate, sender.id, state)
+                  return Effect.fail(failure)
+                },
+                onSuccess: (sent) => {
+                  // That it is a replay is known only now.
+                  if (!sent.created) limits.giveBack(rate, sender.id, state)
+                  return Effect.succeed(sent)
+                }
+              }
+            )
           }
         })
 

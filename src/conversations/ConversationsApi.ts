@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { ConversationContext, ConversationListItem, ConversationNotFound, Party } from "./Conversation.ts"
@@ -22,7 +23,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
     HttpApiEndpoint.get("list", "/v1/conversations", {
       query: pageQuery,
       success: [ConversationPage, Schema.Array(ConversationListItem)]
-    }).annotate(
+    }).annotate(OwnBudget, true).annotate(
       OpenApi.Description,
       "Conversations by latest activity: a page; a bare array with offset or for first-party clients (X-AgentChat-Client)."
     ),

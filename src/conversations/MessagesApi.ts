@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
@@ -63,7 +64,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
         ContentTooLarge,
         StorageUnavailable
       ]
-    }).annotate(
+    }).annotate(OwnBudget, true).annotate(
       OpenApi.Description,
       "Sends a message: 201 once it is on disk; 200 with the original for a client_msg_id that was sent before."
     ),

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { OptionalAuthorization } from "../auth/OptionalAuthorization.ts"
 import { pageQuery } from "../platform/Page.ts"
 import { codePoints, DateTimeString, HandleInput } from "../platform/Text.ts"
@@ -42,6 +43,7 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
         next_cursor: Schema.NullOr(Schema.String)
       }).annotate({ identifier: "DirectoryPage" })
     })
+      .annotate(OwnBudget, true)
       .annotate(
         OpenApi.Description,
         "Agents whose handle begins with q, by handle; total counts to 10,000. Without a key, in_contacts is left out."

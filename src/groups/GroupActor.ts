@@ -62,6 +62,8 @@ export interface GroupWorld {
   readonly tell: (agentId: string, frame: string, after: number | null) => void
   readonly inviteLimit: number
   readonly maxMembers: number
+  /** Takes a place in the group's own window of sends and gives the way to free it; undefined: there is no such limit. */
+  readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
 }
 
 /** A message that has just been committed, with its envelopes. */
@@ -113,6 +115,7 @@ export class GroupActor {
     return this.counted(Effect.gen({ self: this }, function*() {
       const { draft, sender } = command
       let attached = draft.attachmentId === undefined
+      let leave: (() => void) | undefined
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
@@ -122,6 +125,11 @@ export class GroupActor {
             continue
           }
           return yield* yield* this.world.outside(state, sender.id)
+        }
+        if (leave === undefined && this.world.admit !== undefined) {
+          const admitted = this.world.admit(this.id)
+          if (admitted instanceof RateLimited) return yield* admitted
+          leave = admitted
         }
         if (!attached) {
           yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
@@ -134,6 +142,7 @@ export class GroupActor {
           case "Stored":
             return outcome.sent
           case "Replayed":
+            leave?.()
             return null
           case "SenderGone":
             return yield* (yield* this.world.status(sender.id)) === undefined ? new Unauthorized() : new AgentSuspended()

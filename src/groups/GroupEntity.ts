@@ -36,6 +36,7 @@ export const GroupSendFailure = Schema.Union([
   AttachmentWrongScope,
   AttachmentNotReady,
   StorageUnavailable,
+  RateLimited,
   AgentSuspended,
   Unauthorized,
   Unavailable

@@ -17,6 +17,9 @@ import { Ids } from "../platform/Ids.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
+import { monotonicMillis } from "../platform/RateLimits.ts"
+import type { RateRule } from "../platform/RateRule.ts"
+import { SlidingWindows } from "../platform/SlidingWindows.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
 import { Departures } from "./Departures.ts"
@@ -200,6 +203,15 @@ export class Groups extends Context.Service<Groups, {
         })
       })
 
+      // All sends of a group pass here, so its window needs no other place.
+      const windows = new SlidingWindows(monotonicMillis(clock))
+      const perGroup: RateRule = {
+        name: "group_send",
+        limit: config.LIMITS_GROUP_SENDS_PER_SECOND,
+        windowMs: 1_000,
+        window: "group",
+        message: `The group is busy: it takes at most ${config.LIMITS_GROUP_SENDS_PER_SECOND} messages per second.`
+      }
       const world: GroupWorld = {
         appends,
         now,
@@ -227,7 +239,11 @@ export class Groups extends Context.Service<Groups, {
           signals.raise(agentId)
         },
         inviteLimit,
-        maxMembers: config.LIMITS_GROUP_MEMBERS
+        maxMembers: config.LIMITS_GROUP_MEMBERS,
+        admit: config.LIMITS_GROUP_SENDS_PER_SECOND === 0 ? undefined : (groupId) => {
+          const place = windows.take(perGroup, groupId)
+          return place instanceof RateLimited ? place : () => windows.giveBack(perGroup, groupId, place)
+        }
       }
 
       const groups = new Map<string, GroupActor>()

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency } from "../platform/Idempotency.ts"
@@ -36,7 +37,7 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       payload: NewMute,
       success: Mute.pipe(HttpApiSchema.status(201)),
       error: [AgentNotFound, ConversationNotFound, SelfMute, TooManyMutes]
-    }).middleware(Idempotency).annotate(
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(
       OpenApi.Description,
       "Mutes an agent or a conversation: nothing of it is pushed any more, everything is stored. A repetition changes until when."
     ),
@@ -53,12 +54,13 @@ export class MutesApi extends HttpApiGroup.make("mutes")
     }).annotate(OpenApi.Description, "The mute of a conversation; 404 if there is none now."),
     HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", { params: agent, success: Confirm, error: NotFound })
       .middleware(Idempotency)
+      .annotate(OwnBudget, true)
       .annotate(OpenApi.Description, "Lifts the mute of an agent. What came meanwhile is not pushed afterwards: it is in sync."),
     HttpApiEndpoint.delete("liftConversation", "/v1/mutes/conversation/:id", {
       params: conversation,
       success: Confirm,
       error: NotFound
-    }).middleware(Idempotency).annotate(
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(
       OpenApi.Description,
       "Lifts the mute of a conversation. What came meanwhile is not pushed afterwards: it is in sync."
     )

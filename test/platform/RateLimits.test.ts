@@ -1,44 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Result, Schema } from "effect"
 import { TestClock } from "effect/testing"
-import { RateLimits, type RateRule } from "../../src/platform/RateLimits.ts"
+import { RateLimits } from "../../src/platform/RateLimits.ts"
+import type { RateRule } from "../../src/platform/RateRule.ts"
 import { toResponse } from "../../src/platform/WireErrors.ts"
+import { WindowModel } from "../support/WindowModel.ts"
 
 const rule = (limit: number, windowMs: number): RateRule => ({ name: "test", limit, windowMs, window: "test window" })
-
-/** The definition, as slowly as it can be said. */
-class Model {
-  private accepted: Array<{ readonly key: string; readonly at: number }> = []
-  private readonly rule: RateRule
-
-  constructor(rule: RateRule) {
-    this.rule = rule
-  }
-
-  /** The milliseconds to wait, 0 when accepted. */
-  take(key: string, now: number): { readonly waitMs: number; readonly remaining: number; readonly resetMs: number } {
-    const within = this.accepted.filter((entry) => entry.key === key && entry.at > now - this.rule.windowMs)
-    if (within.length >= this.rule.limit) {
-      return { waitMs: within[0]!.at + this.rule.windowMs - now, remaining: 0, resetMs: 0 }
-    }
-    this.accepted.push({ key, at: now })
-    return {
-      waitMs: 0,
-      remaining: this.rule.limit - within.length - 1,
-      resetMs: (within[0]?.at ?? now) + this.rule.windowMs - now
-    }
-  }
-
-  /** The most that was accepted for one key in any window. */
-  busiest(): number {
-    return Math.max(
-      0,
-      ...this.accepted.map(({ at, key }) =>
-        this.accepted.filter((other) => other.key === key && other.at >= at && other.at < at + this.rule.windowMs).length
-      )
-    )
-  }
-}
 
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
@@ -48,7 +16,7 @@ describe("RateLimits in memory", () => {
     {
       limit: between(1, 7),
       windowMs: between(1, 50),
-      steps: Schema.Array(Schema.Struct({ pause: between(0, 30), key: Schema.Literals(["a", "b", "c"]) })).check(
+      steps: Schema.Array(Schema.Struct({ pause: between(0, 30), key: Schema.Literals(["a", "b", "c"]), giveBack: Schema.Boolean })).check(
         Schema.isMaxLength(200)
       )
     },
@@ -56,31 +24,29 @@ describe("RateLimits in memory", () => {
       Effect.gen(function*() {
         const limits = yield* RateLimits
         const theRule = rule(limit, windowMs)
-        const model = new Model(theRule)
+        const models = new Map(["a", "b", "c"].map((key) => [key, new WindowModel(theRule)]))
         let now = 0
-        for (const { key, pause } of steps) {
+        for (const { giveBack, key, pause } of steps) {
           yield* TestClock.adjust(pause)
           now += pause
-          const expected = model.take(key, now)
+          const model = models.get(key)!
+          const waitMs = model.wait(now)
           const actual = yield* Effect.result(limits.take(theRule, key))
-          if (expected.waitMs > 0) {
+          if (waitMs > 0) {
             assert.isTrue(Result.isFailure(actual))
             if (Result.isFailure(actual)) {
-              assert.deepStrictEqual(actual.failure.details, {
-                retry_after_ms: expected.waitMs,
-                limit,
-                window: "test window"
-              })
+              assert.deepStrictEqual(actual.failure.details, { retry_after_ms: waitMs, limit, window: "test window" })
             }
           } else {
-            assert.deepStrictEqual(Result.getOrThrow(actual), {
-              limit,
-              remaining: expected.remaining,
-              resetMs: expected.resetMs
-            })
+            const state = Result.getOrThrow(actual)
+            assert.deepStrictEqual(state, { ...model.add(now), at: now })
+            if (giveBack) {
+              limits.giveBack(theRule, key, state)
+              model.remove(now)
+            }
           }
         }
-        assert.isAtMost(model.busiest(), limit)
+        for (const model of models.values()) assert.isAtMost(model.busiest(), limit)
       }).pipe(Effect.provide(RateLimits.layerMemory, { local: true })),
     { arbitrary: { runs: 300, size: 100 } }
   )
@@ -114,6 +80,27 @@ describe("RateLimits in memory", () => {
         assert.strictEqual(toResponse(refused).headers["retry-after"], seconds)
         assert.strictEqual(refused.code, "RATE_LIMITED")
       }
+    }).pipe(Effect.provide(RateLimits.layerMemory)))
+
+  it.effect("several windows at once: all or nothing, and the longest wait refuses", () =>
+    Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const minute = { ...rule(2, 60_000), name: "minute" }
+      const day = { ...rule(3, 86_400_000), name: "day" }
+      const both = limits.takeAll([{ rule: minute, key: "k" }, { rule: day, key: "k" }])
+      yield* both
+      yield* both
+      assert.deepStrictEqual((yield* Effect.flip(both)).details, {
+        retry_after_ms: 60_000,
+        limit: 2,
+        window: "test window"
+      })
+      yield* TestClock.adjust(60_000)
+      const states = yield* both
+      // The refusal took nothing of the day.
+      assert.deepStrictEqual(states.map(({ remaining }) => remaining), [1, 0])
+      yield* limits.take(minute, "k")
+      assert.strictEqual((yield* Effect.flip(both)).details?.retry_after_ms, 86_340_000)
     }).pipe(Effect.provide(RateLimits.layerMemory)))
 
   it.effect("keys and rules do not touch one another", () =>

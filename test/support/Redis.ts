@@ -1,0 +1,73 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
+import { createConnection } from "node:net"
+import { eventually } from "./Eventually.ts"
+import { freePort } from "./ServerProcess.ts"
+
+/** Empty if redis-server is there; else what a skipped test says about itself. */
+export const missingRedis = spawnSync("redis-server", ["--version"]).status === 0
+  ? ""
+  : " (redis-server not found: apt-get install redis-server)"
+
+/** A Redis of one's own on a free port of 127.0.0.1, which keeps nothing. */
+export class RedisServer {
+  readonly port: number
+  private process: ChildProcess | undefined
+
+  private constructor(port: number) {
+    this.port = port
+  }
+
+  static async start(): Promise<RedisServer> {
+    const server = new RedisServer(await freePort())
+    await server.launch()
+    return server
+  }
+
+  get url(): string {
+    return `redis://127.0.0.1:${this.port}`
+  }
+
+  /** Ends it as a crash does. What it held is lost. */
+  async kill(): Promise<void> {
+    const child = this.process
+    this.process = undefined
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return
+    child.kill("SIGKILL")
+    await once(child, "exit")
+  }
+
+  /** Starts it again on the same port, empty. */
+  async launch(): Promise<void> {
+    await this.kill()
+    const child = spawn(
+      "redis-server",
+      ["--port", String(this.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", "/tmp"],
+      { stdio: "ignore" }
+    )
+    this.process = child
+    process.once("exit", () => child.kill("SIGKILL"))
+    await eventually("redis-server", () => this.answers(), 10_000)
+  }
+
+  /** It lives, but does nothing; connections stay open. */
+  pause(): void {
+    this.process?.kill("SIGSTOP")
+  }
+
+  resume(): void {
+    this.process?.kill("SIGCONT")
+  }
+
+  private answers(): Promise<true | undefined> {
+    return new Promise((resolve) => {
+      const socket = createConnection(this.port, "127.0.0.1")
+      socket.on("error", () => resolve(undefined))
+      socket.on("connect", () => socket.write("PING\r\n"))
+      socket.on("data", () => {
+        socket.destroy()
+        resolve(true)
+      })
+    })
+  }
+}

@@ -1,0 +1,49 @@
+import type { RateRule } from "../../src/platform/RateRule.ts"
+
+/**
+ * A sliding window of one key as it is defined, as slowly as it can be said. A clock
+ * that goes back stands still, and one that would stand for longer than a window begins anew.
+ */
+export class WindowModel {
+  private accepted: Array<number> = []
+  private readonly rule: RateRule
+
+  constructor(rule: RateRule) {
+    this.rule = rule
+  }
+
+  /** The milliseconds to wait for a place, 0 if there is one. */
+  wait(at: number): number {
+    const { limit, windowMs } = this.rule
+    const { now, within } = this.look(at)
+    return within.length < limit ? 0 : within[within.length - limit]! + windowMs - now
+  }
+
+  add(at: number): { readonly limit: number; readonly remaining: number; readonly resetMs: number } {
+    const { limit, windowMs } = this.rule
+    const { now, within } = this.look(at)
+    this.accepted.push(now)
+    return { limit, remaining: limit - within.length - 1, resetMs: (within[0] ?? now) + windowMs - now }
+  }
+
+  remove(at: number): void {
+    const i = this.accepted.lastIndexOf(at)
+    if (i >= 0) this.accepted.splice(i, 1)
+  }
+
+  /** The most that was accepted in any window. */
+  busiest(): number {
+    const { windowMs } = this.rule
+    return Math.max(
+      0,
+      ...this.accepted.map((at) => this.accepted.filter((other) => other >= at && other < at + windowMs).length)
+    )
+  }
+
+  private look(at: number): { readonly now: number; readonly within: ReadonlyArray<number> } {
+    const newest = Math.max(0, ...this.accepted)
+    if (newest > at + this.rule.windowMs) this.accepted = []
+    const now = newest > at && newest <= at + this.rule.windowMs ? newest : at
+    return { now, within: this.accepted.filter((time) => time > now - this.rule.windowMs) }
+  }
+}
