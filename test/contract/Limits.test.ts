@@ -32,7 +32,13 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
         LIMITS_REGISTER_PER_HOUR: "5",
         LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "10",
         LIMITS_RECOVER_PER_HOUR: "3",
+        LIMITS_RECOVER_VERIFY_PER_10_MINUTES: "10",
+        LIMITS_ROTATE_PER_HOUR: "3",
+        LIMITS_ROTATE_VERIFY_PER_10_MINUTES: "10",
+        LIMITS_CARDS_PER_MINUTE: "20",
+        LIMITS_CONVERSATION_LISTS_PER_MINUTE: "20",
         LIMITS_SENDS_PER_SECOND: "10",
+        LIMITS_GROUP_SENDS_PER_SECOND: "3",
         LIMITS_COLD_CONVERSATIONS: "3",
         LIMITS_BACKLOG_SOFT: "4",
         LIMITS_BACKLOG_HARD: "6"
@@ -67,11 +73,28 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     ;(await register(email, handle)).ok(200, Shapes.Registered)
   })
 
-  it("G.15: the 11th verify and the 4th recovery of an address are 429", async () => {
+  it("G.15: the 11th verify of each kind and the 4th recovery and rotation of an address are 429", async () => {
     const here = somewhere()
+    const alice = await newAgent("alice")
     const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
-    for (let i = 0; i < 10; i++) (await server.http().post("/v1/register/verify", guess, here)).refused(400, "EXPIRED")
-    limited(await server.http().post("/v1/register/verify", guess, here), 10, 600)
+    const rotation = `/v1/agents/${alice.handle}/rotate-key`
+    for (const [http, path] of [
+      [server.http(), "/v1/register/verify"],
+      [server.http(), "/v1/agents/recover/verify"],
+      [alice.http, `${rotation}/verify`]
+    ] as const) {
+      for (let i = 0; i < 10; i++) (await http.post(path, guess, here)).refused(400, "EXPIRED")
+      const refused = await http.post(path, guess, here)
+      limited(refused, 10, 600)
+      assert.strictEqual(refused.header("ratelimit-remaining"), "0")
+      assert.strictEqual(refused.header("ratelimit-limit"), "10")
+      ;(await http.post(path, guess, somewhere())).refused(400, "EXPIRED")
+    }
+    ;(await alice.http.post(rotation, undefined, here)).ok(200, Shapes.Pending)
+    for (let i = 0; i < 2; i++) (await alice.http.post(rotation, undefined, here)).refused(429, "OTP_COOLDOWN")
+    limited(await alice.http.post(rotation, undefined, here), 3, 3_600)
+    // It is the address that is limited, not the account.
+    ;(await alice.http.post(rotation, undefined, somewhere())).refused(429, "OTP_COOLDOWN")
     for (let i = 0; i < 3; i++) {
       ;(await server.http().post("/v1/agents/recover", { email: `no-${i}@example.com` }, here)).ok(200, Shapes.Pending)
     }
@@ -178,6 +201,62 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     await Promise.all([mine.settled(), theirs.settled()])
     assert.deepStrictEqual([mine, theirs].map((socket) => socket.count("rate_limit.warning")), [1, 0])
     await Promise.all([mine.close(), theirs.close()])
+  })
+
+  it("75. repeating a send takes no place from other sends", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    await say(alice, bob)
+    await say(bob, alice)
+    const client_msg_id = freshMsgId()
+    await say(alice, bob, { client_msg_id })
+    for (let i = 0; i < 20; i++) (await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
+    for (const answer of await Promise.all(Array.from({ length: 8 }, () => attempt(alice, "nobody-here")))) {
+      answer.refused(404, "AGENT_NOT_FOUND")
+    }
+  })
+
+  it("117. with a limit of groups, a send above it is 429 and costs the sender nothing", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    await say(alice, bob)
+    await say(bob, alice)
+    const made = (await alice.http.post("/v1/groups", { name: "Busy" })).ok(200, Shapes.CreatedGroup)
+    const toGroup = (client_msg_id = freshMsgId()) =>
+      alice.http.post("/v1/messages", { conversation_id: made.group.id, client_msg_id, content: { text: "to the group" } })
+    const first = freshMsgId()
+    const answers = [await toGroup(first)]
+    for (let i = 1; i < 24; i++) answers.push(await toGroup())
+    const refused = answers.filter(({ status }) => status === 429)
+    assert.isAtLeast(refused.length, 1)
+    for (const answer of refused) {
+      limited(answer, 3, 1)
+      assert.strictEqual(answer.refused(429, "RATE_LIMITED").details?.["window"], "group")
+    }
+    for (const answer of answers) if (answer.status !== 429) answer.ok(201, Shapes.Message)
+    // Nothing refused is stored, a repetition is never refused, and the sender may go on elsewhere.
+    const rows = (await alice.http.get(`/v1/messages/${made.group.id}`)).ok(200, Shapes.Messages)
+    assert.strictEqual(rows.length, answers.length - refused.length)
+    ;(await toGroup(first)).ok(200, Shapes.Message)
+    await say(alice, bob)
+    ;(await attempt(bob, bob, { to: undefined, conversation_id: made.group.id })).refused(404, "GROUP_NOT_FOUND")
+  })
+
+  it("G.16: cards and the conversation list have budgets of their own, and show them", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    for (const path of [`/v1/agents/${bob.handle}`, "/v1/conversations"]) {
+      for (let left = 19; left >= 0; left--) {
+        const answer = await alice.http.get(path)
+        assert.deepStrictEqual(
+          [answer.status, answer.header("ratelimit-limit"), answer.header("ratelimit-remaining")],
+          [200, "20", String(left)]
+        )
+      }
+      const refused = await alice.http.get(path)
+      limited(refused, 20, 60)
+      assert.strictEqual(refused.refused(429, "RATE_LIMITED").details?.["window"], "minute")
+      assert.strictEqual(refused.header("ratelimit-reset"), refused.header("retry-after"))
+      assert.strictEqual((await bob.http.get(path)).status, 200)
+    }
+    ;(await alice.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
   })
 
   it("77. from the soft limit on a sender is warned, in the header and by the client", async () => {

@@ -1,0 +1,84 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { eventually } from "../support/Eventually.ts"
+import type { Answer } from "../support/Http.ts"
+import { missingRedis, RedisServer } from "../support/Redis.ts"
+import { newAgent, type Server, startServer } from "../support/Server.ts"
+
+const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
+
+describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`, { timeout: 30_000 }, () => {
+  let redis: RedisServer
+  let servers: readonly [Server, Server]
+  let addresses = 0
+
+  beforeAll(async () => {
+    redis = await RedisServer.start()
+    const env = {
+      REDIS_URL: redis.url,
+      // Far more than an answer takes on a busy machine, and far less than a test waits.
+      REDIS_TIMEOUT_MS: "500",
+      TRUST_PROXY: "1",
+      LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "10"
+    }
+    servers = await Promise.all([startServer({ env }), startServer({ env })])
+  }, 90_000)
+  afterAll(async () => {
+    await Promise.all((servers ?? []).map((server) => server.stop()))
+    await redis?.kill()
+  }, 30_000)
+
+  const verify = (server: Server, from: string): Promise<Answer> =>
+    server.http().post("/v1/register/verify", guess, { "x-forwarded-for": from })
+
+  /** How many of `times` tries at once, over both servers, get through. */
+  const through = async (times: number, from = `203.0.113.${addresses++}`): Promise<number> => {
+    const answers = await Promise.all(Array.from({ length: times }, (_, i) => verify(servers[i % 2 === 0 ? 0 : 1], from)))
+    const passed = answers.filter(({ status }) => status !== 429)
+    for (const answer of passed) answer.refused(400, "EXPIRED")
+    return passed.length
+  }
+
+  const metric = async (server: Server, reason: string): Promise<number> => {
+    const { text } = await server.http().get("/internal/metrics")
+    const line = text.split("\n").find((row) => row.startsWith("rate_limits_unchecked_total") && row.includes(`"${reason}"`))
+    return Number(line?.split(" ").at(-1) ?? 0)
+  }
+
+  it("limit together: of 40 tries at once over both exactly ten get through", async () => {
+    const here = `203.0.113.${addresses++}`
+    assert.strictEqual(await through(40, here), 10)
+    const refused = await verify(servers[0], here)
+    const { details } = refused.refused(429, "RATE_LIMITED")
+    assert.deepInclude(details, { limit: 10, window: "10 minutes" })
+    const seconds = Number(refused.header("retry-after"))
+    assert.isTrue(seconds > 540 && seconds <= 600, `${seconds}`)
+    assert.strictEqual(refused.header("ratelimit-limit"), "10")
+    assert.strictEqual(refused.header("ratelimit-remaining"), "0")
+  })
+
+  it("let everybody through while it is away, count that, and limit again when it is back", async () => {
+    const alice = await newAgent(servers[0], "alice")
+    await redis.kill()
+    assert.strictEqual(await through(40), 40)
+    assert.strictEqual((await alice.http.get("/v1/agents/me")).status, 200)
+    assert.isAtLeast(await metric(servers[0], "down"), 20)
+    await redis.launch()
+    await eventually("the limit", async () => await through(20) === 10 || undefined, 15_000)
+  })
+
+  it("let everybody through while it hangs, and hardly wait for it", async () => {
+    await through(2)
+    redis.pause()
+    try {
+      assert.strictEqual(await through(40), 40)
+      assert.isAtLeast(await metric(servers[1], "slow"), 1)
+      const begin = performance.now()
+      for (let i = 0; i < 20; i++) (await verify(servers[0], "203.0.113.250")).refused(400, "EXPIRED")
+      // Without the circuit each would wait half a second.
+      assert.isBelow(performance.now() - begin, 8_000)
+    } finally {
+      redis.resume()
+    }
+    await eventually("the limit", async () => await through(20) === 10 || undefined, 15_000)
+  })
+})
