@@ -60,6 +60,8 @@ export interface GroupWorld {
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
   readonly publish: (published: GroupPublished) => void
   readonly tell: (agentId: string, frame: string, after: number | null) => void
+  /** Where a picture of this server's can be had. */
+  readonly avatarUrl: (key: string) => string
   readonly inviteLimit: number
   readonly maxMembers: number
   /** Takes a place in the group's own window of sends and gives the way to free it; undefined: there is no such limit. */
@@ -326,7 +328,8 @@ export class GroupActor {
       switch (command._tag) {
         case "Update": {
           const { member, state } = yield* this.admin(loaded, command.actorId)
-          const { avatarUrl, description, name } = command
+          const { avatarKey, description, name } = command
+          const avatarUrl = avatarKey === undefined ? command.avatarUrl : this.world.avatarUrl(avatarKey)
           const change = decideProfile(state, member, {
             ...(name === undefined ? {} : { name }),
             ...(description === undefined ? {} : { description }),

@@ -58,7 +58,9 @@ export const GroupCommand = Schema.Union([
     actorId: Schema.String,
     name: Schema.optionalKey(Schema.String),
     description: Schema.optionalKey(Schema.NullOr(Schema.String)),
-    avatarUrl: Schema.optionalKey(Schema.NullOr(Schema.String))
+    avatarUrl: Schema.optionalKey(Schema.NullOr(Schema.String)),
+    /** A picture of this server's, in place of its URL, which another runner may write in another way. */
+    avatarKey: Schema.optionalKey(Schema.String)
   }),
   /** Takes the picture away; refused if there is none. */
   Schema.TaggedStruct("ClearAvatar", { actorId: Schema.String }),

@@ -4,6 +4,7 @@ import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import type { ImageRefusal } from "../agents/AvatarImage.ts"
+import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
 import { type Avatar, Avatars } from "../agents/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
@@ -238,6 +239,7 @@ export class Groups extends Context.Service<Groups, {
           actors.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
           signals.raise(agentId)
         },
+        avatarUrl: (key) => avatarUrlOf(config, key),
         inviteLimit,
         maxMembers: config.LIMITS_GROUP_MEMBERS,
         admit: config.LIMITS_GROUP_SENDS_PER_SECOND === 0 ? undefined : (groupId) => {
@@ -423,7 +425,14 @@ export class Groups extends Context.Service<Groups, {
         get,
         update: Effect.fn("Groups.update")(function*(agentId, groupId, profile) {
           yield* deferPicture(profile.avatarUrl)
-          yield* change(groupId, { _tag: "Update", actorId: agentId, ...profile })
+          const { avatarUrl, ...rest } = profile
+          const avatarKey = typeof avatarUrl === "string" ? avatarKeyOf(config, avatarUrl) : null
+          yield* change(groupId, {
+            _tag: "Update",
+            actorId: agentId,
+            ...rest,
+            ...(avatarKey === null ? avatarUrl === undefined ? {} : { avatarUrl } : { avatarKey })
+          })
           return yield* get(agentId, groupId)
         }),
         setAvatar: Effect.fn("Groups.setAvatar")(function*(agentId, groupId, image) {
@@ -433,7 +442,7 @@ export class Groups extends Context.Service<Groups, {
           yield* asAdmin(agentId, groupId)
           yield* avatars.count(agentId)
           const avatar = yield* avatars.store(picture)
-          yield* change(groupId, { _tag: "Update", actorId: agentId, avatarUrl: avatar.url })
+          yield* change(groupId, { _tag: "Update", actorId: agentId, avatarKey: avatar.key })
           return avatar
         }),
         clearAvatar: Effect.fn("Groups.clearAvatar")(function*(agentId, groupId) {
