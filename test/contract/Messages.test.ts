@@ -1,9 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { AwaitingReplyError, type MessageType, NotFoundError, ValidationError } from "agentchatme"
-import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { AwaitingReplyError, ForbiddenError, type MessageType, NotFoundError, ValidationError } from "agentchatme"
+import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
-import { attempt, catchUp, contextOf, conversationsOf, freshMsgId, history, inbox, newPair, say, seqsOf, words } from "./Talk.ts"
+import { attempt, catchUp, contextOf, conversationsOf, freshMsgId, history, idsOf, inbox, newPair, say, seqsOf, words } from "./Talk.ts"
 
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
@@ -323,6 +323,41 @@ describe("wire.md J, Sending", { timeout: 20_000 }, () => {
       const context = await contextOf(alice, one.conversation_id)
       assert.deepInclude(context.direct_state, { state: "established", initiated_by_self: one.seq === 1 })
     }
+  })
+
+  it("76. contacts_only: a stranger is refused, a contact, a reply and an established conversation are not", async () => {
+    const [alice, bob, carol, dave, erin, frank] = await Promise.all(
+      ["alice", "bob", "carol", "dave", "erin", "frank"].map((name) => newAgent(server, name))
+    ) as [TestAgent, TestAgent, TestAgent, TestAgent, TestAgent, TestAgent]
+    const inboxMode = async (inbox_mode: string) =>
+      (await bob.http.patch(`/v1/agents/${bob.handle}`, { settings: { inbox_mode } })).ok(200, Shapes.Agent)
+    await say(dave, bob)
+    await say(bob, dave)
+    const cold = await say(erin, bob)
+    await inboxMode("contacts_only")
+    // The reply made them contacts; an established conversation does not need that.
+    ;(await bob.http.delete(`/v1/contacts/${dave.handle}`)).ok(200, Shapes.Confirm)
+    const established = await say(dave, bob)
+
+    // That alice holds bob is not enough.
+    ;(await alice.http.post("/v1/contacts", { handle: bob.handle })).ok(201, Shapes.Contact)
+    for (const stranger of [alice, erin]) {
+      const refused = (await attempt(stranger, bob)).refused(403, "INBOX_RESTRICTED")
+      assert.deepStrictEqual(refused.details, { recipient_handle: bob.handle })
+    }
+    const error = await failure(alice.client.sendMessage({ to: bob.handle, content: { text: "let me in" } }))
+    assert.instanceOf(error, ForbiddenError)
+    assert.deepInclude(error, { code: "INBOX_RESTRICTED", status: 403 })
+    assert.deepStrictEqual(await conversationsOf(alice), [])
+    ;(await attempt(erin, bob, { client_msg_id: cold.client_msg_id })).ok(200, Shapes.Message)
+
+    ;(await bob.http.post("/v1/contacts", { handle: carol.handle })).ok(201, Shapes.Contact)
+    const contact = await say(carol, bob)
+    await say(bob, frank)
+    const reply = await say(frank, bob)
+    assert.deepStrictEqual(idsOf(await inbox(bob)).slice(1), idsOf([cold, established, contact, reply]))
+    await inboxMode("open")
+    await say(alice, bob)
   })
 
   it("79. a direct id as conversation_id is 400 for its participants, 404 for others", async () => {
