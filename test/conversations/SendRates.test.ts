@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import { TestClock } from "effect/testing"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { Conversations, type Sender, type Target } from "../../src/conversations/Conversations.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
