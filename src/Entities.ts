@@ -4,6 +4,8 @@ import { AgentActors, SessionsLive } from "./agents/AgentActors.ts"
 import { AgentEntityLive } from "./agents/AgentEntityLive.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
+import { Deletions } from "./agents/Deletions.ts"
+import { DeletionsRepo } from "./agents/DeletionsRepo.ts"
 import { Avatars } from "./agents/Avatars.ts"
 import { AvatarsRepo } from "./agents/AvatarsRepo.ts"
 import { ColdSlots } from "./agents/ColdSlots.ts"
@@ -19,7 +21,6 @@ import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
 import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
-import { Departures } from "./groups/Departures.ts"
 import { GroupEntityLive } from "./groups/GroupEntityLive.ts"
 import { Enforcement } from "./enforcement/Enforcement.ts"
 import { EnforcementRepo } from "./enforcement/EnforcementRepo.ts"
@@ -27,6 +28,7 @@ import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
 import { Groups } from "./groups/Groups.ts"
 import { GroupSettings } from "./groups/GroupSettings.ts"
 import { GroupsRepo } from "./groups/GroupsRepo.ts"
+import * as Jobs from "./Jobs.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { MutesRepo } from "./mutes/MutesRepo.ts"
 import { Blobs } from "./platform/Blobs.ts"
@@ -52,12 +54,15 @@ import { WebhookSignals } from "./webhooks/WebhookSignals.ts"
 import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
-export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer).pipe(
-  Layer.provideMerge(Layer.mergeAll(Conversations.layer, Registration.layer)),
+export const services = Registration.layer.pipe(
+  Layer.provideMerge(Accounts.layer),
+  Layer.provideMerge(Deletions.layer),
+  Layer.provideMerge(Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
+  Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
   Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer)),
-  Layer.provideMerge(Layer.mergeAll(Accounts.layer, Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
+  Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),
   Layer.provideMerge(Deliveries.layerInboxes),
@@ -73,7 +78,7 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
     ContactsRepo.layer,
     ConversationsRepo.layer,
     DeliveriesRepo.layer,
-    Departures.layer,
+    DeletionsRepo.layer,
     DirectoryRepo.layer,
     EnforcementRepo.layer,
     GroupSettings.layer,
@@ -91,7 +96,11 @@ export const services = Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.la
   ))
 )
 
-/** The services, and the entities through which other processes reach this one's. */
-export const layer = Layer.mergeAll(AgentEntityLive, ConversationEntityLive, GroupEntityLive, WebhookEntityLive).pipe(
-  Layer.provideMerge(services)
-)
+/** The services, the entities through which other processes reach this one's, and the jobs. */
+export const layer = Layer.mergeAll(
+  AgentEntityLive,
+  ConversationEntityLive,
+  GroupEntityLive,
+  WebhookEntityLive,
+  Jobs.layer
+).pipe(Layer.provideMerge(services))

@@ -1,17 +1,14 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { AddressBooks } from "../contacts/AddressBooks.ts"
-import { Inboxes } from "../deliveries/Inboxes.ts"
-import { Departures } from "../groups/Departures.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import { orUnavailable } from "../platform/OrUnavailable.ts"
 import type { Unavailable } from "../platform/WireError.ts"
 import { Sessions } from "../realtime/Gateway.ts"
-import { Subscriptions } from "../webhooks/Subscriptions.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
 import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
+import { Deletions } from "./Deletions.ts"
 
 export interface NewAccount {
   readonly handle: string
@@ -49,7 +46,7 @@ export class Accounts extends Context.Service<Accounts, {
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
   /** The profile after the change; undefined for a deleted account. */
   readonly update: (id: AgentId, change: ProfileChange) => Effect.Effect<Agent | undefined, Unavailable>
-  /** Ends the account: dead once this returns, its undelivered messages closed, its sockets told. */
+  /** Ends the account: dead from one statement on, its sockets closed; the rest is done soon, if not at once (Deletions). */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
   static readonly layer = Layer.effect(
@@ -58,12 +55,9 @@ export class Accounts extends Context.Service<Accounts, {
       const agents = yield* Agents
       const config = yield* Config
       const ids = yield* Ids
-      const addressBooks = yield* AddressBooks
-      const departures = yield* Departures
-      const inboxes = yield* Inboxes
+      const deletions = yield* Deletions
       const repo = yield* AgentsRepo
       const sessions = yield* Sessions
-      const subscriptions = yield* Subscriptions
 
       const create = Effect.fn("Accounts.create")(function*(
         account: NewAccount
@@ -106,16 +100,10 @@ export class Accounts extends Context.Service<Accounts, {
           return agent
         }, orUnavailable),
         remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {
-          yield* repo.end(id, yield* Clock.currentTimeMillis)
+          const since = yield* Clock.currentTimeMillis
+          const ended = yield* repo.end(id, since)
           yield* end(id, "account deleted")
-          yield* departures.announce
-          // The account is dead whatever becomes of this.
-          yield* Effect.catch(inboxes.closeAll(id), (error) =>
-            Effect.logError("The inbox of a deleted account was not closed", error))
-          yield* Effect.catch(addressBooks.removeAgent(id), (error) =>
-            Effect.logError("The contacts of a deleted account were not removed", error))
-          yield* Effect.catch(subscriptions.removeAgent(id), (error) =>
-            Effect.logError("The webhooks of a deleted account were not removed", error))
+          if (ended) yield* deletions.begin({ agentId: id, since })
         }, orUnavailable, Effect.uninterruptible)
       })
     })

@@ -56,7 +56,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
   ) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
   /** Puts a new key in the place of the old one; nothing happens to a deleted account. */
   readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  /** Ends the account, its key, its profile, its mutes and those on it; false if it was ended before. */
+  /** Ends the account, its key and its profile, and remembers that the rest is due; false if it was ended before. */
   readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/agents/AgentsRepo") {
   static readonly layer = Layer.effect(
@@ -138,14 +138,8 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
                 UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
                   display_name = NULL, description = NULL, avatar_key = NULL
                 WHERE id = ${id} AND deleted_at IS NULL RETURNING id
-              ), muted AS (
-                DELETE FROM mutes m USING gone g WHERE m.muter_id = g.id
-              ), unmuted AS (
-                DELETE FROM mutes m USING gone g WHERE m.target_id = g.id AND m.kind = 'agent'
-              ), unseen AS (
-                DELETE FROM presences p USING gone g WHERE p.agent_id = g.id
-              ), departing AS (
-                INSERT INTO departures (agent_id, since) SELECT id, ${now} FROM gone
+              ), remembered AS (
+                INSERT INTO deletions (agent_id, since, due_at) SELECT id, ${now}, ${now} FROM gone
               )
               SELECT id FROM gone`,
             (rows) => rows.length > 0

@@ -1,7 +1,9 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
 import { Blobs, type StorageUnavailable } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
+import { type Batch, batchUpTo } from "../platform/Jobs.ts"
 import { RateLimits } from "../platform/RateLimits.ts"
 import { rateRefusal } from "../platform/RateRule.ts"
 import { unavailable } from "../platform/Unavailable.ts"
@@ -43,6 +45,8 @@ export class Avatars extends Context.Service<Avatars, {
   readonly clear: (agentId: string) => Effect.Effect<void, NotFound | RateLimited | Unavailable>
   /** The bytes of a picture, which are WebP. */
   readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
+  /** Looks at some of the pictures whose time has come, and removes those that nobody has. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
 }>()("parley/agents/Avatars") {
   static readonly layer = Layer.effect(
     Avatars,
@@ -95,18 +99,11 @@ export class Avatars extends Context.Service<Avatars, {
         yield* blobs.removeObject(objectOf(key))
         yield* repo.remove(key)
       })
-      yield* Effect.gen(function*() {
-        for (;;) {
-          const found = yield* repo.overdue(now(), SWEEP_ROWS)
-          for (const key of found) yield* look(key)
-          if (found.length < SWEEP_ROWS) return
-        }
-      }).pipe(
-        Effect.catchCause((cause) => Effect.logWarning("Avatars that nobody has were not swept", cause)),
-        Effect.repeat(Schedule.spaced("1 hour")),
-        Effect.delay("1 hour"),
-        Effect.forkScoped
-      )
+      const sweep = Effect.gen(function*() {
+        const found = yield* repo.overdue(now(), SWEEP_ROWS)
+        for (const key of found) yield* look(key)
+        return batchUpTo(SWEEP_ROWS)(found.length)
+      })
 
       return Avatars.of({
         render: renderFor,
@@ -116,6 +113,7 @@ export class Avatars extends Context.Service<Avatars, {
           const key = avatarKeyOf(config, url)
           if (key !== null) yield* unavailable(repo.defer(key, now() + DAY_MILLIS))
         }),
+        sweep,
         set: Effect.fn("Avatars.set")(function*(agentId, bytes) {
           const image = yield* renderFor(agentId, bytes)
           yield* count(agentId)

@@ -1,4 +1,5 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import {
@@ -13,6 +14,7 @@ import { GroupSettings } from "../groups/GroupSettings.ts"
 import { Blobs, type StorageUnavailable, UPLOAD_SECONDS, type Verdict } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
+import { type Batch, batchUpTo } from "../platform/Jobs.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
@@ -57,6 +59,8 @@ export class Attachments extends Context.Service<Attachments, {
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
   /** Whether a message to this target may carry the file; if so it is kept from then on. */
   readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
+  /** Looks at some of the files whose time has come, and removes what is abandoned with its bytes. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
 }>()("parley/attachments/Attachments") {
   static readonly layer = Layer.effect(
     Attachments,
@@ -106,20 +110,14 @@ export class Attachments extends Context.Service<Attachments, {
         yield* repo.remove(file.id)
       })
 
-      yield* Effect.gen(function*() {
-        for (;;) {
-          const files = yield* repo.overdue(now(), SWEEP_ROWS)
-          for (const file of files) yield* look(file)
-          if (files.length < SWEEP_ROWS) return
-        }
-      }).pipe(
-        Effect.catchCause((cause) => Effect.logWarning("Abandoned uploads were not swept", cause)),
-        Effect.repeat(Schedule.spaced("10 minutes")),
-        Effect.delay("10 minutes"),
-        Effect.forkScoped
-      )
+      const sweep = Effect.gen(function*() {
+        const files = yield* repo.overdue(now(), SWEEP_ROWS)
+        for (const file of files) yield* look(file)
+        return batchUpTo(SWEEP_ROWS)(files.length)
+      })
 
       return Attachments.of({
+        sweep,
         reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {
           const scope = yield* scopeOf(uploaderId, to)
           const at = now()

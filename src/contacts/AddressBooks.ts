@@ -3,6 +3,9 @@ import { orUnavailable } from "../platform/OrUnavailable.ts"
 import type { Unavailable } from "../platform/WireError.ts"
 import { ContactsRepo } from "./ContactsRepo.ts"
 
+/** Removed with one statement. */
+const ROWS = 500
+
 /** Everybody's contact lists, for the room that ends accounts. */
 export class AddressBooks extends Context.Service<AddressBooks, {
   /** Takes an agent out of every contact list and drops its own (wire.md G.12); idempotent. Blocks and reports stay: they count. */
@@ -10,6 +13,10 @@ export class AddressBooks extends Context.Service<AddressBooks, {
 }>()("parley/contacts/AddressBooks") {
   static readonly layer = Layer.effect(
     AddressBooks,
-    Effect.map(ContactsRepo, (repo) => AddressBooks.of({ removeAgent: (id) => orUnavailable(repo.removeAgent(id)) }))
+    Effect.map(ContactsRepo, (repo) =>
+      AddressBooks.of({
+        removeAgent: (id) =>
+          Effect.asVoid(orUnavailable(Effect.repeat(repo.removeAgent(id, ROWS), { while: (removed) => removed > 0 })))
+      }))
   )
 }

@@ -46,7 +46,13 @@ const ANNOTATE = `UPDATE contacts SET notes = $3 WHERE agent_id = $1 AND contact
 
 const REMOVE = `DELETE FROM contacts WHERE agent_id = $1 AND contact_id = $2 RETURNING contact_id`
 
-const REMOVE_AGENT = `DELETE FROM contacts WHERE contact_id = $1 OR agent_id = $1`
+const REMOVE_AGENT = `
+DELETE FROM contacts WHERE (agent_id, contact_id) IN (
+  (SELECT agent_id, contact_id FROM contacts WHERE agent_id = $1 LIMIT $2)
+  UNION ALL
+  (SELECT agent_id, contact_id FROM contacts WHERE contact_id = $1 LIMIT $2)
+)
+RETURNING agent_id`
 
 const BLOCKS = `
 FROM blocks b JOIN agents a ON a.id = b.blocked_id
@@ -90,8 +96,8 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
   ) => Effect.Effect<boolean, SqlError.SqlError>
   /** False: no such contact. */
   readonly remove: (agentId: string, contactId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Takes an agent out of every list, and drops its own. */
-  readonly removeAgent: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  /** Takes an agent out of lists, and drops its own, up to so many of each; how many there were. */
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** Newest first, from the one before `before` on; deleted accounts are left out. */
   readonly blocks: (
     agentId: string,
@@ -133,7 +139,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
         annotate: (agentId, contactId, notes) =>
           Effect.map(annotate([agentId, contactId, notes]), (rows) => rows.length > 0),
         remove: (agentId, contactId) => Effect.map(remove([agentId, contactId]), (rows) => rows.length > 0),
-        removeAgent: (agentId) => Effect.asVoid(removeAgent([agentId])),
+        removeAgent: (agentId, most) => Effect.map(removeAgent([agentId, most]), (rows) => rows.length),
         blocks: (agentId, before, offset, limit) =>
           Effect.map(
             blocks([agentId, before?.createdAt ?? null, before?.id ?? null, offset, limit]),

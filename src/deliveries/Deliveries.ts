@@ -217,13 +217,12 @@ export class Deliveries extends Context.Service<Deliveries, {
   static readonly layerInboxes = Layer.effect(
     Inboxes,
     Effect.gen(function*() {
-      const clock = yield* Clock.Clock
       const repo = yield* DeliveriesRepo
       return Inboxes.of({
-        closeAll: (agentId) =>
-          Effect.asVoid(
-            unavailable(repo.acknowledgeThrough(agentId, Number.MAX_SAFE_INTEGER, clock.currentTimeMillisUnsafe()))
-          )
+        closeAll: (agentId, at) =>
+          Effect.asVoid(unavailable(
+            Effect.repeat(repo.close(agentId, at, CLOSE_ROWS), { while: (closed) => closed === CLOSE_ROWS })
+          ))
       })
     })
   )
@@ -236,5 +235,8 @@ export interface RenderedPending {
   readonly conversationId: string
   readonly rendered: Rendered
 }
+
+/** Envelopes of an ended account that are closed with one statement. */
+const CLOSE_ROWS = 500
 
 const ignoreSettled = (): void => {}

@@ -110,6 +110,29 @@ WITH held AS MATERIALIZED (
 )
 SELECT count(*) AS acked FROM done`
 
+/** The first that wait. Whatever its snapshot does not show has higher numbers: they are given out under the row's lock. */
+const CLOSE = `
+WITH held AS MATERIALIZED (
+  SELECT agent_id, delivered_through FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
+), waiting AS MATERIALIZED (
+  SELECT e.no FROM held h
+  JOIN LATERAL (
+    SELECT no FROM envelopes
+    WHERE recipient_id = h.agent_id AND no > h.delivered_through AND delivered_at IS NULL
+    ORDER BY no LIMIT $3
+  ) e ON true
+), done AS (
+  UPDATE envelopes e SET delivered_at = $2
+  WHERE e.recipient_id = $1 AND e.no = ANY (ARRAY(SELECT no FROM waiting)) AND e.delivered_at IS NULL
+  RETURNING e.no
+), counted AS (
+  UPDATE inboxes n SET
+    undelivered = n.undelivered - (SELECT count(*) FROM done),
+    delivered_through = GREATEST(n.delivered_through, (SELECT max(no) FROM waiting))
+  FROM held h WHERE n.agent_id = h.agent_id
+)
+SELECT count(*) AS closed FROM waiting`
+
 const READ = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(i integer, agent text, conv text, lo bigint, hi bigint, at bigint)
@@ -209,6 +232,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   readonly acknowledge: (batch: ReadonlyArray<Ack>) => Effect.Effect<void, SqlError.SqlError>
   /** Marks everything undelivered up to and including a number; how many there were. */
   readonly acknowledgeThrough: (agentId: string, no: number, at: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Marks the first of what is undelivered, up to so many; how many there were. */
+  readonly close: (agentId: string, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** What each mark changed, per sender, in the order of the batch. */
   readonly read: (
     batch: ReadonlyArray<ReadMark>
@@ -227,6 +252,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
       const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
       const through = database.prepared<{ acked: number }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
+      const close = database.prepared<{ closed: number }>("close_inbox", CLOSE)
       const read = database.prepared<
         { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean }
       >("read", READ)
@@ -252,6 +278,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
             acknowledge([JSON.stringify(batch.map(({ agentId, at, no }) => ({ agent: agentId, no, at })))])
           ),
         acknowledgeThrough: (agentId, no, at) => Effect.map(through([agentId, no, at]), (rows) => rows[0]?.acked ?? 0),
+        close: (agentId, at, most) => Effect.map(close([agentId, at, most]), (rows) => rows[0]?.closed ?? 0),
         read: (batch) =>
           Effect.map(
             read([

@@ -3,6 +3,6 @@ import type { Unavailable } from "../platform/WireError.ts"
 
 /** The numbered inbox of each recipient, for the rooms that make or end accounts. */
 export class Inboxes extends Context.Service<Inboxes, {
-  /** Marks every undelivered envelope of an agent as delivered, now (wire.md G.12); idempotent. */
-  readonly closeAll: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12); idempotent. */
+  readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
 }>()("parley/deliveries/Inboxes") {}

@@ -1,5 +1,6 @@
 import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
+import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -15,6 +16,7 @@ import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
+import { type Batch, batchUpTo } from "../platform/Jobs.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
@@ -23,9 +25,9 @@ import type { RateRule } from "../platform/RateRule.ts"
 import { SlidingWindows } from "../platform/SlidingWindows.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
-import { Departures } from "./Departures.ts"
 import {
   type AddResult,
+  DAY_MS,
   type Group,
   GroupDeleted,
   type GroupInvite,
@@ -79,8 +81,9 @@ const LANES = 1
 const IDLE_MS = 300_000
 const LIMIT = 50
 const MAX = 200
-/** What the job takes on at once. */
-const DEPARTING = 100
+/** Groups and invites that a deleted account is taken out of at once. */
+const LEAVING = 100
+const SWEEP_ROWS = 500
 const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: Schema.String })
 
 /**
@@ -126,8 +129,10 @@ export class Groups extends Context.Service<Groups, {
   readonly outside: (agentId: string, groupId: string) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
   /** An agent is suspended: wherever it is the last admin, somebody else becomes one (wire.md G.8b). */
   readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Takes deleted accounts out of their groups; completes when there are none left. */
-  readonly depart: Effect.Effect<void, Unavailable>
+  /** Takes a deleted account out of its groups, and drops the invites to and from it (wire.md G.12); idempotent. */
+  readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Forgets some of the refusals that mean nothing any more. */
+  readonly sweepRefusals: Effect.Effect<Batch, SqlError.SqlError>
   /** The group's actor on this runner, for the entity's handlers. */
   readonly local: (groupId: string) => GroupActor
   /** Completes once every send that was taken is on disk or refused. */
@@ -143,7 +148,6 @@ export class Groups extends Context.Service<Groups, {
       const attachments = yield* Attachments
       const avatars = yield* Avatars
       const actors = yield* AgentActors
-      const departures = yield* Departures
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
       const sharding = yield* Sharding.Sharding
@@ -390,8 +394,8 @@ export class Groups extends Context.Service<Groups, {
 
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
         for (;;) {
-          const memberships = yield* unavailable(repo.memberships(agentId, DEPARTING))
-          const invites = yield* unavailable(repo.invitesAbout(agentId, DEPARTING))
+          const memberships = yield* unavailable(repo.memberships(agentId, LEAVING))
+          const invites = yield* unavailable(repo.invitesAbout(agentId, LEAVING))
           if (memberships.length === 0 && invites.length === 0) return
           for (const groupId of memberships) {
             yield* Effect.catchTags(change(groupId, { _tag: "Leave", actorId: agentId }), LEFT_ALREADY)
@@ -401,24 +405,6 @@ export class Groups extends Context.Service<Groups, {
           }
         }
       })
-
-      const depart = Effect.gen(function*() {
-        for (;;) {
-          const leaving = yield* unavailable(repo.departures(DEPARTING))
-          for (const agentId of leaving) {
-            yield* Effect.mapError(leaveAll(agentId), () => new Unavailable())
-            yield* unavailable(repo.departed(agentId))
-          }
-          if (leaving.length < DEPARTING) return
-        }
-      })
-
-      // The rows say who is left to do: a crash only delays it.
-      yield* Effect.ignore(depart).pipe(
-        Effect.andThen(Effect.race(departures.awaited, Effect.sleep("1 minute"))),
-        Effect.forever,
-        Effect.forkScoped
-      )
 
       return Groups.of({
         create,
@@ -537,7 +523,11 @@ export class Groups extends Context.Service<Groups, {
             yield* Effect.mapError(change(groupId, { _tag: "Replace", agentId }), () => new Unavailable())
           }
         }),
-        depart: Effect.mapError(depart, () => new Unavailable()),
+        leaveAll: (agentId) => Effect.mapError(leaveAll(agentId), () => new Unavailable()),
+        sweepRefusals: Effect.map(
+          Effect.suspend(() => repo.sweepRefusals(now() - DAY_MS, SWEEP_ROWS)),
+          batchUpTo(SWEEP_ROWS)
+        ),
         local,
         settled: appends.idle
       })

@@ -285,6 +285,13 @@ UNION ALL
 SELECT id, group_id FROM group_invites WHERE inviter_id = $1
 LIMIT $2`
 
+/** Tested once more when the row is locked: somebody may have refused again meanwhile. */
+const SWEEP_REFUSALS = `
+DELETE FROM group_refusals WHERE refused_at <= $1 AND (group_id, agent_id) IN (
+  SELECT group_id, agent_id FROM group_refusals WHERE refused_at <= $1 LIMIT $2
+)
+RETURNING agent_id`
+
 interface InviteColumns {
   readonly id: string
   readonly group_id: string
@@ -357,9 +364,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     agentId: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, SqlError.SqlError>
-  /** Deleted accounts that nobody has taken out of their groups yet. */
-  readonly departures: (limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  readonly departed: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  /** Removes up to so many refusals of that time or before; how many there were. */
+  readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(
     GroupsRepo,
@@ -423,11 +429,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       }>("change_group", CHANGE)
       const memberships = database.prepared<{ group_id: string }>("group_memberships", MEMBERSHIPS)
       const invitesAbout = database.prepared<{ id: string; group_id: string }>("group_invites_about", INVITES_ABOUT)
-      const departures = database.prepared<{ agent_id: string }>(
-        "departures",
-        "SELECT agent_id FROM departures ORDER BY agent_id LIMIT $1"
-      )
-      const departed = database.prepared("departed", "DELETE FROM departures WHERE agent_id = $1")
+      const sweepRefusals = database.prepared("sweep_group_refusals", SWEEP_REFUSALS)
 
       const roomAt = (inviterId: string, n: number, at: number, limit: number) =>
         Effect.map(inTheWay([inviterId, at, Math.max(0, limit - n)]), (rows) => (rows[0]?.made_at ?? at) + DAY_MS)
@@ -550,8 +552,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           Effect.map(memberships([agentId, limit]), (rows) => rows.map((row) => row.group_id)),
         invitesAbout: (agentId, limit) =>
           Effect.map(invitesAbout([agentId, limit]), (rows) => rows.map((row) => ({ id: row.id, groupId: row.group_id }))),
-        departures: (limit) => Effect.map(departures([limit]), (rows) => rows.map((row) => row.agent_id)),
-        departed: (agentId) => Effect.asVoid(departed([agentId]))
+        sweepRefusals: (by, most) => Effect.map(sweepRefusals([by, most]), (rows) => rows.length)
       })
     })
   )

@@ -1,10 +1,12 @@
-import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
+import { Clock, Context, Effect, Layer, Schema } from "effect"
+import type { SqlError } from "effect/sql"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import type { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Config } from "../platform/Config.ts"
+import { type Batch, batchUpTo } from "../platform/Jobs.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable, type ValidationFailed } from "../platform/WireError.ts"
@@ -59,6 +61,10 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
   ) => Effect.Effect<void, NotFound | Unavailable>
+  /** Drops the mutes of an agent, and those on it (wire.md G.12); idempotent. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
+  /** Removes some of the mutes that have ended. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/mutes/Mutes") {
   static readonly layer = Layer.effect(
     Mutes,
@@ -78,14 +84,6 @@ export class Mutes extends Context.Service<Mutes, {
         target.kind === "conversation"
           ? Effect.succeed(target.id)
           : Effect.map(agents.byHandle(target.handle), (agent) => agent?.id)
-
-      yield* Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)).pipe(
-        Effect.repeat({ while: (removed) => removed === SWEEP_ROWS }),
-        Effect.catch((error) => Effect.logWarning("Ended mutes were not swept", error)),
-        Effect.repeat(Schedule.spaced("1 hour")),
-        Effect.delay("1 hour"),
-        Effect.forkScoped
-      )
 
       return Mutes.of({
         mute: Effect.fn("Mutes.mute")(function*(muterId, target, until) {
@@ -141,7 +139,12 @@ export class Mutes extends Context.Service<Mutes, {
           const lifted = yield* unavailable(repo.remove(muterId, target.kind, targetId, now()))
           if (!lifted) return yield* notMuted()
           yield* actors.muteChanged(muterId, target.kind, targetId)
-        })
+        }),
+        removeAgent: (agentId) =>
+          Effect.asVoid(unavailable(
+            Effect.repeat(repo.removeAgent(agentId, SWEEP_ROWS), { while: (removed) => removed > 0 })
+          )),
+        sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
       })
     })
   )

@@ -74,6 +74,12 @@ DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
 )
 RETURNING muter_id`
 
+const removeSome = (which: string): string => `
+DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
+  SELECT muter_id, kind, target_id FROM mutes WHERE ${which} LIMIT $2
+)
+RETURNING muter_id`
+
 /** All SQL on mutes. What has ended by the given time is left out everywhere. */
 export class MutesRepo extends Context.Service<MutesRepo, {
   /** Mutes, or changes until when; undefined if the muter has `most` already. */
@@ -110,6 +116,8 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     targetId: string,
     at: number
   ) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Removes up to so many of an agent's own, and as many of those on it; how many there were. */
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** Removes up to so many that have ended; how many there were. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/mutes/MutesRepo") {
@@ -123,6 +131,8 @@ export class MutesRepo extends Context.Service<MutesRepo, {
       const list = database.prepared<MuteRow>("list_mutes", LIST)
       const count = database.prepared<{ total: number }>("count_mutes", COUNT)
       const remove = database.prepared("remove_mute", REMOVE)
+      const removeOwn = database.prepared("remove_own_mutes", removeSome("muter_id = $1"))
+      const removeOn = database.prepared("remove_mutes_on", removeSome("target_id = $1 AND kind = 'agent'"))
       const sweep = database.prepared("sweep_mutes", SWEEP)
       return MutesRepo.of({
         put: ({ kind, muterId, targetId, until }, at, most) =>
@@ -148,6 +158,9 @@ export class MutesRepo extends Context.Service<MutesRepo, {
         count: (muterId, kind, at) => Effect.map(count([muterId, at, kind]), (rows) => rows[0]?.total ?? 0),
         remove: (muterId, kind, targetId, at) =>
           Effect.map(remove([muterId, at, kind, targetId]), (rows) => rows.length > 0),
+        removeAgent: Effect.fnUntraced(function*(agentId, most) {
+          return (yield* removeOwn([agentId, most])).length + (yield* removeOn([agentId, most])).length
+        }),
         sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
       })
     })

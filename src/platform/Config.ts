@@ -82,6 +82,8 @@ export const settings = {
   ECHO_OWN: make(oneOf("on", "off"), "on", "whether an agent's own messages come back on its sockets"),
   ALLOWED_ORIGINS: make(anyText, "*", "origins that may call from a browser: * or a comma list"),
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "which addresses besides public ones webhooks may reach"),
+  RETENTION_MESSAGES_DAYS: maybe(wholeNumber(1, 36_500), "how long messages are kept, and the files in them", "for ever"),
+  RETENTION_CODES_HOURS: int(1, "how long one-time codes are kept after they are over", 0, 8_760),
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "how long webhook deliveries that arrived are kept", 1),
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "how long webhook deliveries that never arrived are kept and listed", 1),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log line to write"),

@@ -1,4 +1,4 @@
-import { ByteSize, Clock, Context, Effect, Fiber, FiberSet, Layer, Schedule } from "effect"
+import { ByteSize, Clock, Context, Effect, Fiber, FiberSet, Layer } from "effect"
 import { HttpIncomingMessage, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
 import type { unhandled } from "effect/Types"
@@ -50,7 +50,6 @@ export const LAPSE_MILLIS = DEADLINE_MILLIS + 5_000
 /** An answer does not wait longer than this for being kept. */
 const FINISH_MILLIS = 5_000
 
-const SWEEP_EVERY = "10 minutes"
 const HOUR_MILLIS = 3_600_000
 
 const KEY = /^[ -~]{1,255}$/
@@ -63,6 +62,13 @@ const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.Htt
   const options = { status, headers: { ...headers, "idempotent-replay": "true" } }
   return body === null ? HttpServerResponse.empty(options) : HttpServerResponse.uint8Array(body, options)
 }
+
+/** Forgets some of the keys whose time is over. */
+export const sweepIdempotencyKeys = Effect.gen(function*() {
+  const config = yield* Config
+  const repo = yield* IdempotencyRepo
+  return yield* repo.sweep((yield* Clock.currentTimeMillis) - config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS)
+})
 
 /**
  * Makes a repeated request with the same Idempotency-Key have one effect and one
@@ -89,15 +95,6 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
 
       const work = yield* FiberSet.make<HttpServerResponse.HttpServerResponse, Refusal>()
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
-
-      yield* Effect.gen(function*() {
-        const expired = (yield* Clock.currentTimeMillis) - retentionMs
-        while (yield* repo.sweep(expired)) yield* Effect.yieldNow
-      }).pipe(
-        Effect.catchCause((cause) => Effect.logWarning("Old idempotency keys were not removed", cause)),
-        Effect.repeat(Schedule.spaced(SWEEP_EVERY)),
-        Effect.forkScoped
-      )
 
       /** What becomes of a claim with the answer that came of it; a claim that this fails for lapses. */
       const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { SqlClient } from "effect/sql"
+import { type Batch, batchUpTo } from "./Jobs.ts"
 import { Database } from "./Sql.ts"
 
 /** An attempt at a request, by its agent, key and nonce. */
@@ -53,7 +54,7 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   /** As if the request had never come: it had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
   /** Removes some rows that began then or earlier; true if there may be more. */
-  readonly sweep: (expired: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly sweep: (expired: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/platform/IdempotencyRepo") {
   static readonly layer = Layer.effect(
     IdempotencyRepo,
@@ -83,7 +84,7 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
             sql`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
               SELECT agent_id, key FROM idempotency_keys WHERE created_at <= ${expired}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
-            (rows) => rows.length === SWEEP_ROWS
+            (rows) => batchUpTo(SWEEP_ROWS)(rows.length)
           )
       })
     })

@@ -38,9 +38,11 @@ WHERE a.deleted_at IS NULL AND (
 
 const KEPT = `SELECT custom_message, last_seen FROM presences WHERE agent_id = $1`
 
+/** An account that has ended is not written again by what closes after it. */
 const KEEP = `
 INSERT INTO presences (agent_id, custom_message, last_seen)
 SELECT id, message, seen FROM json_to_recordset($1::json) AS x(id text, message text, seen bigint)
+WHERE (SELECT deleted_at FROM agents WHERE agents.id = x.id) IS NULL
 ORDER BY id
 ON CONFLICT (agent_id) DO UPDATE SET custom_message = EXCLUDED.custom_message, last_seen = EXCLUDED.last_seen`
 
@@ -75,6 +77,7 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
   readonly keep: (
     presences: ReadonlyArray<KeptPresence & { readonly agentId: string }>
   ) => Effect.Effect<void, SqlError.SqlError>
+  readonly remove: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
   /** Agents above an id that hold this one as a contact, in order; whether a block stands between, and whether a webhook asks. */
   readonly holders: (
     agentId: string,
@@ -89,6 +92,7 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
       const visible = database.prepared<KeptRow & { id: string; handle: string }>("visible_presences", VISIBLE)
       const kept = database.prepared<KeptRow>("kept_presence", KEPT)
       const keep = database.prepared("keep_presences", KEEP)
+      const remove = database.prepared("remove_presence", "DELETE FROM presences WHERE agent_id = $1")
       const holders = database.prepared<{ holder: string; blocked: boolean; hooked: boolean }>("contact_holders", HOLDERS)
       return PresenceRepo.of({
         visible: (viewerId, handles) =>
@@ -110,6 +114,7 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
               seen: lastSeen
             })))
           ])),
+        remove: (agentId) => Effect.asVoid(remove([agentId])),
         holders: (agentId, above, limit) => holders([agentId, above, limit])
       })
     })

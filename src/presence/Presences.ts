@@ -53,6 +53,11 @@ export class Presences extends Context.Service<Presences, {
   ) => Effect.Effect<typeof Presence.Type, Unavailable>
   /** The agent's sockets on this runner came, went or showed life: looks at them. */
   readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
+  /**
+   * A deleted account is offline, and nothing of its presence is kept (wire.md G.12); idempotent.
+   * Those that hold it as a contact have been told once this returns.
+   */
+  readonly end: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Completes once nobody is left to be told. */
   readonly told: Effect.Effect<void>
 }>()("parley/presence/Presences") {
@@ -71,6 +76,8 @@ export class Presences extends Context.Service<Presences, {
       const unkept = new Set<string>()
       /** Agents whose holders are to be told. */
       const untold = new Set<string>()
+      /** Whose holders are being told right now. */
+      let toldNow: string | undefined
       const telling = yield* Latch.make()
       const idle = yield* Latch.make(true)
 
@@ -141,7 +148,9 @@ export class Presences extends Context.Service<Presences, {
         telling.closeUnsafe()
         for (const agentId of untold) {
           untold.delete(agentId)
+          toldNow = agentId
           yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("Presence was not told", cause))
+          toldNow = undefined
           yield* nextTurn
         }
         if (untold.size === 0) idle.openUnsafe()
@@ -185,6 +194,17 @@ export class Presences extends Context.Service<Presences, {
           return toPresence(agent.handle, state)
         }),
         sockets: (agentId) => Effect.asVoid(unavailable(sockets(agentId))),
+        end: Effect.fn("Presences.end")(function*(agentId) {
+          yield* unavailable(Effect.gen(function*() {
+            const otherwise = yield* loaded(agentId)
+            const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
+            // Whoever is telling them may be overtaken by what takes its contacts away.
+            if (before.status !== after.status || untold.delete(agentId) || toldNow === agentId) yield* tell(agentId)
+            unkept.delete(agentId)
+            yield* repo.remove(agentId)
+            yield* store.release(agentId, after)
+          }))
+        }),
         told: idle.await
       })
     })

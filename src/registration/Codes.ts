@@ -2,6 +2,7 @@ import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
+import type { Batch } from "../platform/Jobs.ts"
 import { Mailer } from "../platform/Mailer.ts"
 import { orUnavailable } from "../platform/OrUnavailable.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
@@ -16,7 +17,7 @@ import {
   type Purpose
 } from "./Code.ts"
 import { codeMail } from "./CodeMail.ts"
-import { type Allowance, CodesRepo, type RedeemedCode } from "./CodesRepo.ts"
+import { type Allowance, CodesRepo, HOUR_MILLIS, type RedeemedCode } from "./CodesRepo.ts"
 
 interface Recipient {
   readonly id: string
@@ -72,6 +73,8 @@ export class Codes extends Context.Service<Codes, {
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
+  /** Removes some of the codes that are over, and of what is known of addresses that get none any more. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
     Codes,
@@ -93,18 +96,6 @@ export class Codes extends Context.Service<Codes, {
       const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
       // Mails on their way at shutdown get a moment; what is lost then, its owner asks for again.
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
-
-      let sweptAt = 0
-      const sweep = Effect.gen(function*() {
-        const now = yield* Clock.currentTimeMillis
-        if (Math.abs(now - sweptAt) < SWEEP_EVERY_MILLIS) return
-        sweptAt = now
-        yield* inBackground(
-          Effect.gen(function*() {
-            while (yield* repo.sweep(allowance, now)) yield* Effect.yieldNow
-          }).pipe(Effect.catchCause((cause) => Effect.logWarning("Old codes were not removed", cause)))
-        )
-      })
 
       const make = (fields: {
         readonly purpose: Purpose
@@ -135,7 +126,6 @@ export class Codes extends Context.Service<Codes, {
       return Codes.of({
         send: Effect.fn("Codes.send")(
           function*(request: CodeRequest) {
-            yield* sweep
             const { email, purpose } = request
             const now = yield* Clock.currentTimeMillis
             const { code, stored } = make(
@@ -175,7 +165,6 @@ export class Codes extends Context.Service<Codes, {
 
         sendQuietly: Effect.fn("Codes.sendQuietly")(
           function*(email: string, agent: Recipient | undefined) {
-            yield* sweep
             const purpose = "recover"
             const now = yield* Clock.currentTimeMillis
             const { code, stored } = make({
@@ -248,7 +237,10 @@ export class Codes extends Context.Service<Codes, {
             }
           }).pipe(orUnavailable, Effect.withSpan("Codes.redeem")),
 
-        isAnothers: (pendingId, purpose, agentId) => orUnavailable(repo.isAnothers(pendingId, purpose, agentId))
+        isAnothers: (pendingId, purpose, agentId) => orUnavailable(repo.isAnothers(pendingId, purpose, agentId)),
+
+        sweep: Effect.flatMap(Clock.currentTimeMillis, (now) =>
+          repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS))
       })
     })
   )
@@ -256,7 +248,6 @@ export class Codes extends Context.Service<Codes, {
 
 const complain = (purpose: Purpose, reason: string) => Effect.logWarning("A mail could not be sent", { purpose, reason })
 
-const SWEEP_EVERY_MILLIS = 60_000
 const MAX_BACKGROUND = 1_000
 
 /** Tries again after 2, 4 and 8 seconds. */

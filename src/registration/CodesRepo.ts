@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import type { Batch } from "../platform/Jobs.ts"
 import type { Purpose } from "./Code.ts"
 
 export interface NewCode {
@@ -77,8 +78,8 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes some of what can no longer matter; whether there may be more. */
-  readonly sweep: (allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Removes some of what could no longer matter at that time. */
+  readonly sweep: (allowance: Allowance, at: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
     CodesRepo,
@@ -181,19 +182,22 @@ export class CodesRepo extends Context.Service<CodesRepo, {
             (rows) => rows.length > 0
           ),
 
-        sweep: (allowance, now) =>
+        sweep: (allowance, at) =>
           Effect.gen(function*() {
             const codes = yield* sql`DELETE FROM codes WHERE id IN (
-              SELECT id FROM codes WHERE expires_at <= ${now} ORDER BY expires_at LIMIT ${SWEEP_ROWS}) RETURNING id`
+              SELECT id FROM codes WHERE expires_at <= ${at} ORDER BY expires_at LIMIT ${SWEEP_ROWS}) RETURNING id`
             const pending = yield* sql`DELETE FROM pending_codes WHERE id IN (
-              SELECT id FROM pending_codes WHERE created_at <= ${now - allowance.ttlMs}
+              SELECT id FROM pending_codes WHERE created_at <= ${at - allowance.ttlMs}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
-            const long = now - Math.max(HOUR_MILLIS, allowance.cooldownMs)
+            const long = at - Math.max(HOUR_MILLIS, allowance.cooldownMs)
             // The outer test is what still holds for a row that was taken again meanwhile.
             const addresses = yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
               SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
               ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
-            return [codes, pending, addresses].some((rows) => rows.length === SWEEP_ROWS)
+            return {
+              rows: codes.length + pending.length + addresses.length,
+              more: [codes, pending, addresses].some((rows) => rows.length === SWEEP_ROWS)
+            }
           })
       })
     })

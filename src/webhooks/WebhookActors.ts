@@ -1,7 +1,9 @@
 import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
+import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
+import { type Batch, batchUpTo } from "../platform/Jobs.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../platform/Text.ts"
 import { Dial } from "./Dial.ts"
@@ -20,9 +22,7 @@ const AT_ONCE = 64
 const PER_HOST = 8
 /** Names, connection and answer together. */
 const TIMEOUT = "10 seconds"
-const SWEEP = "5 seconds"
 const SLICE = 200
-const RETENTION = "10 minutes"
 const RETENTION_ROWS = 500
 /** How long a statement that still writes for a deleted webhook may take. */
 const LATE_WRITES_MS = 60_000
@@ -43,6 +43,16 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly wake: (id: string) => void
   /** Posts what is not in the outbox, once, from here; whatever comes of it. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
+  /** Wakes, wherever they are, those of the next slice of webhooks that have something due. */
+  readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
+  /** Ends some of what waits for webhooks that were given up. */
+  readonly abandon: Effect.Effect<Batch, SqlError.SqlError>
+  /** Removes some of what deleted webhooks have left. */
+  readonly sweepDeleted: Effect.Effect<Batch, SqlError.SqlError>
+  /** Removes some of the deliveries that arrived long enough ago. */
+  readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
+  /** Removes some of the deliveries that died long enough ago. */
+  readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
     WebhookActors,
@@ -153,42 +163,46 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         fork(ask)
       })
 
-      const sweep = Effect.gen(function*() {
-        for (let above = "";;) {
-          const slice = yield* repo.due(above, now(), SLICE)
-          for (const { due, id } of slice) if (due && isLocal(id)) wakeHere(id)
-          if (slice.length < SLICE) break
-          above = slice.at(-1)!.id
-        }
+      // Where the next slice of webhooks begins; a job that moves to another process begins anew there.
+      let above = ""
+      const rearm = Effect.gen(function*() {
+        const slice = yield* repo.due(above, now(), SLICE)
+        const due = slice.filter((one) => one.due)
+        for (const { id } of due) wake(id)
+        above = slice.length < SLICE ? "" : slice.at(-1)!.id
+        return { rows: due.length, more: above !== "" }
+      })
+
+      yield* Effect.sync(() => {
         const before = now() - IDLE_MS
         for (const [id, actor] of actors) {
           if (!actor.running && !actor.remembers && actor.lastUsed < before) actors.delete(id)
         }
-      })
+      }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      const inBatches = <E>(batch: Effect.Effect<number, E>) =>
-        Effect.repeat(batch, { while: (n) => n >= RETENTION_ROWS })
-      const retention = Effect.gen(function*() {
-        const at = now()
-        yield* inBatches(repo.abandon(at, RETENTION_ROWS))
-        // A webhook's row goes with the batch after the last of its deliveries.
-        yield* Effect.repeat(repo.sweepDeleted(at - LATE_WRITES_MS, RETENTION_ROWS), { while: (n) => n > 0 })
-        yield* inBatches(
-          repo.sweepFinished(true, at - config.RETENTION_WEBHOOKS_DELIVERED_HOURS * HOUR_MS, RETENTION_ROWS)
-        )
-        yield* inBatches(repo.sweepFinished(false, at - config.RETENTION_WEBHOOKS_DEAD_HOURS * HOUR_MS, RETENTION_ROWS))
-      })
-
-      const every = <E>(what: string, job: Effect.Effect<void, E>, period: "5 seconds" | "10 minutes") =>
-        Effect.catchCause(job, (cause) => Effect.logWarning(what, cause)).pipe(
-          Effect.repeat(Schedule.spaced(period)),
-          Effect.delay(period),
-          Effect.forkScoped
-        )
-      yield* every("The outbox of webhooks was not swept", sweep, SWEEP)
-      yield* every("Finished webhook deliveries were not removed", retention, RETENTION)
+      const finishedBy = (hours: number) => now() - hours * HOUR_MS
+      const upToRows = batchUpTo(RETENTION_ROWS)
 
       return WebhookActors.of({
+        rearm,
+        abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), upToRows),
+        // A webhook's row goes with the batch after the last of its deliveries.
+        sweepDeleted: Effect.map(
+          Effect.suspend(() => repo.sweepDeleted(now() - LATE_WRITES_MS, RETENTION_ROWS)),
+          (rows) => ({ rows, more: rows > 0 })
+        ),
+        sweepDelivered: Effect.map(
+          Effect.suspend(() =>
+            repo.sweepFinished(true, finishedBy(config.RETENTION_WEBHOOKS_DELIVERED_HOURS), RETENTION_ROWS)
+          ),
+          upToRows
+        ),
+        sweepDead: Effect.map(
+          Effect.suspend(() =>
+            repo.sweepFinished(false, finishedBy(config.RETENTION_WEBHOOKS_DEAD_HOURS), RETENTION_ROWS)
+          ),
+          upToRows
+        ),
         wakeHere,
         wake,
         postOnce: (target, event, id, rendered) => {

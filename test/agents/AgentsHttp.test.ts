@@ -180,7 +180,7 @@ layer(layerWeb(layerPgliteTest, { LIMITS_ROTATE_PER_HOUR: 1_000 }))("agents over
         "HANDLE_TAKEN"
       )
       assert.strictEqual((yield* mailsTo("next@example.com")).length, 0)
-      assert.include(neighbours.closed, account.id)
+      assert.include(neighbours.deleted, account.id)
     }))
 
   it.effect("a mailbox of one character is masked too", () =>

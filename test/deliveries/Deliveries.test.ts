@@ -183,8 +183,8 @@ eachDatabase((database) => {
         const inboxes = yield* Inboxes
         const deliveries = yield* Deliveries
         const { reader } = yield* pair("close", 3)
-        yield* inboxes.closeAll(reader.id)
-        yield* inboxes.closeAll(reader.id)
+        yield* inboxes.closeAll(reader.id, 5)
+        yield* inboxes.closeAll(reader.id, 6)
         assert.strictEqual(yield* counters(reader.id), 0)
         assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 10), [])
       }))

@@ -289,7 +289,6 @@ eachDatabase((database) => {
         const other = (yield* newGroup(d, [a])).group.id
         yield* groups.add(a, groupId, d.handle)
         yield* (yield* Accounts).remove(a.id)
-        yield* groups.depart
         assert.deepStrictEqual((yield* groups.get(b.id, groupId)).members.map(({ handle }) => handle), [b.handle, c.handle])
         assert.strictEqual((yield* groups.get(b.id, groupId)).your_role, "admin")
         const told = (yield* inbox(c)).slice(-2)
@@ -297,7 +296,6 @@ eachDatabase((database) => {
         assert.deepStrictEqual(told.map(({ sender }) => sender), [a.handle, a.handle])
         assert.deepStrictEqual(yield* groups.invites(d.id), [])
         assert.strictEqual((yield* groups.pending(d.id, other, {})).total, 0)
-        assert.deepStrictEqual(yield* sql`SELECT * FROM departures`, [])
         yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${b.id}`
         ;(yield* Agents).forget(b.id)
         yield* groups.replaceAdmin(b.id)

@@ -6,6 +6,7 @@ import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
 import { Auth } from "../../src/auth/Auth.ts"
 import { MailFailed } from "../../src/platform/Mailer.ts"
+import { Codes } from "../../src/registration/Codes.ts"
 import { Registration } from "../../src/registration/Registration.ts"
 import { eachDatabase, layerPgliteTest } from "../support/Databases.ts"
 import { codeTo, fresh, layerRoom, mailsTo, Neighbours, newAccount, other } from "./Room.ts"
@@ -327,7 +328,8 @@ describe("a code", () => {
           SELECT email, purpose, id, 1, '{1}' FROM codes WHERE id LIKE 'old%'`
         yield* TestClock.adjust("3 hours")
         yield* register
-        yield* TestClock.adjust(1)
+        const { sweep } = yield* Codes
+        while ((yield* sweep).more);
         assert.deepStrictEqual([yield* count("codes"), yield* count("pending_codes"), yield* count("code_addresses")], [1, 1, 1])
       }))
   })
@@ -552,7 +554,7 @@ describe("the end of an account", () => {
         assert.strictEqual(yield* codeOf(auth.authenticate(account.apiKey)), "UNAUTHORIZED")
         assert.isUndefined(yield* agents.byHandle(account.handle))
         assert.deepStrictEqual(neighbours.disconnected, [{ agentId: account.id, code: 1008, text: "account deleted" }])
-        assert.deepStrictEqual(neighbours.closed, [account.id])
+        assert.deepStrictEqual(neighbours.deleted, [account.id])
       }))
   })
 })

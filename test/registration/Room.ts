@@ -1,11 +1,9 @@
 import { Context, Effect, Layer } from "effect"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
+import { Deletions } from "../../src/agents/Deletions.ts"
 import { AgentsRepo } from "../../src/agents/AgentsRepo.ts"
 import { Auth } from "../../src/auth/Auth.ts"
-import { AddressBooks } from "../../src/contacts/AddressBooks.ts"
-import { Departures } from "../../src/groups/Departures.ts"
-import { Inboxes } from "../../src/deliveries/Inboxes.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { type Mail, Mailer, MailFailed } from "../../src/platform/Mailer.ts"
@@ -13,21 +11,20 @@ import { Sessions } from "../../src/realtime/Gateway.ts"
 import { Codes } from "../../src/registration/Codes.ts"
 import { CodesRepo } from "../../src/registration/CodesRepo.ts"
 import { type Applicant, Registration } from "../../src/registration/Registration.ts"
-import { Subscriptions } from "../../src/webhooks/Subscriptions.ts"
 import type { TestDatabase } from "../support/Databases.ts"
 
 /** What the room said to its neighbours, and how they behave. */
 export class Neighbours extends Context.Service<Neighbours, {
   readonly mails: Array<Mail>
   readonly disconnected: Array<{ readonly agentId: string; readonly code: number; readonly text: string }>
-  readonly closed: Array<string>
+  readonly deleted: Array<string>
   /** Runs before each mail is taken. */
   beforeMail: Effect.Effect<void, MailFailed>
 }>()("test/registration/Neighbours") {
   static readonly layer = Layer.sync(Neighbours, () => ({
     mails: [],
     disconnected: [],
-    closed: [],
+    deleted: [],
     beforeMail: Effect.void
   }))
 }
@@ -52,13 +49,13 @@ const recording = Layer.mergeAll(
       }))
   ),
   Layer.effect(
-    Inboxes,
+    Deletions,
     Effect.map(Neighbours, (neighbours) =>
-      Inboxes.of({ closeAll: (agentId) => Effect.sync(() => void neighbours.closed.push(agentId)) }))
-  ),
-  Layer.succeed(AddressBooks, AddressBooks.of({ removeAgent: () => Effect.void })),
-  Layer.succeed(Subscriptions, Subscriptions.of({ removeAgent: () => Effect.void })),
-  Departures.layer
+      Deletions.of({
+        begin: ({ agentId }) => Effect.sync(() => void neighbours.deleted.push(agentId)),
+        sweep: Effect.succeed({ rows: 0, more: false })
+      }))
+  )
 )
 
 /** Registration and accounts on a database, with neighbours that only record. */

@@ -1,0 +1,34 @@
+import { Effect, Layer } from "effect"
+import { Avatars } from "./agents/Avatars.ts"
+import { Deletions } from "./agents/Deletions.ts"
+import { Attachments } from "./attachments/Attachments.ts"
+import { Groups } from "./groups/Groups.ts"
+import { Mutes } from "./mutes/Mutes.ts"
+import { sweepIdempotencyKeys } from "./platform/Idempotency.ts"
+import { job } from "./platform/Jobs.ts"
+import { Codes } from "./registration/Codes.ts"
+import { WebhookActors } from "./webhooks/WebhookActors.ts"
+
+/** Everything that one process of a cluster does for all of them (wire.md G.12, G.17a). */
+export const layer = Layer.mergeAll(
+  job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),
+  job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ rearm }) => rearm) }),
+  job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),
+  job({
+    name: "webhooks_deleted",
+    every: "10 minutes",
+    batch: Effect.flatMap(WebhookActors, ({ sweepDeleted }) => sweepDeleted)
+  }),
+  job({
+    name: "webhooks_delivered",
+    every: "10 minutes",
+    batch: Effect.flatMap(WebhookActors, ({ sweepDelivered }) => sweepDelivered)
+  }),
+  job({ name: "webhooks_dead", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ sweepDead }) => sweepDead) }),
+  job({ name: "codes", every: "10 minutes", batch: Effect.flatMap(Codes, ({ sweep }) => sweep) }),
+  job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),
+  job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
+  job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),
+  job({ name: "mutes", every: "1 hour", batch: Effect.flatMap(Mutes, ({ sweep }) => sweep) }),
+  job({ name: "group_refusals", every: "1 hour", batch: Effect.flatMap(Groups, ({ sweepRefusals }) => sweepRefusals) })
+)

@@ -1,0 +1,88 @@
+import { Cause, Clock, Duration, Effect, type Layer, Metric } from "effect"
+import { type Sharding, Singleton } from "effect/cluster"
+
+/** What one batch of a job did. */
+export interface Batch {
+  /** Rows that it removed or took on. */
+  readonly rows: number
+  /** Whether another batch should follow soon; false: nothing is left for now. */
+  readonly more: boolean
+}
+
+/** Of a batch that stops at a number of rows: when it got there, more may be left. */
+export const batchUpTo = (most: number) => (rows: number): Batch => ({ rows, more: rows >= most })
+
+export interface Job<E, R> {
+  /** Unique in the cluster; the label of its metrics. */
+  readonly name: string
+  readonly every: Duration.Input
+  /**
+   * A bounded piece of work, safe to run twice and in two processes at once: for a moment two nodes may both
+   * take themselves for the one whose job it is, and a process may die at any statement.
+   */
+  readonly batch: Effect.Effect<Batch, E, R>
+}
+
+/** Between two batches, so that a job with much to do leaves room for the requests. */
+const PAUSE = Duration.millis(10)
+/** After a failure, if the job's period is not shorter. */
+const AGAIN = Duration.seconds(30)
+
+/**
+ * Work on what is stored, done by one process of the cluster: batch after batch until
+ * nothing is left, once when the process takes it over and then every period. A batch
+ * that fails is logged, counted and tried again. What only concerns a process's own
+ * memory is no job.
+ */
+export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never, never, Sharding.Sharding | R> => {
+  const attributes = { job: name }
+  const done = Metric.counter("jobs_runs_total", {
+    description: "Runs of background jobs",
+    incremental: true,
+    attributes: { ...attributes, outcome: "done" }
+  })
+  const failed = Metric.counter("jobs_runs_total", {
+    description: "Runs of background jobs",
+    incremental: true,
+    attributes: { ...attributes, outcome: "failed" }
+  })
+  const rowsDone = Metric.counter("jobs_rows_total", {
+    description: "Rows that background jobs removed or took on",
+    incremental: true,
+    attributes
+  })
+  const seconds = Metric.histogram("jobs_batch_seconds", {
+    description: "How long a batch of a background job took",
+    boundaries: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
+    attributes
+  })
+  const period = Duration.fromInputUnsafe(every)
+
+  const timed = Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    const began = clock.monotonicTimeNanosUnsafe()
+    const made = yield* batch
+    yield* Metric.update(seconds, Number(clock.monotonicTimeNanosUnsafe() - began) / 1e9)
+    yield* Metric.update(rowsDone, made.rows)
+    return made
+  })
+  const run = Effect.gen(function*() {
+    while ((yield* timed).more) yield* Effect.sleep(PAUSE)
+  })
+  const pass = Effect.matchCauseEffect(run, {
+    onSuccess: () => Effect.as(Metric.update(done, 1), period),
+    onFailure: (cause) =>
+      Cause.hasInterruptsOnly(cause)
+        ? Effect.interrupt
+        : Effect.logWarning("A background job failed and is tried again", cause).pipe(
+          Effect.annotateLogs(attributes),
+          Effect.andThen(Metric.update(failed, 1)),
+          Effect.as(Duration.min(period, AGAIN))
+        )
+  })
+  return Singleton.make(`parley/jobs/${name}`, Effect.forever(Effect.flatMap(pass, Effect.sleep))) as Layer.Layer<
+    never,
+    never,
+    Sharding.Sharding | R
+  >
+}
