@@ -56,8 +56,9 @@ export class Deletions extends Context.Service<Deletions, {
         yield* addressBooks.removeAgent(agentId)
         yield* mutes.removeAgent(agentId)
         yield* subscriptions.removeAgent(agentId)
+        // Before the groups, whose leaving would close what is theirs at its own time, and after, for what came till then.
+        yield* inboxes.closeAll(agentId, since)
         yield* groups.leaveAll(agentId)
-        // After the groups, which may have had something to say to it.
         yield* inboxes.closeAll(agentId, since)
         const last = since + LATE_WRITES_MS
         yield* unavailable(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId))

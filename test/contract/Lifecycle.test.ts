@@ -51,15 +51,42 @@ describe("A server that stops", { timeout: 30_000 }, () => {
     await again.stop()
   })
 
-  it("what was acknowledged survives a SIGKILL, and replays are still replays", async () => {
+  it("what was acknowledged survives a SIGKILL, replays are still replays, and a deletion that was under way is finished", async () => {
     const dataDir = await newFolder()
     const server = await startServer({ dataDir })
     const { alice, bob, conversation } = await newPair(server)
     const sent = await Promise.all(Array.from({ length: 20 }, () => say(alice, bob)))
+    const carol = await newAgent(server, "carol")
+    await say(alice, carol)
+    await bob.client.addContact(carol.handle)
+    const groups = await Promise.all(["one", "two", "three"].map(async (name) => {
+      const { group, add_results } = (await carol.http.post("/v1/groups", { name, member_handles: [bob.handle, alice.handle] }))
+        .body as { group: { id: string }; add_results: ReadonlyArray<{ handle: string; invite_id: string }> }
+      const invite = add_results.find(({ handle }) => handle === bob.handle) ?? assert.fail("no invite")
+      assert.strictEqual((await bob.http.post(`/v1/groups/invites/${invite.invite_id}/accept`)).status, 200)
+      return group.id
+    }))
+    // Dead in one statement; how far the rest gets before the kill is left to chance.
+    const deleting = carol.http.delete(`/v1/agents/${carol.handle}`).catch(() => undefined)
+    await eventually("the end of the account", async () =>
+      (await bob.http.get(`/v1/agents/${carol.handle}`)).status === 404 || undefined)
     await server.kill()
+    await deleting
 
     const again = await startServer({ dataDir })
     const [alice2, bob2] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
+    assert.strictEqual((await again.http(carol.key).get("/v1/agents/me")).status, 401)
+    for (const id of groups) {
+      await eventually(`carol to have left ${id}`, async () => {
+        const { members, your_role } = (await bob2.http.get(`/v1/groups/${id}`)).body as {
+          members: ReadonlyArray<{ handle: string }>
+          your_role: string
+        }
+        return members.length === 1 && your_role === "admin" || undefined
+      }, 20_000)
+    }
+    assert.deepStrictEqual((await alice2.http.get("/v1/groups/invites")).body, [])
+    assert.notInclude((await bob2.http.get("/v1/contacts")).text, carol.handle)
     const rows = await history(bob2, conversation, "?after_seq=2")
     assert.deepStrictEqual(rows.map((row) => row.seq), sent.map((_, i) => i + 3))
     assert.sameMembers([...idsOf(rows)], [...idsOf(sent)])
