@@ -4,6 +4,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
+import { Config } from "../platform/Config.ts"
 import { confirm } from "../platform/Confirm.ts"
 import { Forbidden } from "../platform/WireError.ts"
 import { avatarBody } from "./AvatarBody.ts"
@@ -21,10 +22,11 @@ const handlers = HttpApiBuilder.group(
   "avatars",
   Effect.fnUntraced(function*(handlers) {
     const avatars = yield* Avatars
+    const config = yield* Config
     return handlers.handleAll({
       set: Effect.fnUntraced(function*({ params, request }) {
         const id = yield* own(params.handle)
-        const { key, url } = yield* avatars.set(id, yield* avatarBody(request))
+        const { key, url } = yield* avatars.set(id, yield* avatarBody(request, config.LIMITS_AVATAR_BYTES))
         return { avatar_key: key, avatar_url: url }
       }),
       clear: Effect.fnUntraced(function*({ params }) {

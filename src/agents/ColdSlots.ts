@@ -6,13 +6,12 @@ import { Database } from "../platform/Sql.ts"
 import { iso } from "../platform/Text.ts"
 import { Unavailable } from "../platform/WireError.ts"
 
-const WINDOW_MS = 86_400_000
 /** How long a slot stays taken for a message that has not come; a commit takes milliseconds. */
 const RESERVATION_MS = 60_000
 /** `Retry-After` is given when the oldest counted conversation leaves the window within this (wire.md G.1). */
 const ABOUT_TO_MS = 3_600_000
 
-/** A slot counts while its conversation is unanswered and younger than a day, or its first message is on its way. */
+/** A slot counts while its conversation is unanswered and within the window, or its first message is on its way. */
 const COUNTED = `
   agent_id = $1 AND (claimed_at > $2 OR (claimed_at IS NULL AND reserved_at > $3))`
 
@@ -45,24 +44,25 @@ export class ColdSlots extends Context.Service<ColdSlots, {
       const config = yield* Config
       const database = yield* Database
       const limit = config.LIMITS_COLD_CONVERSATIONS
+      const windowMs = config.LIMITS_COLD_WINDOW_SECONDS * 1_000
       const reserve = database.prepared<{ conversation_id: string }>("reserve_cold_slot", RESERVE)
       const used = database.prepared<{ used: number; oldest: number | null }>("used_cold_slots", USED)
       const release = database.prepared("release_cold_slot", RELEASE)
       return ColdSlots.of({
         reserve: Effect.fn("ColdSlots.reserve")(
           function*(agentId: string, conversationId: string, now: number) {
-            const window = [agentId, now - WINDOW_MS, now - RESERVATION_MS]
+            const window = [agentId, now - windowMs, now - RESERVATION_MS]
             const taken = yield* reserve([...window, conversationId, now, limit])
             if (taken.length > 0) return
             const [row] = yield* used(window)
             // Not the cap: the conversation has its claimed slot, so it is open, which the write will find.
             if (row !== undefined && row.used < limit) return
-            const resetsAt = (row?.oldest ?? now) + WINDOW_MS
+            const resetsAt = (row?.oldest ?? now) + windowMs
             return yield* new ColdCapExceeded({
               details: {
                 limit,
                 used: row?.used ?? limit,
-                window_seconds: WINDOW_MS / 1000,
+                window_seconds: config.LIMITS_COLD_WINDOW_SECONDS,
                 resets_at: iso(resetsAt),
                 ...(resetsAt - now <= ABOUT_TO_MS ? { retry_after_ms: Math.max(1, resetsAt - now) } : {})
               }

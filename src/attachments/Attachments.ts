@@ -11,7 +11,7 @@ import {
 } from "../conversations/Conversation.ts"
 import type { GroupDeleted } from "../groups/Group.ts"
 import { GroupSettings } from "../groups/GroupSettings.ts"
-import { Blobs, type StorageUnavailable, UPLOAD_SECONDS, type Verdict } from "../platform/Blobs.ts"
+import { Blobs, type StorageUnavailable, type Verdict } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
@@ -38,8 +38,8 @@ export type AttachmentRefusal =
 
 const HOUR_MILLIS = 3_600_000
 const SWEEP_ROWS = 100
-/** From when on a reservation without bytes is abandoned: its URL has expired, and what came through it at last has arrived. */
-const FIRST_LOOK_MILLIS = UPLOAD_SECONDS * 1_000 + 300_000
+/** How long what came through the address of an upload at last may take to arrive. */
+const LAST_BYTES_MILLIS = 300_000
 
 /**
  * Files that agents send each other. A file is announced (which reserves its size in
@@ -125,7 +125,7 @@ export class Attachments extends Context.Service<Attachments, {
           const outcome = yield* unavailable(repo.reserve(
             { id, uploaderId, scope, filename, contentType, size, sha256, createdAt: at },
             config.LIMITS_STORAGE_PER_AGENT,
-            at + FIRST_LOOK_MILLIS
+            at + config.UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
           ))
           if (outcome === "blocked") return yield* new Blocked()
           if (outcome === "full") return yield* new QuotaExceeded()

@@ -3,7 +3,7 @@ import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
-import { UPLOAD_SECONDS } from "../platform/Blobs.ts"
+import { Config } from "../platform/Config.ts"
 import { ValidationFailed } from "../platform/WireError.ts"
 import { Attachments, type NewUpload as Announced } from "./Attachments.ts"
 import type { NewUpload } from "./AttachmentsApi.ts"
@@ -24,9 +24,13 @@ export const AttachmentsHttp = HttpApiBuilder.group(
   "attachments",
   Effect.fnUntraced(function*(handlers) {
     const attachments = yield* Attachments
+    const config = yield* Config
     return handlers.handleAll({
       reserve: Effect.fnUntraced(function*({ payload }) {
         const agent = yield* CurrentAgent
+        if (payload.size > config.LIMITS_ATTACHMENT_BYTES) {
+          return yield* ValidationFailed.field("size", `may be at most ${config.LIMITS_ATTACHMENT_BYTES} bytes`)
+        }
         const { id, uploadUrl } = yield* attachments.reserve(agent.id, {
           to: yield* targetOf(payload),
           filename: payload.filename,
@@ -34,7 +38,7 @@ export const AttachmentsHttp = HttpApiBuilder.group(
           size: payload.size,
           sha256: payload.sha256
         })
-        return { attachment_id: id, upload_url: uploadUrl, expires_in: UPLOAD_SECONDS }
+        return { attachment_id: id, upload_url: uploadUrl, expires_in: config.UPLOADS_URL_SECONDS }
       }),
       download: Effect.fnUntraced(function*({ params }) {
         const agent = yield* CurrentAgent

@@ -313,6 +313,7 @@ export class Conversations extends Context.Service<Conversations, {
         window: "second"
       }
       const monotonic = monotonicMillis(clock)
+      const warnFrom = rate.limit * config.LIMITS_WARNING_PERCENT / 100
       /** When who was warned, oldest first. */
       const warnings = new Map<string, number>()
       const warn = (senderId: string, remaining: number, resetMs: number): void => {
@@ -391,7 +392,7 @@ export class Conversations extends Context.Service<Conversations, {
         Effect.matchEffect(limits.take(rate, sender.id), {
           onFailure: (limited) => unlessReplay(sender, draft, limited),
           onSuccess: (state) => {
-            if (state.remaining * 5 <= state.limit) warn(sender.id, state.remaining, state.resetMs)
+            if (state.limit - state.remaining >= warnFrom) warn(sender.id, state.remaining, state.resetMs)
             return Effect.matchEffect(
               target._tag === "Direct"
                 ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))

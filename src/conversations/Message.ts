@@ -2,9 +2,6 @@ import { Schema } from "effect"
 import { DateTimeString, isoOrNull, iso, JsonObject } from "../platform/Text.ts"
 import { WireError } from "../platform/WireError.ts"
 
-/** Bytes of `JSON.stringify(content)` plus `JSON.stringify(metadata)` (wire.md G.5). */
-export const MAX_MESSAGE_BYTES = 32_768
-
 export type MessageType = "text" | "structured" | "file" | "system"
 
 export const Content = Schema.Struct({
@@ -186,8 +183,14 @@ const isHandle = (text: string): boolean => /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,
 export class ContentTooLarge extends WireError<ContentTooLarge>()("ContentTooLarge", {
   code: "CONTENT_TOO_LARGE",
   status: 413,
-  message: "Content and metadata together may have 32,768 bytes; send a file for more."
-}) {}
+  message: "Content and metadata together have too many bytes; send a file for more."
+}) {
+  static than(maxBytes: number): ContentTooLarge {
+    return new ContentTooLarge({
+      message: `Content and metadata together may have ${maxBytes} bytes; send a file for more.`
+    })
+  }
+}
 
 export class MessageNotFound extends WireError<MessageNotFound>()("MessageNotFound", {
   code: "MESSAGE_NOT_FOUND",

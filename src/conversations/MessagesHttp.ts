@@ -4,11 +4,12 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { Config } from "../platform/Config.ts"
 import { confirm } from "../platform/Confirm.ts"
 import { isStorable } from "../platform/Text.ts"
 import { ValidationFailed } from "../platform/WireError.ts"
 import { Conversations, type Target } from "./Conversations.ts"
-import { ContentTooLarge, type Draft, MAX_MESSAGE_BYTES } from "./Message.ts"
+import { ContentTooLarge, type Draft } from "./Message.ts"
 import type { SendBody } from "./MessagesApi.ts"
 
 const HISTORY_LIMIT = 50
@@ -30,7 +31,10 @@ const targetOf = (body: typeof SendBody.Type): Effect.Effect<Target, ValidationF
 }
 
 /** Content and metadata as they are stored, and how large they are (wire.md C.6). */
-const draftOf = (body: typeof SendBody.Type): Effect.Effect<Draft, ValidationFailed | ContentTooLarge> => {
+const draftOf = (
+  body: typeof SendBody.Type,
+  maxBytes: number
+): Effect.Effect<Draft, ValidationFailed | ContentTooLarge> => {
   const { attachment_id, data, text } = body.content
   if (text !== undefined && !isStorable(text)) {
     return Effect.fail(ValidationFailed.field("content.text", "must hold no NUL and no lone surrogate"))
@@ -40,8 +44,8 @@ const draftOf = (body: typeof SendBody.Type): Effect.Effect<Draft, ValidationFai
   }
   const content = JSON.stringify(body.content)
   const metadata = body.metadata === undefined ? "{}" : JSON.stringify(body.metadata)
-  if (Buffer.byteLength(content) + Buffer.byteLength(metadata) > MAX_MESSAGE_BYTES) {
-    return Effect.fail(new ContentTooLarge())
+  if (Buffer.byteLength(content) + Buffer.byteLength(metadata) > maxBytes) {
+    return Effect.fail(ContentTooLarge.than(maxBytes))
   }
   return Effect.succeed({
     clientMsgId: body.client_msg_id,
@@ -59,6 +63,7 @@ export const MessagesHttp = HttpApiBuilder.group(
   Api,
   "messages",
   Effect.fnUntraced(function*(handlers) {
+    const config = yield* Config
     const conversations = yield* Conversations
     const deliveries = yield* Deliveries
 
@@ -66,7 +71,7 @@ export const MessagesHttp = HttpApiBuilder.group(
       send: Effect.fnUntraced(function*({ payload }) {
         const agent = yield* CurrentAgent
         const target = yield* targetOf(payload)
-        const draft = yield* draftOf(payload)
+        const draft = yield* draftOf(payload, config.LIMITS_MESSAGE_BYTES)
         const sent = yield* conversations.send(agent, target, draft)
         const warning = sent.backlog === null || payload.to === undefined
           ? undefined

@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { avatarBody } from "../agents/AvatarBody.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
+import { Config } from "../platform/Config.ts"
 import { confirm } from "../platform/Confirm.ts"
 import { GroupNotFound } from "../conversations/Conversation.ts"
 import { InviteNotFound, type GroupDeleted } from "./Group.ts"
@@ -39,6 +40,7 @@ export const GroupsHttp = HttpApiBuilder.group(
   Api,
   "groups",
   Effect.fnUntraced(function*(handlers) {
+    const config = yield* Config
     const groups = yield* Groups
     return handlers.handleAll({
       create: Effect.fnUntraced(function*({ payload }) {
@@ -75,7 +77,8 @@ export const GroupsHttp = HttpApiBuilder.group(
         }).pipe(only("GroupNotFound", "GroupDeleted", "Forbidden"))
       }),
       setAvatar: Effect.fnUntraced(function*({ params, request }) {
-        const { key, url } = yield* groups.setAvatar((yield* CurrentAgent).id, params.id, avatarBody(request)).pipe(
+        const picture = avatarBody(request, config.LIMITS_AVATAR_BYTES)
+        const { key, url } = yield* groups.setAvatar((yield* CurrentAgent).id, params.id, picture).pipe(
           only("GroupNotFound", "GroupDeleted", "Forbidden", ...PICTURE)
         )
         return { avatar_key: key, avatar_url: url }

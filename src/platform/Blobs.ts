@@ -66,9 +66,6 @@ export interface SignedFiles {
   readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable>
 }
 
-export const UPLOAD_SECONDS = 900
-export const DOWNLOAD_SECONDS = 300
-
 /**
  * Bytes outside of the database: files of agents, which travel by URLs that are
  * signed for one file and one purpose, and small public objects of the server's

@@ -9,12 +9,10 @@ import {
   Blobs,
   ChecksumMismatch,
   contentDisposition,
-  DOWNLOAD_SECONDS,
   type Presentation,
   SizeMismatch,
   StorageUnavailable,
-  type Upload,
-  UPLOAD_SECONDS
+  type Upload
 } from "./Blobs.ts"
 import { Config } from "./Config.ts"
 import { Ids } from "./Ids.ts"
@@ -139,11 +137,11 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
 
     return Blobs.of({
       uploadUrl: ({ id, sha256, size }) =>
-        Effect.map(Clock.currentTimeMillis, (at) => sign({ op: "put", until: at + UPLOAD_SECONDS * 1000, id, size, sha256 })),
+        Effect.map(Clock.currentTimeMillis, (at) => sign({ op: "put", until: at + config.UPLOADS_URL_SECONDS * 1000, id, size, sha256 })),
       verify: ({ id }) => attempt(async () => (await sizeOf(id)) === undefined ? "missing" : "stored"),
       downloadUrl: (id, { contentType, filename }) =>
         Effect.map(Clock.currentTimeMillis, (at) =>
-          sign({ op: "get", until: at + DOWNLOAD_SECONDS * 1000, id, contentType, filename })),
+          sign({ op: "get", until: at + config.DOWNLOADS_URL_SECONDS * 1000, id, contentType, filename })),
       tidy: () => Effect.void,
       remove: (id) => attempt(() => fs.rm(fileOf(id), { force: true })),
       putObject: (name, bytes) => attempt(() => store(objectOf(name), (handle) => handle.writeFile(bytes))),

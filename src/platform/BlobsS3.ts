@@ -12,7 +12,7 @@ import { getSignedUrl } from "@aws-sdk/s3-request-presigner"
 import { Clock, Effect, Layer, Redacted, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import { Readable } from "node:stream"
-import { attempt, Blobs, contentDisposition, DOWNLOAD_SECONDS, type Upload, UPLOAD_SECONDS, type Verdict } from "./Blobs.ts"
+import { attempt, Blobs, contentDisposition, type Upload, type Verdict } from "./Blobs.ts"
 import { Config } from "./Config.ts"
 
 /** Uploads that are read to be checked at the same time. */
@@ -96,7 +96,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
         Effect.flatMap(Clock.currentTimeMillis, (at) =>
           attempt(() =>
             getSignedUrl(client, new PutObjectCommand({ ...uploadOf(id), ContentLength: size }), {
-              expiresIn: UPLOAD_SECONDS,
+              expiresIn: config.UPLOADS_URL_SECONDS,
               signingDate: new Date(at),
               signableHeaders: new Set(["host", "content-length"])
             })
@@ -112,7 +112,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
                 ResponseContentType: contentType,
                 ResponseContentDisposition: contentDisposition(filename)
               }),
-              { expiresIn: DOWNLOAD_SECONDS, signingDate: new Date(at) }
+              { expiresIn: config.DOWNLOADS_URL_SECONDS, signingDate: new Date(at) }
             )
           )),
       tidy: (id) => attempt(async () => void await client.send(new DeleteObjectCommand(uploadOf(id)))),

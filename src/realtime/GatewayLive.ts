@@ -16,13 +16,11 @@ import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
-const HELLO_MS = 5_000
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
 const CHECK_CHUNK = 500
-const MAX_FRAME_BYTES = 65_536
 /** Frames that may wait while a key is checked. */
 const MAX_EARLY_FRAMES = 16
 const READERS = 8
@@ -83,6 +81,7 @@ export const GatewayLive = Layer.effect(
       runFork(effect)
     }
     const now = () => clock.currentTimeMillisUnsafe()
+    const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
     const world: SessionWorld = { deliveries, readers: Semaphore.makeUnsafe(READERS), fork }
@@ -93,7 +92,7 @@ export const GatewayLive = Layer.effect(
     // The types of `ws` lack closeTimeout.
     const options: ServerOptions & { readonly closeTimeout: number } = {
       noServer: true,
-      maxPayload: MAX_FRAME_BYTES,
+      maxPayload: config.SOCKETS_FRAME_BYTES,
       clientTracking: false,
       closeTimeout: CLOSE_MS
     }
@@ -303,7 +302,7 @@ export const GatewayLive = Layer.effect(
         socket,
         session: undefined,
         early: undefined,
-        deadline: now() + HELLO_MS,
+        deadline: now() + helloMs,
         nextPing: Number.POSITIVE_INFINITY,
         awaitingPong: false,
         second: 0,
@@ -366,7 +365,7 @@ export const GatewayLive = Layer.effect(
       for (const connection of connections) {
         if (connection.session === undefined) {
           if (connection.early === undefined && at >= connection.deadline) {
-            closeWith(connection, { code: 1013, text: "no HELLO within 5 seconds" })
+            closeWith(connection, { code: 1013, text: `no HELLO within ${config.SOCKETS_HELLO_SECONDS} seconds` })
             connection.deadline = Number.POSITIVE_INFINITY
           }
         } else if (connection.awaitingPong) {

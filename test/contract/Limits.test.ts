@@ -40,6 +40,12 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
         LIMITS_SENDS_PER_SECOND: "10",
         LIMITS_GROUP_SENDS_PER_SECOND: "3",
         LIMITS_COLD_CONVERSATIONS: "3",
+        LIMITS_MESSAGE_BYTES: "1000",
+        LIMITS_ATTACHMENT_BYTES: "1000",
+        LIMITS_AVATAR_BYTES: "1000",
+        UPLOADS_URL_SECONDS: "60",
+        SOCKETS_HELLO_SECONDS: "1",
+        SOCKETS_FRAME_BYTES: "2000",
         LIMITS_BACKLOG_SOFT: "4",
         LIMITS_BACKLOG_HARD: "6"
       }
@@ -257,6 +263,36 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
       assert.strictEqual((await bob.http.get(path)).status, 200)
     }
     ;(await alice.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
+  })
+
+  it("sizes and times are settings too", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    const text = (bytes: number) => ({ content: { text: "x".repeat(bytes - JSON.stringify({ text: "" }).length - "{}".length) } })
+    ;(await attempt(alice, bob, text(1_001))).refused(413, "CONTENT_TOO_LARGE")
+    await say(alice, bob, text(1_000))
+    const upload = (size: number) =>
+      alice.http.post("/v1/uploads", {
+        to: bob.handle,
+        filename: "a.txt",
+        content_type: "text/plain",
+        size,
+        sha256: "0".repeat(64)
+      })
+    ;(await upload(1_001)).refused(400, "VALIDATION_ERROR")
+    assert.propertyVal((await upload(1_000)).body, "expires_in", 60)
+    const picture = (size: number) =>
+      alice.http.request("PUT", `/v1/agents/${alice.handle}/avatar`, { raw: new Uint8Array(size) })
+    ;(await picture(1_001)).refused(413, "PAYLOAD_TOO_LARGE")
+    ;(await picture(1_000)).refused(400, "UNSUPPORTED_FORMAT")
+    const socket = await Socket.hello(server, bob.key)
+    socket.send({ type: "ping", payload: { much: "x".repeat(1_500) } })
+    await socket.waitFor("pong")
+    socket.send({ type: "ping", payload: { much: "x".repeat(2_000) } })
+    await socket.closedWith(1009)
+    const silent = await Socket.open(server)
+    const begin = Date.now()
+    await silent.closedWith(1013)
+    assert.isBelow(Date.now() - begin, 4_500)
   })
 
   it("77. from the soft limit on a sender is warned, in the header and by the client", async () => {

@@ -105,3 +105,21 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
       assert.deepStrictEqual(yield* sql`SELECT FROM cold_slots WHERE agent_id = ${a.id}`, [])
     }))
 })
+
+layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1, LIMITS_COLD_WINDOW_SECONDS: 60 }))((it) => {
+  it.effect("the window is a setting", () =>
+    Effect.gen(function*() {
+      const conversations = yield* Conversations
+      const [a, b, c] = [yield* newAgent("short-a"), yield* newAgent("short-b"), yield* newAgent("short-c")]
+      yield* conversations.send(a, direct(b.handle), draft("m1"))
+      yield* TestClock.adjust("59999 millis")
+      const refused = yield* Effect.flip(conversations.send(a, direct(c.handle), draft("m2")))
+      assert.deepInclude(refused._tag === "ColdCapExceeded" ? refused.details : {}, {
+        limit: 1,
+        window_seconds: 60,
+        retry_after_ms: 1
+      })
+      yield* TestClock.adjust("1 milli")
+      yield* conversations.send(a, direct(c.handle), draft("m2"))
+    }))
+})
