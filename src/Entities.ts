@@ -17,6 +17,7 @@ import { ContactsRepo } from "./contacts/ContactsRepo.ts"
 import { ConversationEntityLive } from "./conversations/ConversationEntityLive.ts"
 import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
+import { MessageRetention } from "./conversations/MessageRetention.ts"
 import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
 import { Directory } from "./directory/Directory.ts"
@@ -86,6 +87,7 @@ export const services = Registration.layer.pipe(
     IdempotencyRepo.layer,
     IdempotentIds.layer,
     Mailer.layer,
+    MessageRetention.layer,
     MutesRepo.layer,
     PresenceRepo.layer,
     PresenceStore.layerMemory,

@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { Avatars } from "./agents/Avatars.ts"
 import { Deletions } from "./agents/Deletions.ts"
 import { Attachments } from "./attachments/Attachments.ts"
+import { MessageRetention } from "./conversations/MessageRetention.ts"
 import { Groups } from "./groups/Groups.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { sweepIdempotencyKeys } from "./platform/Idempotency.ts"
@@ -28,6 +29,8 @@ export const layer = Layer.mergeAll(
   job({ name: "codes", every: "10 minutes", batch: Effect.flatMap(Codes, ({ sweep }) => sweep) }),
   job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
+  job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
+  job({ name: "files", every: "1 hour", batch: Effect.flatMap(Attachments, ({ retire }) => retire) }),
   job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),
   job({ name: "mutes", every: "1 hour", batch: Effect.flatMap(Mutes, ({ sweep }) => sweep) }),
   job({ name: "group_refusals", every: "1 hour", batch: Effect.flatMap(Groups, ({ sweepRefusals }) => sweepRefusals) })

@@ -37,6 +37,7 @@ export type AttachmentRefusal =
   | Unavailable
 
 const HOUR_MILLIS = 3_600_000
+const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
 /** How long what came through the address of an upload at last may take to arrive. */
 const LAST_BYTES_MILLIS = 300_000
@@ -45,7 +46,8 @@ const LAST_BYTES_MILLIS = 300_000
  * Files that agents send each other. A file is announced (which reserves its size in
  * the uploader's quota), put to the store, and from then on immutable; it can be
  * sent any number of times to whom it was announced for. What no message has used is
- * removed after a while, what was never put much sooner.
+ * removed after a while, what was never put much sooner; what messages have used goes
+ * a while after the last of them.
  */
 export class Attachments extends Context.Service<Attachments, {
   readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
@@ -59,6 +61,8 @@ export class Attachments extends Context.Service<Attachments, {
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
   /** Whether a message to this target may carry the file; if so it is kept from then on. */
   readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
+  /** Hides some of the files that only messages may have used which are no longer kept, for the sweep to remove. */
+  readonly retire: Effect.Effect<Batch, SqlError.SqlError>
   /** Looks at some of the files whose time has come, and removes what is abandoned with its bytes. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
 }>()("parley/attachments/Attachments") {
@@ -96,7 +100,7 @@ export class Attachments extends Context.Service<Attachments, {
         attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
 
       const look = Effect.fnUntraced(function*(file: Overdue) {
-        if (file.used) {
+        if (file.used && !file.condemned) {
           yield* blobs.tidy(file.id)
           return yield* repo.lookAgain(file.id, null)
         }
@@ -118,6 +122,12 @@ export class Attachments extends Context.Service<Attachments, {
 
       return Attachments.of({
         sweep,
+        retire: Effect.suspend(() => {
+          const days = config.RETENTION_MESSAGES_DAYS
+          if (days === undefined) return Effect.succeed({ rows: 0, more: false })
+          // Two more: the latest use is known to a day, and its message is a moment younger.
+          return Effect.map(repo.retire(now() - (days + 2) * DAY_MILLIS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
+        }),
         reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {
           const scope = yield* scopeOf(uploaderId, to)
           const at = now()
@@ -151,7 +161,8 @@ export class Attachments extends Context.Service<Attachments, {
           if (!isWithin(attachment.scope, target)) return yield* new AttachmentWrongScope()
           const verdict = yield* verdictOn(attachment)
           if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
-          if (attachment.usedAt === null && !(yield* unavailable(repo.markUsed(id, now())))) {
+          const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MILLIS
+          if (!fresh && !(yield* unavailable(repo.markUsed(id, now())))) {
             return yield* new AttachmentNotFound()
           }
         })

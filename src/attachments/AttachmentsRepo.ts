@@ -60,7 +60,7 @@ FROM attachments WHERE id = $1 AND NOT condemned`
 const MARK_STORED = `UPDATE attachments SET stored_at = $2 WHERE id = $1 AND stored_at IS NULL`
 
 const MARK_USED = `
-UPDATE attachments SET stored_at = coalesce(stored_at, $2), used_at = coalesce(used_at, $2)
+UPDATE attachments SET stored_at = coalesce(stored_at, $2), used_at = GREATEST(used_at, $2)
 WHERE id = $1 AND NOT condemned RETURNING id`
 
 const OVERDUE = `
@@ -70,6 +70,14 @@ FROM attachments WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 const LOOK_AGAIN = `UPDATE attachments SET look_at = $2 WHERE id = $1`
 
 const CONDEMN = `UPDATE attachments SET condemned = true WHERE id = $1 AND used_at IS NULL RETURNING id`
+
+/** Tested once more when the row is locked: a message may just have used it again. */
+const RETIRE = `
+UPDATE attachments SET condemned = true, look_at = $2
+WHERE used_at <= $1 AND id = ANY (ARRAY(
+  SELECT id FROM attachments WHERE used_at <= $1 AND NOT condemned LIMIT $3
+))
+RETURNING id`
 
 const REMOVE = `
 WITH gone AS (DELETE FROM attachments WHERE id = $1 AND condemned RETURNING uploader_id, size)
@@ -85,13 +93,15 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   ) => Effect.Effect<Reservation, SqlError.SqlError>
   readonly byId: (id: string) => Effect.Effect<Attachment | undefined, SqlError.SqlError>
   readonly markStored: (id: string, at: number) => Effect.Effect<void, SqlError.SqlError>
-  /** From then on it is not swept; false if it has been, meanwhile. */
+  /** Of every use, but for more than one a day: from then on it is kept as long as messages are; false if it is gone. */
   readonly markUsed: (id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Overdue>, SqlError.SqlError>
   /** Null: never. */
   readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, SqlError.SqlError>
   /** Hides a file that no message has used; false if one has. */
   readonly condemn: (id: string) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Hides up to so many files that were used by then for the last time, and has the sweep look at them; how many there were. */
+  readonly retire: (usedBy: number, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** Forgets a condemned file, and gives its bytes back to its uploader. */
   readonly remove: (id: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/attachments/AttachmentsRepo") {
@@ -106,6 +116,7 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
       const overdue = database.prepared<Overdue>("attachments_overdue", OVERDUE)
       const lookAgain = database.prepared("attachment_look_again", LOOK_AGAIN)
       const condemn = database.prepared("attachment_condemn", CONDEMN)
+      const retire = database.prepared("attachments_retire", RETIRE)
       const remove = database.prepared("attachment_remove", REMOVE)
 
       return AttachmentsRepo.of({
@@ -132,6 +143,7 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
         overdue: (at, limit) => overdue([at, limit]),
         lookAgain: (id, at) => Effect.asVoid(lookAgain([id, at])),
         condemn: (id) => Effect.map(condemn([id]), (rows) => rows.length > 0),
+        retire: (usedBy, at, most) => Effect.map(retire([usedBy, at, most]), (rows) => rows.length),
         remove: (id) => Effect.asVoid(remove([id]))
       })
     })

@@ -43,5 +43,5 @@ it.effect("every statement on files and avatars reaches its rows by an index, al
       for (const scan of scans(rows[0]!["QUERY PLAN"][0]!.Plan)) all.add(scan)
     }
     assert.deepStrictEqual([...all].filter((scan) => !/^\w+: \w/.test(scan)), [])
-    assert.includeMembers([...all], ["attachments: look_at <= $1", "avatars: look_at <= $1", "agents: avatar_key = $1", "groups: avatar_key = $1"])
+    assert.includeMembers([...all], ["attachments: look_at <= $1", "attachments: used_at <= $1", "avatars: look_at <= $1", "agents: avatar_key = $1", "groups: avatar_key = $1"])
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

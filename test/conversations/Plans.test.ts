@@ -4,6 +4,7 @@ import { SqlClient } from "effect/sql"
 import { ColdSlots } from "../../src/agents/ColdSlots.ts"
 import { makeAppend } from "../../src/conversations/Append.ts"
 import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
+import { MessageRetention } from "../../src/conversations/MessageRetention.ts"
 import { DeliveriesRepo } from "../../src/deliveries/DeliveriesRepo.ts"
 import { makeGroupAppend } from "../../src/groups/GroupAppend.ts"
 import { GroupSettings } from "../../src/groups/GroupSettings.ts"
@@ -30,7 +31,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   group_refusals: [["group_id", "agent_id"], ["refused_at"]],
   invite_budgets: [["agent_id"]],
   inboxes: [["agent_id"]],
-  conversations: [["id"]],
+  conversations: [["id"], ["oldest_at"]],
   participants: [["agent_id"], ["conversation_id"]],
   message_keys: [["sender_id", "client_msg_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
@@ -62,7 +63,8 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
       DeliveriesRepo.layer,
       ColdSlots.layer,
       GroupSettings.layer,
-      GroupsRepo.layer
+      GroupsRepo.layer,
+      MessageRetention.layer
     )).pipe(
       Effect.andThen(makeAppend(1, () => {})),
       Effect.andThen(makeGroupAppend(() => {})),
