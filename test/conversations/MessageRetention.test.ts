@@ -63,7 +63,6 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
   describe(name, () => {
     it.effect("what is older goes with all that is about it, what is younger stays, and numbers go on", () =>
       Effect.gen(function*() {
-        const sql = yield* SqlClient.SqlClient
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
         const groups = yield* Groups
