@@ -72,10 +72,16 @@ export class Redis extends Context.Service<Redis, {
             client.disconnect()
           })
       )
-      // Its errors come again as those of the commands; one that nobody listens to would end the process.
-      client.on("error", () => undefined)
+      // It tries on for ever: why in vain is said once, not each second.
+      const problems = new Set<string>()
+      client.on("error", ({ message }: Error) => {
+        if (problems.has(message) || problems.size >= MAX_PROBLEMS) return
+        problems.add(message)
+        log(Effect.logWarning(`Redis cannot be used: ${message}`))
+      })
       client.on("ready", () => {
         connected = true
+        problems.clear()
         log(Effect.logInfo("Connected to Redis"))
       })
       client.on("close", () => {
@@ -127,7 +133,7 @@ export class Redis extends Context.Service<Redis, {
       // Whoever starts first is limited too, if Redis is there; a server that is away delays no start for longer.
       yield* Effect.tryPromise(() => client.connect()).pipe(
         Effect.timeout(FIRST_CONNECT),
-        Effect.catchCause(() => Effect.logWarning("Redis is not there; trying on"))
+        Effect.catchCause(() => Effect.logWarning("Starting without Redis: rates are not limited until it is there"))
       )
       return service
     })
@@ -135,6 +141,7 @@ export class Redis extends Context.Service<Redis, {
 }
 
 const SLOW_IN_A_ROW = 3
+const MAX_PROBLEMS = 10
 const LEFT_ALONE = "1 second"
 const FIRST_CONNECT = "1 second"
 
