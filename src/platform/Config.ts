@@ -119,6 +119,7 @@ export const settings = {
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites of an agent in 24 hours", 1),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars set or removed by an agent per minute", 1),
+  LIMITS_BODY_BYTES: int(1_048_576, "bytes of a request's body, files and pictures apart", 1_024, 16_777_216),
   LIMITS_MESSAGE_BYTES: int(32_768, "bytes of a message's content and metadata as JSON", 1, 262_144),
   LIMITS_ATTACHMENT_BYTES: int(26_214_400, "bytes of a file", 1, 26_214_400),
   LIMITS_AVATAR_BYTES: int(5_242_880, "bytes of a picture that is to be an avatar", 1, 5_242_880),
@@ -136,6 +137,7 @@ export const settings = {
   SOCKETS_FRAME_BYTES: int(65_536, "bytes of a frame that a socket may send", 1_024, 16_777_216),
   SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a socket to the next", 1, 3_600),
   SOCKETS_PONG_SECONDS: int(10, "seconds in which a ping must be answered", 1, 3_600),
+  PRESENCE_LIFETIME_SECONDS: int(300, "seconds after an agent's last sign of life from which on it is offline", 60, 86_400),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the address to upload a file to is good", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the address to download a file from is good", 1, 604_800),
@@ -173,6 +175,3 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
       return Config.of({ ...defaults, ...changes } as Settings)
     })
 }
-
-export const MAX_BODY_BYTES = 1_048_576
-

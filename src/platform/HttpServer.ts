@@ -24,7 +24,7 @@ import type { Duplex } from "node:stream"
 import { Gateway } from "../realtime/Gateway.ts"
 import { Readiness } from "../service/Readiness.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
-import { Config, MAX_BODY_BYTES, type Settings } from "./Config.ts"
+import { Config, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"
 import { listensOn } from "./PublicUrl.ts"
 import { requestIdFrom } from "./RequestId.ts"
@@ -119,11 +119,11 @@ class Answer extends ServerResponse {
 }
 
 /** Reads on without keeping anything, so that the peer reads its answer before the connection goes, within reason. */
-const discard = (request: IncomingMessage, read: number): void => {
+const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
   let size = read
   request.on("data", (chunk: Buffer) => {
     size += chunk.length
-    if (size > 8 * MAX_BODY_BYTES) request.destroy()
+    if (size > 8 * maxBytes) request.destroy()
   })
 }
 
@@ -132,7 +132,7 @@ const discard = (request: IncomingMessage, read: number): void => {
  * before it is there, and reading it by callback costs half of what a fiber
  * waiting for the stream does. Undefined is one that is too large.
  */
-const read = (request: IncomingMessage, done: (body: Buffer | undefined) => void): void => {
+const read = (request: IncomingMessage, maxBytes: number, done: (body: Buffer | undefined) => void): void => {
   const { "content-length": length, "transfer-encoding": encoding } = request.headers
   if (encoding === undefined && (length === undefined || length === "0")) return done(Buffer.alloc(0))
   let first: Buffer | undefined
@@ -140,10 +140,10 @@ const read = (request: IncomingMessage, done: (body: Buffer | undefined) => void
   let size = 0
   const onData = (chunk: Buffer) => {
     size += chunk.length
-    if (size > MAX_BODY_BYTES) {
+    if (size > maxBytes) {
       request.off("data", onData)
       request.off("end", onEnd)
-      discard(request, size)
+      discard(request, size, maxBytes)
       return done(undefined)
     }
     if (first === undefined) first = chunk
@@ -247,7 +247,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
     // of the runtime alone.
     const handle = yield* NodeHttpServer.makeHandler(app, { scope: requestScope }).pipe(
       withRuntimeOnly,
-      Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(MAX_BODY_BYTES))
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
     )
 
     const origins = new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
@@ -286,7 +286,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
           return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
         }
       }
-      return !raw && Number(request.headers["content-length"]) > MAX_BODY_BYTES ? new PayloadTooLarge() : undefined
+      return !raw && Number(request.headers["content-length"]) > config.LIMITS_BODY_BYTES ? new PayloadTooLarge() : undefined
     }
 
     const onRequest = (request: IncomingMessage, response: Answer, expectsContinue = false) => {
@@ -317,12 +317,12 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       if (refused !== undefined) {
         if (expectsContinue) return response.refuse(refused, { connection: "close" })
         response.refuse(refused)
-        return discard(request, 0)
+        return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       if (expectsContinue) response.writeContinue()
       if (raw || request.method === "GET" || request.method === "HEAD") return handle(request, response)
       request.headers["content-type"] = "application/json"
-      read(request, (body) => {
+      read(request, config.LIMITS_BODY_BYTES, (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
         bodies.set(request, Effect.succeed(body.toString("utf8")))

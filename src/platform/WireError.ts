@@ -113,7 +113,7 @@ export class MethodNotAllowed extends WireError<MethodNotAllowed>()("MethodNotAl
 export class PayloadTooLarge extends WireError<PayloadTooLarge>()("PayloadTooLarge", {
   code: "PAYLOAD_TOO_LARGE",
   status: 413,
-  message: "The body is larger than 1 MiB."
+  message: "The body is larger than this server takes."
 }) {}
 
 export class UpgradeRequired extends WireError<UpgradeRequired>()("UpgradeRequired", {

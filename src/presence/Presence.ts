@@ -25,9 +25,6 @@ export const PresenceChange = Schema.Struct({
 export const messageOf = (change: typeof PresenceChange.Type): string | null =>
   (change.custom_message ?? change.custom_status ?? "") || null
 
-/** How long a state lasts without a sign of life: a socket that opens or answers a ping, or a change by the agent itself. */
-export const LIFETIME_MS = 300_000
-
 /** What is known of an agent's presence; times in milliseconds. */
 export interface PresenceState {
   readonly status: PresenceStatus
@@ -55,14 +52,17 @@ export const presenceAt = (state: PresenceState, at: number): PresenceState =>
     ? state
     : { ...state, status: "offline", chosen: false, expiresAt: null }
 
-/** A socket is there: online, unless the agent chose something else. */
-export const alive = (before: PresenceState, at: number): PresenceState => {
+/**
+ * A socket is there: online, unless the agent chose something else. `lifetimeMs` is how long a state lasts without
+ * a sign of life: a socket that opens or answers a ping, or a change by the agent itself.
+ */
+export const alive = (before: PresenceState, at: number, lifetimeMs: number): PresenceState => {
   const state = presenceAt(before, at)
   return {
     ...state,
     status: state.chosen ? state.status : "online",
     lastSeen: state.chosen && state.status === "offline" ? state.lastSeen : at,
-    expiresAt: at + LIFETIME_MS
+    expiresAt: at + lifetimeMs
   }
 }
 
@@ -83,13 +83,14 @@ export const chosen = (
   before: PresenceState,
   status: PresenceStatus,
   customMessage: string | null,
-  at: number
+  at: number,
+  lifetimeMs: number
 ): PresenceState => ({
   status,
   chosen: true,
   customMessage,
   lastSeen: presenceAt(before, at).status === "offline" && status === "offline" ? before.lastSeen : at,
-  expiresAt: at + LIFETIME_MS
+  expiresAt: at + lifetimeMs
 })
 
 export const toPresence = (handle: string, state: PresenceState): typeof Presence.Type => ({

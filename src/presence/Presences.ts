@@ -2,6 +2,7 @@ import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import type { SqlError } from "effect/sql"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
+import { Config } from "../platform/Config.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable } from "../platform/WireError.ts"
 import { PresencePosts } from "../webhooks/PresencePosts.ts"
@@ -67,6 +68,7 @@ export class Presences extends Context.Service<Presences, {
       const actors = yield* AgentActors
       const agents = yield* Agents
       const clock = yield* Clock.Clock
+      const lifetimeMs = (yield* Config).PRESENCE_LIFETIME_SECONDS * 1_000
       const posts = yield* PresencePosts
       const repo = yield* PresenceRepo
       const store = yield* PresenceStore
@@ -110,7 +112,7 @@ export class Presences extends Context.Service<Presences, {
 
       /** Looks when it is done, not when it was asked for: a socket that came and went at once leaves what is. */
       const sockets = (agentId: string) =>
-        change(agentId, (state, at) => actors.live(agentId) === undefined ? gone(state, at) : alive(state, at), false)
+        change(agentId, (state, at) => actors.live(agentId) === undefined ? gone(state, at) : alive(state, at, lifetimeMs), false)
 
       const seen = Effect.fnUntraced(function*(rows: ReadonlyArray<VisiblePresence>) {
         const held = yield* store.get(rows.map((row) => row.agentId))
@@ -189,7 +191,7 @@ export class Presences extends Context.Service<Presences, {
         put: Effect.fn("Presences.put")(function*(agent, { status, ...rest }) {
           const message = messageOf({ status, ...rest })
           const state = yield* unavailable(
-            change(agent.id, (before, at) => chosen(before, status, message, at), true)
+            change(agent.id, (before, at) => chosen(before, status, message, at, lifetimeMs), true)
           )
           return toPresence(agent.handle, state)
         }),

@@ -40,6 +40,7 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
         LIMITS_SENDS_PER_SECOND: "10",
         LIMITS_GROUP_SENDS_PER_SECOND: "3",
         LIMITS_COLD_CONVERSATIONS: "3",
+        LIMITS_BODY_BYTES: "10000",
         LIMITS_MESSAGE_BYTES: "1000",
         LIMITS_ATTACHMENT_BYTES: "1000",
         LIMITS_AVATAR_BYTES: "1000",
@@ -270,6 +271,7 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     const text = (bytes: number) => ({ content: { text: "x".repeat(bytes - JSON.stringify({ text: "" }).length - "{}".length) } })
     ;(await attempt(alice, bob, text(1_001))).refused(413, "CONTENT_TOO_LARGE")
     await say(alice, bob, text(1_000))
+    ;(await attempt(alice, bob, text(10_001))).refused(413, "PAYLOAD_TOO_LARGE")
     const upload = (size: number) =>
       alice.http.post("/v1/uploads", {
         to: bob.handle,

@@ -1,5 +1,19 @@
 import { assert, it } from "@effect/vitest"
-import { alive, chosen, gone, LIFETIME_MS, messageOf, presenceAt, unknownPresence } from "../../src/presence/Presence.ts"
+import {
+  alive as aliveFor,
+  chosen as chosenFor,
+  gone,
+  messageOf,
+  presenceAt,
+  type PresenceState,
+  type PresenceStatus,
+  unknownPresence
+} from "../../src/presence/Presence.ts"
+
+const LIFETIME_MS = 300_000
+const alive = (before: PresenceState, at: number) => aliveFor(before, at, LIFETIME_MS)
+const chosen = (before: PresenceState, status: PresenceStatus, message: string | null, at: number) =>
+  chosenFor(before, status, message, at, LIFETIME_MS)
 
 it("a socket makes an agent online until it goes, or until it shows no life for five minutes", () => {
   const online = alive(unknownPresence, 10)
