@@ -10,6 +10,8 @@ import { addressIsFree, HttpServer } from "../src/platform/HttpServer.ts"
 import { Ids } from "../src/platform/Ids.ts"
 import * as Maintenance from "../src/platform/Maintenance.ts"
 import * as Migrations from "../src/platform/Migrations.ts"
+import { DoorLive } from "../src/operator/Door.ts"
+import { Operator } from "../src/operator/Operator.ts"
 import { databaseIsNew } from "../src/platform/Pglite.ts"
 import { layerPg, layerPglite } from "../src/platform/Sql.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
@@ -62,7 +64,9 @@ const welcome = (config: Settings, server: HttpServer["Service"]): string => {
 
 const program = Effect.gen(function*() {
   const config = yield* Config.load
-  const layer = Http.layer.pipe(
+  // PostgreSQL lets operators' commands in by itself.
+  const door = config.DATABASE_URL === undefined ? Layer.provide(DoorLive, Operator.layer) : Layer.empty
+  const layer = Layer.merge(Http.layer, door).pipe(
     Layer.provide(Layer.effectDiscard(Cluster.awaitShards)),
     Layer.provide(Entities.layer),
     Layer.provide(Cluster.layerStandalone),

@@ -175,3 +175,20 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
       return Config.of({ ...defaults, ...changes } as Settings)
     })
 }
+
+/** One setting as it is in effect, in the words of the README's table. */
+export interface EffectiveSetting {
+  readonly name: string
+  /** A secret is only said to be set. */
+  readonly value: string
+  readonly isDefault: boolean
+  readonly about: string
+}
+
+/** Every setting with its effective value, secrets redacted, in the order of the README's table. */
+export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
+  (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
+    const value = config[name]
+    const isDefault = value === fallback
+    return { name, value: isDefault ? shown : secret ? "(set, not shown)" : String(value), isDefault, about }
+  })

@@ -1,0 +1,116 @@
+import { Console, Context, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { userInfo } from "node:os"
+import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
+
+/** Where a command is carried out: by a server that runs, or here. */
+export class Desk extends Context.Service<Desk, {
+  readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
+}>()("parley/operator/AdminCli/Desk") {}
+
+/** A user without a name, as containers have them, is a number. */
+const whoAmI = (): string => {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? "unknown"}`
+  }
+}
+
+const json = Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
+const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the audit log"), Flag.optional)
+const limit = Flag.Int("limit").pipe(Flag.withDescription("How many at most, the newest first (up to 1000)"), Flag.withDefault(50))
+const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
+
+const perform = (command: OperatorCommand, asJson: boolean) =>
+  Effect.flatMap(Desk, (desk) => desk.perform(command)).pipe(
+    Effect.flatMap(({ data, text }) => Console.log(asJson ? JSON.stringify(data, null, 2) : text))
+  )
+
+const show = Command.make("show", { handle, json }, (given) => perform({ _tag: "Show", handle: given.handle }, given.json)).pipe(
+  Command.withDescription("An agent's state and the reasons for it: what counts against it, until when, and what operators did")
+)
+
+const suspend = Command.make("suspend", { handle, reason, json }, (given) =>
+  perform(
+    { _tag: "Suspend", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
+    given.json
+  )).pipe(Command.withDescription("Suspend an agent: its sends are refused from now on, its sockets closed within a second"))
+
+const restore = Command.make("restore", { handle, reason, json }, (given) =>
+  perform(
+    { _tag: "Restore", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
+    given.json
+  )).pipe(
+    Command.withDescription("End an agent's suspension or restriction; no block or report up to now counts any more")
+  )
+
+const create = Command.make("create", {
+  handles: Argument.String("handle").pipe(
+    Argument.withDescription("One handle or several"),
+    Argument.variadic({ min: 1 })
+  ),
+  email: Flag.String("email").pipe(
+    Flag.withDescription("Its address, to recover by; without one it has none that works"),
+    Flag.optional
+  ),
+  displayName: Flag.String("display-name").pipe(Flag.withDescription("The name to show"), Flag.optional),
+  json
+}, (given) =>
+  perform({
+    _tag: "Create",
+    handles: given.handles,
+    email: Option.getOrNull(given.email),
+    displayName: Option.getOrNull(given.displayName),
+    operator: whoAmI()
+  }, given.json)).pipe(
+    Command.withDescription("Make agents that are ready to use, all or none; each key is printed once and kept nowhere")
+  )
+
+const agents = Command.make("agents").pipe(
+  Command.withDescription("Look at, suspend, restore and make agents"),
+  Command.withSubcommands([show, suspend, restore, create])
+)
+
+const reports = Command.make("reports").pipe(
+  Command.withDescription("What agents have reported"),
+  Command.withSubcommands([
+    Command.make("list", { limit, json }, (given) => perform({ _tag: "Reports", limit: given.limit }, given.json)).pipe(
+      Command.withDescription("The newest reports, and whether each counts: only those by agents it wrote to first do")
+    )
+  ])
+)
+
+const webhooks = Command.make("webhooks").pipe(
+  Command.withDescription("What could not be delivered"),
+  Command.withSubcommands([
+    Command.make("dead", { limit, json }, (given) => perform({ _tag: "DeadWebhooks", limit: given.limit }, given.json)).pipe(
+      Command.withDescription("Webhook deliveries that were given up, the newest first")
+    )
+  ])
+)
+
+const audit = Command.make("audit").pipe(
+  Command.withDescription("What operators, and enforcement, did"),
+  Command.withSubcommands([
+    Command.make("list", {
+      agent: Flag.String("agent").pipe(Flag.withDescription("Only what concerns this handle"), Flag.optional),
+      limit,
+      json
+    }, (given) => perform({ _tag: "Audit", limit: given.limit, handle: Option.getOrNull(given.agent) }, given.json)).pipe(
+      Command.withDescription("The newest entries of the audit log")
+    )
+  ])
+)
+
+const config = Command.make("config", { json }, (given) => perform({ _tag: "Config" }, given.json)).pipe(
+  Command.withDescription("Every setting in effect, secrets redacted: of the server that runs on DATA_DIR, else of this environment")
+)
+
+/** `npm run admin`. */
+export const admin = Command.make("admin").pipe(
+  Command.withDescription(
+    "Operators' commands. Give it the DATA_DIR or DATABASE_URL of the server; the server may run meanwhile."
+  ),
+  Command.withSubcommands([agents, reports, webhooks, audit, config])
+)

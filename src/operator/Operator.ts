@@ -1,0 +1,241 @@
+import { Clock, Context, Data, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Accounts, type Refused } from "../agents/Accounts.ts"
+import { DisplayName, isRegistrable, statusAt } from "../agents/Agent.ts"
+import { Enforcement } from "../enforcement/Enforcement.ts"
+import { Config, effective, type Settings } from "../platform/Config.ts"
+import { HandleInput, iso, isoOrNull } from "../platform/Text.ts"
+import { Email } from "../registration/RegistrationApi.ts"
+import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
+import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
+
+/** What cannot be done, in words for the operator; nothing was changed. */
+export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
+
+const OBSTACLES: Readonly<Record<Refused, string>> = {
+  email_taken: "its address has an account already",
+  email_exhausted: "its address has had all the accounts that it may have",
+  handle_taken: "the handle is, or once was, somebody's"
+}
+
+/** Where no mail is ever delivered (RFC 2606): the account of a fleet has no mailbox to recover by. */
+const NO_MAILBOX = "agents.invalid"
+
+/** Rows of texts as columns. */
+export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)))
+  return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()).join("\n")
+}
+
+/** Texts of agents go to a terminal: what would steer it is shown as an escape. */
+const plain = (text: string | null): string =>
+  (text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
+
+const DAY_MS = 86_400_000
+
+const spanOf = (ms: number): string =>
+  ms > DAY_MS && ms % DAY_MS === 0 ? `${ms / DAY_MS} days` : ms % 3_600_000 === 0 ? `${ms / 3_600_000} hours` : `${ms / 1_000} seconds`
+
+/** Every setting as it is in effect; secrets only as set or not. */
+export const showConfig = (config: Settings): OperatorAnswer => {
+  const rows = effective(config)
+  return {
+    text: table([
+      ["variable", "value", ""],
+      ...rows.map(({ isDefault, name, value }) => [name, value, isDefault ? "(default)" : ""])
+    ]),
+    data: rows.map((row) => ({ ...row }))
+  }
+}
+
+const decodeHandle = Schema.decodeOption(HandleInput)
+const decodeEmail = Schema.decodeOption(Email)
+const isDisplayName = Schema.is(DisplayName)
+
+/** The operator's commands (README, Operating it). Every change writes its audit row in the same commit. */
+export class Operator extends Context.Service<Operator, {
+  readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
+}>()("parley/operator/Operator") {
+  static readonly layer = Layer.effect(
+    Operator,
+    Effect.gen(function*() {
+      const accounts = yield* Accounts
+      const config = yield* Config
+      const enforcement = yield* Enforcement
+      const repo = yield* OperatorRepo
+      const sql = yield* SqlClient.SqlClient
+
+      const refuse = (message: string) => new OperatorRefused({ message })
+
+      const find = Effect.fnUntraced(function*(handle: string) {
+        const found = yield* repo.dossier(Option.getOrElse(decodeHandle(handle), () => handle))
+        return found ?? (yield* refuse(`No agent has the handle ${plain(handle)}.`))
+      })
+
+      const findLive = Effect.fnUntraced(function*(handle: string) {
+        const found = yield* find(handle)
+        return found.deletedAt === null ? found : yield* refuse(`${found.handle} was deleted at ${iso(found.deletedAt)}.`)
+      })
+
+      const standing = (agent: Dossier, now: number): string => {
+        if (agent.deletedAt !== null) return `deleted at ${iso(agent.deletedAt)}`
+        const status = statusAt(agent.status, agent.restrictedUntil, now)
+        if (status === "suspended") return `suspended since ${agent.suspendedAt === null ? "?" : iso(agent.suspendedAt)}`
+        return status === "restricted" ? `restricted until ${isoOrNull(agent.restrictedUntil)}` : "active"
+      }
+
+      const show = Effect.fnUntraced(function*(handle: string) {
+        const agent = yield* find(handle)
+        const now = yield* Clock.currentTimeMillis
+        const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
+        const log = yield* repo.audit(10, agent.id)
+        const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
+        const counts = [
+          { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window: restrictWindowMs, effect: "restricted" },
+          { what: "blocks", counted: tally.blocksToSuspend, threshold: suspendBlocks, window: suspendWindowMs, effect: "suspended" },
+          { what: "reports", counted: tally.reportsToSuspend, threshold: suspendReports, window: suspendWindowMs, effect: "suspended" }
+        ]
+        const rows = [
+          ["handle", agent.handle],
+          ["id", agent.id],
+          ["email", agent.email],
+          ["created", iso(agent.createdAt)],
+          ["state", standing(agent, now)],
+          ...counts.map(({ counted, effect, threshold, what, window }) => [
+            what,
+            `${counted} by agents it wrote to first in the last ${spanOf(window)}; ${threshold} make it ${effect}`
+          ]),
+          ...(agent.countedFrom === null ? [] : [["restored", `${iso(agent.countedFrom)}; nothing from before counts`]]),
+          ...log.map((row) => ["log", `${iso(row.at)} ${row.action} by ${plain(row.operator ?? "enforcement")}${row.reason === null ? "" : `: ${plain(row.reason)}`}`])
+        ]
+        return {
+          text: table(rows),
+          data: {
+            handle: agent.handle,
+            id: agent.id,
+            email: agent.email,
+            created_at: iso(agent.createdAt),
+            status: agent.deletedAt === null ? statusAt(agent.status, agent.restrictedUntil, now) : "deleted",
+            restricted_until: statusAt("active", agent.restrictedUntil, now) === "restricted" ? isoOrNull(agent.restrictedUntil) : null,
+            suspended_at: isoOrNull(agent.suspendedAt),
+            deleted_at: isoOrNull(agent.deletedAt),
+            counted_from: isoOrNull(agent.countedFrom),
+            counts: counts.map(({ counted, effect, threshold, what, window }) => ({
+              what,
+              counted,
+              threshold,
+              window_seconds: window / 1_000,
+              effect
+            })),
+            log: log.map((row) => ({ at: iso(row.at), operator: row.operator, action: row.action, reason: row.reason }))
+          }
+        }
+      })
+
+      const suspend = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
+        const agent = yield* findLive(handle)
+        const done = yield* enforcement.suspend({ agentId: agent.id, operator, reason })
+        if (!done) return yield* refuse(`${agent.handle} is suspended already.`)
+        return { text: `${agent.handle} is suspended.`, data: { handle: agent.handle, status: "suspended" } }
+      })
+
+      const restore = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
+        const agent = yield* findLive(handle)
+        const done = yield* enforcement.restore({ agentId: agent.id, operator, reason })
+        if (!done) return yield* refuse(`${agent.handle} was deleted meanwhile.`)
+        return {
+          text: `${agent.handle} is active; no block or report up to now counts any more.`,
+          data: { handle: agent.handle, status: "active" }
+        }
+      })
+
+      const create = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "Create" }>) {
+        const handles = [...new Set(command.handles.map((handle) => Option.getOrElse(decodeHandle(handle), () => "")))]
+        const bad = command.handles.find((handle) => !isRegistrable(Option.getOrElse(decodeHandle(handle), () => "")))
+        if (bad !== undefined) {
+          return yield* refuse(`${plain(bad)} cannot be a handle: 3 to 30 letters, digits and single hyphens, beginning with a letter, and no reserved word.`)
+        }
+        if (command.email !== null && handles.length > 1) return yield* refuse("An address can have one account: give --email with one handle.")
+        const email = command.email === null ? null : Option.getOrUndefined(decodeEmail(command.email))
+        if (email === undefined) return yield* refuse(`${plain(command.email)} is not an e-mail address.`)
+        if (command.displayName !== null && !isDisplayName(command.displayName)) {
+          return yield* refuse("A display name has at most 100 characters.")
+        }
+        const now = yield* Clock.currentTimeMillis
+        const made = yield* sql.withTransaction(Effect.forEach(handles, (handle) =>
+          Effect.gen(function*() {
+            const address = email ?? `${handle}@${NO_MAILBOX}`
+            const account = yield* accounts.create({ handle, email: address, displayName: command.displayName, description: null })
+            if (typeof account === "string") return yield* refuse(`${handle} was not created, nor any other: ${OBSTACLES[email === null ? "handle_taken" : account]}.`)
+            yield* repo.note({ at: now, operator: command.operator, action: "create", agentId: account.agent.id })
+            return { handle, id: account.agent.id, email: address, api_key: account.apiKey }
+          })))
+        return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
+      })
+
+      const reports = Effect.fnUntraced(function*(limit: number) {
+        const rows = yield* repo.reports(limit)
+        return {
+          text: table([
+            ["when", "reported", "by", "counts", "reason"],
+            ...rows.map((row) => [iso(row.created_at), row.reported, row.reporter, row.counts ? "yes" : "no", plain(row.reason)])
+          ]),
+          data: rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
+        }
+      })
+
+      const deadWebhooks = Effect.fnUntraced(function*(limit: number) {
+        const rows = yield* repo.deadWebhooks(limit)
+        return {
+          text: table([
+            ["given up", "agent", "webhook", "event", "attempts", "last failure", "url"],
+            ...rows.map((row) => [
+              iso(row.dead_at),
+              row.handle,
+              row.webhook_id,
+              row.event,
+              String(row.attempts),
+              plain(row.failure),
+              plain(row.url)
+            ])
+          ]),
+          data: rows.map((row) => ({ ...row, dead_at: iso(row.dead_at) }))
+        }
+      })
+
+      const audit = Effect.fnUntraced(function*(limit: number, handle: string | null) {
+        const rows = yield* repo.audit(limit, handle === null ? null : (yield* find(handle)).id)
+        return {
+          text: table([
+            ["when", "who", "what", "agent", "reason"],
+            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.handle, plain(row.reason)])
+          ]),
+          data: rows.map((row) => ({ ...row, at: iso(row.at) }))
+        }
+      })
+
+      const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError> => {
+        switch (command._tag) {
+          case "Show":
+            return show(command.handle)
+          case "Suspend":
+            return suspend(command.handle, command.operator, command.reason)
+          case "Restore":
+            return restore(command.handle, command.operator, command.reason)
+          case "Create":
+            return create(command)
+          case "Reports":
+            return reports(command.limit)
+          case "DeadWebhooks":
+            return deadWebhooks(command.limit)
+          case "Audit":
+            return audit(command.limit, command.handle)
+          case "Config":
+            return Effect.succeed(showConfig(config))
+        }
+      }
+
+      return Operator.of({ run })
+    })
+  ).pipe(Layer.provide(OperatorRepo.layer))
+}

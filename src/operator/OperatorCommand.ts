@@ -1,0 +1,30 @@
+import { Schema } from "effect"
+import { Text } from "../platform/Text.ts"
+
+/** Who gives a command: the operating system's user. */
+const Who = Text(1, 200)
+const Reason = Schema.NullOr(Text(1, 1_000))
+const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
+const Handle = Schema.String.check(Schema.isMaxLength(100))
+
+/** What an operator may ask for; the same whether a server carries it out or the command itself. */
+export const OperatorCommand = Schema.Union([
+  Schema.TaggedStruct("Show", { handle: Handle }),
+  Schema.TaggedStruct("Suspend", { handle: Handle, operator: Who, reason: Reason }),
+  Schema.TaggedStruct("Restore", { handle: Handle, operator: Who, reason: Reason }),
+  Schema.TaggedStruct("Create", {
+    handles: Schema.Array(Handle).check(Schema.isMinLength(1), Schema.isMaxLength(1_000)),
+    email: Schema.NullOr(Schema.String),
+    displayName: Schema.NullOr(Schema.String),
+    operator: Who
+  }),
+  Schema.TaggedStruct("Reports", { limit: Limit }),
+  Schema.TaggedStruct("DeadWebhooks", { limit: Limit }),
+  Schema.TaggedStruct("Audit", { limit: Limit, handle: Schema.NullOr(Handle) }),
+  Schema.TaggedStruct("Config", {})
+])
+export type OperatorCommand = typeof OperatorCommand.Type
+
+/** The same answer twice: for a person, and for a program. */
+export const OperatorAnswer = Schema.Struct({ text: Schema.String, data: Schema.Json })
+export type OperatorAnswer = typeof OperatorAnswer.Type

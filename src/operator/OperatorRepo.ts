@@ -1,0 +1,98 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+
+/** An account with all that an operator may know of it. */
+export interface Dossier {
+  readonly id: string
+  readonly handle: string
+  readonly email: string
+  readonly status: "active" | "suspended"
+  readonly restrictedUntil: number | null
+  readonly suspendedAt: number | null
+  readonly countedFrom: number | null
+  readonly createdAt: number
+  readonly deletedAt: number | null
+}
+
+export interface ReportRow {
+  readonly id: string
+  readonly created_at: number
+  readonly reporter: string
+  readonly reported: string
+  readonly reason: string | null
+  /** The reported agent began the conversation with the reporter. */
+  readonly counts: boolean
+}
+
+export interface DeadRow {
+  readonly no: number
+  readonly handle: string
+  readonly webhook_id: string
+  readonly url: string
+  readonly event: string
+  readonly attempts: number
+  readonly failure: string | null
+  readonly dead_at: number
+}
+
+export interface AuditRow {
+  readonly no: number
+  readonly at: number
+  readonly operator: string | null
+  readonly action: string
+  readonly handle: string
+  readonly reason: string | null
+}
+
+/** What operators read across the rooms, and the log of what they do. Read-only but for `note`; seldom, so nothing is prepared. */
+export class OperatorRepo extends Context.Service<OperatorRepo, {
+  /** By normalised handle, deleted ones included. */
+  readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
+  /** Newest first. */
+  readonly reports: (limit: number) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
+  readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
+  readonly audit: (limit: number, agentId: string | null) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
+  /** Belongs into the transaction of what it tells of. */
+  readonly note: (
+    entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string }
+  ) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/operator/OperatorRepo") {
+  static readonly layer = Layer.effect(
+    OperatorRepo,
+    Effect.map(SqlClient.SqlClient, (sql) =>
+      OperatorRepo.of({
+        dossier: (handle) =>
+          Effect.map(
+            sql<Dossier>`
+              SELECT id, handle, email, status, restricted_until AS "restrictedUntil", suspended_at AS "suspendedAt",
+                counted_from AS "countedFrom", created_at AS "createdAt", deleted_at AS "deletedAt"
+              FROM agents WHERE handle = ${handle}`,
+            (rows) => rows[0]
+          ),
+        reports: (limit) =>
+          sql<ReportRow>`
+            SELECT r.id, r.created_at, a.handle AS reporter, b.handle AS reported, r.reason,
+              EXISTS (
+                SELECT FROM conversations c WHERE c.id = r.conversation_id AND c.initiator_id = r.reported_id
+              ) AS counts
+            FROM (SELECT * FROM reports ORDER BY created_at DESC, id DESC LIMIT ${limit}) r
+            JOIN agents a ON a.id = r.agent_id JOIN agents b ON b.id = r.reported_id
+            ORDER BY r.created_at DESC, r.id DESC`,
+        deadWebhooks: (limit) =>
+          sql<DeadRow>`
+            SELECT no, handle, webhook_id, url, event, attempts, failure,
+              (extract(epoch FROM dead_at) * 1000)::bigint AS dead_at
+            FROM dead_webhook_deliveries LIMIT ${limit}`,
+        audit: (limit, agentId) =>
+          sql<AuditRow>`
+            SELECT l.no, l.at, l.operator, l.action, a.handle, l.reason
+            FROM audit_log l JOIN agents a ON a.id = l.agent_id
+            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`}
+            ORDER BY l.no DESC LIMIT ${limit}`,
+        note: ({ action, agentId, at, operator }) =>
+          Effect.asVoid(
+            sql`INSERT INTO audit_log (at, operator, action, agent_id) VALUES (${at}, ${operator}, ${action}, ${agentId})`
+          )
+      }))
+  )
+}
