@@ -7,6 +7,7 @@ import { Agents } from "../../src/agents/Agents.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Enforcement } from "../../src/enforcement/Enforcement.ts"
+import { EnforcementRepo } from "../../src/enforcement/EnforcementRepo.ts"
 import { EnforcementWatch } from "../../src/enforcement/EnforcementWatch.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
@@ -196,6 +197,39 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
       assert.strictEqual(yield* statusOf(target), "active")
       const sql = yield* SqlClient.SqlClient
       assert.deepStrictEqual(yield* sql`SELECT no FROM recounts`, [])
+    }))
+
+  it.effect("a judgement on an older state is refused: neither a restore nor an unblock is lost to it", () =>
+    Effect.gen(function*() {
+      const repo = yield* EnforcementRepo
+      const conversations = yield* Conversations
+      const enforcement = yield* Enforcement
+      const at = yield* Clock.currentTimeMillis
+      const [target, others] = yield* spammer(3)
+      const found = (agentId: string) => Effect.map(repo.load(agentId, at - 300_000, { blocks: 5, reports: 2 }), (one) => one!)
+      const stale = (agentId: string, judged: number, due: ReadonlyArray<number>) => ({ agentId, judged, due, at })
+      for (const { id } of others) {
+        yield* conversations.block({ agentId: id, blockedId: target.id, at, report: { id: `rpt_${id}`, reason: null } })
+      }
+      const damning = yield* found(target.id)
+      assert.lengthOf(damning.reports, 2)
+      yield* enforcement.restore({ agentId: target.id, operator: "ops", reason: null })
+      assert.isFalse(
+        yield* repo.judge({ ...stale(target.id, damning.judged, damning.due), restrictedUntil: at + 60_000, suspension: "2 reports" })
+      )
+      assert.strictEqual(yield* statusOf(target), "active")
+      assert.deepStrictEqual((yield* found(target.id)).due, damning.due, "what was refused answers no recount")
+      yield* enforcement.sweep
+      assert.strictEqual(yield* statusOf(target), "active")
+
+      const [other, blockers] = yield* spammer(3)
+      for (const { id } of blockers) yield* conversations.block({ agentId: id, blockedId: other.id, at, report: null })
+      const restricting = yield* found(other.id)
+      yield* unblock(blockers[0]!, other)
+      assert.isFalse(
+        yield* repo.judge({ ...stale(other.id, restricting.judged, restricting.due), restrictedUntil: at + 60_000, suspension: null })
+      )
+      assert.strictEqual(yield* statusOf(other), "active")
     }))
 
   it.effect("suspended, it is sent to without a cap, replays nothing, and hands over the groups it alone led", () =>

@@ -1,0 +1,46 @@
+import { assert, describe, it } from "@effect/vitest"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Effect, Exit, Layer, Scope } from "effect"
+import { DataDir } from "../../src/platform/DataDir.ts"
+import { admin } from "../support/Admin.ts"
+import { makeDataDir } from "../support/Server.ts"
+
+describe("operators' commands without a server that runs", { timeout: 60_000 }, () => {
+  it("open the database of a standalone server that is stopped, and no other's", async () => {
+    const dataDir = await makeDataDir()
+    try {
+      const made = await admin({ DATA_DIR: dataDir }, "agents", "create", "ada", "--display-name", "Ada")
+      assert.match(made.stdout, /^ada +ac_[A-Za-z0-9_-]{43}\n$/, made.stderr)
+      const shown = await admin({ DATA_DIR: dataDir }, "agents", "show", "@ADA", "--json")
+      assert.deepInclude(JSON.parse(shown.stdout), { handle: "ada", status: "active", email: "ada@agents.invalid" })
+      const scope = Effect.runSync(Scope.make())
+      await Effect.runPromise(Layer.buildWithScope(DataDir.layerAt(dataDir), scope))
+      const beside = await admin({ DATA_DIR: dataDir }, "agents", "suspend", "ada")
+      assert.deepStrictEqual([beside.code, beside.stdout], [1, ""])
+      assert.include(beside.stderr, "in use by a server")
+      await Effect.runPromise(Scope.close(scope, Exit.void))
+    } finally {
+      await rm(dataDir, { recursive: true, force: true })
+    }
+  })
+
+  it("make no database where there is none, and say what was wrong with them", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "parley-none-"))
+    try {
+      const none = await admin({ DATA_DIR: join(folder, "data") }, "agents", "show", "ada")
+      assert.strictEqual(none.code, 1)
+      assert.include(none.stderr, "There is no database")
+      const secret = await admin({ DATA_DIR: folder, METRICS_TOKEN: "hidden-from-view", PORT: "4000" }, "config")
+      assert.match(secret.stdout, /^METRICS_TOKEN +\(set, not shown\)$/m)
+      assert.match(secret.stdout, /^PORT +4000$/m)
+      assert.notInclude(secret.stdout, "hidden-from-view")
+      const unknown = await admin({ DATA_DIR: folder }, "agents", "frobnicate")
+      assert.strictEqual(unknown.code, 1)
+      assert.include(unknown.stderr + unknown.stdout, "frobnicate")
+    } finally {
+      await rm(folder, { recursive: true, force: true })
+    }
+  })
+})
