@@ -3,6 +3,7 @@ import { Avatars } from "./agents/Avatars.ts"
 import { Deletions } from "./agents/Deletions.ts"
 import { Attachments } from "./attachments/Attachments.ts"
 import { MessageRetention } from "./conversations/MessageRetention.ts"
+import { Enforcement } from "./enforcement/Enforcement.ts"
 import { Groups } from "./groups/Groups.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { sweepIdempotencyKeys } from "./platform/Idempotency.ts"
@@ -13,6 +14,7 @@ import { WebhookActors } from "./webhooks/WebhookActors.ts"
 /** Everything that one process of a cluster does for all of them (wire.md G.12, G.17a). */
 export const layer = Layer.mergeAll(
   job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),
+  job({ name: "recounts", every: "15 seconds", batch: Effect.flatMap(Enforcement, ({ sweep }) => sweep) }),
   job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ rearm }) => rearm) }),
   job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),
   job({

@@ -3,6 +3,7 @@ import type { SqlError } from "effect/sql"
 import type { AgentId } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Config } from "../platform/Config.ts"
+import { type Batch, batchUpTo } from "../platform/Jobs.ts"
 import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./Standing.ts"
@@ -27,6 +28,7 @@ const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
 
 /** A judgement that another one overtakes is made again, so often at the most: its recount stays due. */
 const TRIES = 20
+/** Recounts, of which many may be one agent's. */
 const SWEPT = 200
 
 /**
@@ -39,8 +41,8 @@ const SWEPT = 200
 export class Enforcement extends Context.Service<Enforcement, {
   /** Judges an agent again, after something against it was committed or undone. What fails stays due. */
   readonly recount: (agentId: AgentId) => Effect.Effect<void>
-  /** Makes the recounts that nobody has made. */
-  readonly sweep: Effect.Effect<void, SqlError.SqlError>
+  /** Makes some of the recounts that nobody has made. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
   /** False: it is suspended already, or deleted. */
   readonly suspend: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
   /** Ends a suspension and a restriction; nothing from before counts any more. False: it is deleted. */
@@ -99,11 +101,9 @@ export class Enforcement extends Context.Service<Enforcement, {
           Effect.catchCause(judgeAgain(agentId), (cause) =>
             Effect.logWarning("An agent could not be judged; it is swept later", cause)),
         sweep: Effect.gen(function*() {
-          for (;;) {
-            const due = yield* repo.due(SWEPT)
-            for (const agentId of due) yield* judgeAgain(agentId)
-            if (due.length < SWEPT) return
-          }
+          const due = yield* repo.due(SWEPT)
+          for (const agentId of due) yield* judgeAgain(agentId)
+          return batchUpTo(1)(due.length)
         }),
         suspend: Effect.fn("Enforcement.suspend")(function*(decision) {
           const done = yield* repo.suspend({ ...decision, at: yield* Clock.currentTimeMillis })

@@ -4,12 +4,11 @@ import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Groups } from "../groups/Groups.ts"
 import type { Unavailable } from "../platform/WireError.ts"
-import { Enforcement, SUSPENDED } from "./Enforcement.ts"
+import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo } from "./EnforcementRepo.ts"
 
 /** Twice in the second that a suspension may take to be felt everywhere (wire.md G.8b). */
 const LOOK = "400 millis"
-const SWEEP = "15 seconds"
 /** Looked at again for so long: clocks of nodes differ, and a commit takes its time. */
 const OVERLAP_MS = 30_000
 const AT_ONCE = 500
@@ -72,14 +71,12 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Looks as long as the node runs. */
   static readonly layerRunning = Layer.effectDiscard(Effect.gen(function*() {
     const watch = yield* EnforcementWatch
-    const enforcement = yield* Enforcement
-    const forEver = <E>(task: Effect.Effect<void, E>, every: typeof LOOK | typeof SWEEP, what: string) =>
+    const forEver = <E>(task: Effect.Effect<void, E>, what: string) =>
       Effect.forkScoped(Effect.repeat(
         Effect.catchCause(task, (cause) => Effect.logWarning(what, cause)),
-        Schedule.spaced(every)
+        Schedule.spaced(LOOK)
       ))
-    yield* forEver(watch.look, LOOK, "Suspensions could not be looked up")
-    yield* forEver(watch.handOver, LOOK, "The groups of a suspended agent could not be handed over")
-    yield* forEver(enforcement.sweep, SWEEP, "Recounts that are due could not be made")
+    yield* forEver(watch.look, "Suspensions could not be looked up")
+    yield* forEver(watch.handOver, "The groups of a suspended agent could not be handed over")
   }))
 }
