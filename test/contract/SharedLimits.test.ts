@@ -1,8 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Redis } from "ioredis"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { missingRedis, RedisServer } from "../support/Redis.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { attempt } from "./Talk.ts"
 
 const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
 
@@ -54,6 +56,38 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     assert.isTrue(seconds > 540 && seconds <= 600, `${seconds}`)
     assert.strictEqual(refused.header("ratelimit-limit"), "10")
     assert.strictEqual(refused.header("ratelimit-remaining"), "0")
+  })
+
+  it("ask it once for each request, whatever the request is counted in", async () => {
+    const alice = await newAgent(servers[0], "alice")
+    const anybody = servers[0].http()
+    const client = new Redis(redis.url)
+    const asked = async (): Promise<number> =>
+      Number((await client.info("commandstats")).match(/cmdstat_evalsha:calls=(\d+)/)?.[1] ?? 0)
+    for (const [status, request] of [
+      [404, () => attempt(alice, "nobody-here")],
+      [400, () => attempt(alice, "nobody-here", { client_msg_id: 7 })],
+      [404, () => alice.http.get("/v1/agents/nobody-here")],
+      [200, () => alice.http.get("/v1/agents/me")],
+      [200, () => alice.http.get("/v1/directory?q=al")],
+      [400, () => alice.http.get("/v1/directory?q=")],
+      [200, () => anybody.get("/v1/directory?q=al")],
+      [200, () => alice.http.get("/v1/contacts")],
+      [200, () => alice.http.get("/v1/contacts/nobody-here")],
+      [200, () => alice.http.get("/v1/conversations")],
+      [404, () => alice.http.post("/v1/mutes", { target_kind: "agent", target_handle: "nobody-here" })],
+      [400, () => alice.http.post("/v1/mutes", {})],
+      [200, () => anybody.post("/v1/agents/recover", { email: "nobody@example.com" })],
+      [403, () => alice.http.post("/v1/agents/nobody-here/rotate-key")],
+      [404, () => anybody.get(`/v1/avatars/${"0".repeat(64)}`)]
+    ] as const) {
+      const before = await asked()
+      const answer = await request()
+      assert.strictEqual(answer.status, status, `${answer}`)
+      assert.match(answer.header("ratelimit-remaining") ?? "", /^\d+$/, `${answer}`)
+      assert.strictEqual(await asked() - before, 1, `${answer}`)
+    }
+    client.disconnect()
   })
 
   it("let everybody through while it is away, count that, and limit again when it is back", async () => {
