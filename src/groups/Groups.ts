@@ -393,10 +393,14 @@ export class Groups extends Context.Service<Groups, {
       })
 
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
-        for (;;) {
+        for (let before = "";;) {
           const memberships = yield* unavailable(repo.memberships(agentId, LEAVING))
           const invites = yield* unavailable(repo.invitesAbout(agentId, LEAVING))
           if (memberships.length === 0 && invites.length === 0) return
+          const left = JSON.stringify([memberships, invites])
+          // Nothing could be done about them: not now, then, rather than without end.
+          if (left === before) return yield* new Unavailable()
+          before = left
           for (const groupId of memberships) {
             yield* Effect.catchTags(change(groupId, { _tag: "Leave", actorId: agentId }), LEFT_ALREADY)
           }

@@ -142,7 +142,7 @@ eachDatabase((database) => {
         yield* socket.close
         const at = yield* Clock.currentTimeMillis
         const before = yield* presences.get(a.id, "kept-a")
-        for (let i = 0; i < 100 && (yield* store.get([a.id])).size > 0; i++) {
+        for (let i = 0; i < 1_000 && (yield* store.get([a.id])).size > 0; i++) {
           yield* TestClock.adjust(100)
           yield* repo.kept(a.id)
         }
