@@ -1,6 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { DeletionsRepo } from "../../src/agents/DeletionsRepo.ts"
+import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
 import { MutesRepo } from "../../src/mutes/MutesRepo.ts"
 import { Database } from "../../src/platform/Sql.ts"
 import { PresenceRepo } from "../../src/presence/PresenceRepo.ts"
@@ -25,6 +27,13 @@ const WAYS: Readonly<Record<string, Readonly<Record<string, readonly [string, ..
   list_mutes: { mutes: ["mutes_pkey", "muter_id"], agents: ["agents_pkey", "id"] },
   count_mutes: { mutes: ["mutes_pkey", "muter_id"] },
   remove_mute: { mutes: ["mutes_pkey", "muter_id", "kind", "target_id"] },
+  remove_own_mutes: { mutes: ["mutes_pkey", "muter_id"] },
+  remove_mutes_on: { mutes: [ANY, "target_id"] },
+  remove_presence: { presences: ["presences_pkey", "agent_id"] },
+  keep_presences: { agents: ["agents_pkey", "id"] },
+  // Its own by one column, those with it by the other.
+  remove_contacts_of_agent: { contacts: [ANY, "_id = "] },
+  due_deletions: { deletions: ["deletions_due", "due_at"] },
   visible_presences: {
     agents: ["agents_handle_key", "handle"],
     presences: ["presences_pkey", "agent_id"],
@@ -55,7 +64,7 @@ it.effect("the statements on mutes and presence reach their rows by their keys, 
         return () => Effect.succeed([])
       }
     })
-    yield* Layer.build(Layer.mergeAll(MutesRepo.layer, PresenceRepo.layer)).pipe(Effect.provide(recording))
+    yield* Layer.build(Layer.mergeAll(ContactsRepo.layer, DeletionsRepo.layer, MutesRepo.layer, PresenceRepo.layer)).pipe(Effect.provide(recording))
     const wrong: Array<string> = []
     for (const [name, ways] of Object.entries(WAYS)) {
       const rows = yield* sql.unsafe<{ readonly "QUERY PLAN": ReadonlyArray<{ readonly Plan: Node }> }>(
