@@ -380,8 +380,10 @@ export class ConversationActor {
       onSuccess: (facts) => {
         if (facts?.senderStatus === "suspended") return this.settle(waiting, Exit.fail(new AgentSuspended()))
         if (facts !== undefined && facts.replayOf !== null) return this.replay(waiting)
-        if (failure._tag === "Blocked" && facts?.blocked === false && ++waiting.attempts < MAX_ATTEMPTS) {
-          // Unblocked since, by another owner.
+        const overtaken = (failure._tag === "Blocked" && facts?.blocked === false) ||
+          (failure._tag === "AwaitingReply" && facts?.established === true)
+        if (overtaken && ++waiting.attempts < MAX_ATTEMPTS) {
+          // Unblocked or answered since, through another owner.
           this.state = undefined
           return this.dispatch(waiting)
         }

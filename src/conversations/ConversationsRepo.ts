@@ -20,6 +20,8 @@ export interface OutreachFacts {
   readonly replayOf: string | null
   /** Whether the conversation has its first message. */
   readonly opened: boolean
+  /** Whether the other side has answered. */
+  readonly established: boolean
   readonly senderStatus: AgentStatus | null
   readonly recipientDeleted: boolean
   readonly recipientSuspended: boolean
@@ -91,6 +93,7 @@ const OUTREACH = `
 SELECT
   (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
   EXISTS (SELECT FROM conversations WHERE id = $4 AND initiator_id IS NOT NULL) AS opened,
+  EXISTS (SELECT FROM conversations WHERE id = $4 AND established_at IS NOT NULL) AS established,
   (
     SELECT CASE
       WHEN deleted_at IS NOT NULL THEN NULL
@@ -437,6 +440,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
       const outreach = database.prepared<{
         replay_of: string | null
         opened: boolean
+        established: boolean
         sender_status: AgentStatus | null
         recipient_deleted: boolean
         recipient_suspended: boolean
@@ -508,6 +512,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
             row === undefined ? undefined : {
               replayOf: row.replay_of,
               opened: row.opened,
+              established: row.established,
               senderStatus: row.sender_status,
               recipientDeleted: row.recipient_deleted,
               recipientSuspended: row.recipient_suspended,

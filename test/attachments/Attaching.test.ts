@@ -35,6 +35,7 @@ const make = Effect.gen(function*() {
       Effect.sync(() => ({
         replayOf: null,
         opened: true,
+        established: false,
         senderStatus: "active",
         recipientDeleted: false,
         recipientSuspended: false,

@@ -28,6 +28,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
       Effect.sync(() => ({
         replayOf: null,
         opened: rows.state.initiatorId !== null,
+        established: rows.state.established,
         senderStatus: "active",
         recipientDeleted: false,
         recipientSuspended: false,

@@ -132,6 +132,16 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
       assert.isAtMost(empty[0]?.rows ?? 0, told.get("Blocked") ?? 0)
     })), 60_000)
 
+  it.effect("an answer through another node ends the wait for it", () =>
+    live(Effect.gen(function*() {
+      const nodes = yield* twoNodes
+      const [a, b] = (yield* nodes[0].run(agents("n", 2))) as [Party, Party]
+      assert.strictEqual(yield* nodes[0].send(a, b, "open"), "Sent")
+      assert.strictEqual(yield* nodes[0].send(a, b, "again"), "AwaitingReply")
+      assert.strictEqual(yield* nodes[1].send(b, a, "reply"), "Sent")
+      assert.strictEqual(yield* nodes[0].send(a, b, "again"), "Sent")
+    })), 30_000)
+
   it.effect("a send in an established conversation is committed before the block or not at all", () =>
     live(Effect.gen(function*() {
       const nodes = yield* twoNodes

@@ -40,6 +40,7 @@ const make = Effect.fnUntraced(function*(loaded: DirectState) {
       Effect.succeed({
         replayOf: null,
         opened: loaded.initiatorId !== null,
+        established: false,
         senderStatus: "active",
         recipientDeleted: false,
         recipientSuspended: false,
