@@ -37,7 +37,7 @@ export type Appended =
   }
   /** The sender has used this client_msg_id before. */
   | { readonly _tag: "Replayed" }
-  /** Somebody else owns or has changed the conversation since: read it again and decide again. */
+  /** Somebody else owns or has changed the conversation since, or the batch was unlucky: read it again and decide again. */
   | { readonly _tag: "Fenced" }
   | { readonly _tag: "SenderGone" }
   | { readonly _tag: "RecipientGone" }
@@ -164,7 +164,7 @@ ${also(`), freed AS (
   }
 )
 SELECT
-  j.i, j.holds, j.may_send, f.seq, f.no, COALESCE(f.undelivered + f.no - f.last_no, w.after) AS after,
+  j.i, j.holds, j.may_send, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS nth,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
   own.last_no AS sender_last_no, j.hooked
 FROM judged j
@@ -180,7 +180,10 @@ interface Row {
   readonly may_send: boolean
   readonly seq: number | null
   readonly no: number | null
-  readonly after: number | null
+  /** The recipient's undelivered envelopes before the batch; null: there is no such recipient. */
+  readonly waiting: number | null
+  /** Which of the recipient's new envelopes this is. */
+  readonly nth: number | null
   readonly backlogged: boolean | null
   /** As the statement's snapshot saw it: what this batch itself adds is not in it. */
   readonly sender_last_no: number | null
@@ -188,13 +191,23 @@ interface Row {
   readonly hooked: boolean | null
 }
 
-const outcome = (row: Row, senderLastNo: number, senderNextNo: number | null): Appended => {
+const outcome = (
+  row: Row,
+  backlogHard: number,
+  stored: number,
+  senderLastNo: number,
+  senderNextNo: number | null
+): Appended => {
   if (!row.holds) return { _tag: "Fenced" }
   if (!row.may_send) return { _tag: "SenderGone" }
-  if (row.after === null) return { _tag: "RecipientGone" }
-  if (row.backlogged === true) return { _tag: "Backlogged", undelivered: row.after - 1 }
-  if (row.seq === null || row.no === null) return { _tag: "Replayed" }
-  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.after, senderLastNo, senderNextNo }
+  if (row.waiting === null) return { _tag: "RecipientGone" }
+  if (row.backlogged === true) {
+    const undelivered = row.waiting + stored
+    // There was room, but for replays before it in the batch: without them it is asked again.
+    return undelivered < backlogHard ? { _tag: "Fenced" } : { _tag: "Backlogged", undelivered }
+  }
+  if (row.seq === null || row.no === null || row.nth === null) return { _tag: "Replayed" }
+  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.waiting + row.nth, senderLastNo, senderNextNo }
 }
 
 /** Commits a batch of appends in one statement; results in the order of the batch. `onHooked` is told whose outbox has more. */
@@ -208,11 +221,14 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
         const next = nextInConversation(batch, rows)
         // What the batch itself has put into inboxes so far, in its own order.
         const reached = new Map<string, number>()
+        const stored = new Map<string, number>()
+        for (const { i, nth } of rows) if (nth !== null) stored.set(batch[i]!.recipientId, nth)
         return rows.map((row) => {
           const { recipientId, senderId } = batch[row.i]!
           if (row.no !== null) reached.set(recipientId, row.no)
           if (row.hooked === true && row.no !== null) onHooked(recipientId)
-          return outcome(row, Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0), next[row.i] ?? null)
+          const senderLastNo = Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0)
+          return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastNo, next[row.i] ?? null)
         })
       })
     }

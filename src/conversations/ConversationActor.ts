@@ -282,7 +282,17 @@ export class ConversationActor {
     } else {
       const outcome = settled.value
       if (outcome._tag === "Stored") this.stored(waiting, append, outcome)
-      else this.refused(waiting, append, outcome)
+      else if (append.opens) {
+        // Before anything else, or it would give back what the next attempt reserves.
+        this.world.fork(Effect.andThen(
+          this.world.release(append.senderId, this.id),
+          Effect.sync(() => {
+            this.refused(waiting, append, outcome)
+            this.lift()
+          })
+        ))
+        return
+      } else this.refused(waiting, append, outcome)
     }
     if (claims) this.lift()
   }
@@ -335,7 +345,6 @@ export class ConversationActor {
 
   private refused(waiting: Waiting, append: Append, outcome: Exclude<Appended, { _tag: "Stored" }>): void {
     const { recipient, sender } = waiting.command
-    if (append.opens) this.world.fork(this.world.release(sender.id, this.id))
     switch (outcome._tag) {
       case "Fenced":
         if (append.epoch === this.epoch && append.version === this.version) this.state = undefined

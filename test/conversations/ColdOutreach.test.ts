@@ -1,10 +1,12 @@
 import { assert, layer } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { TestClock } from "effect/testing"
+import { Accounts } from "../../src/agents/Accounts.ts"
 import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
+import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
@@ -26,7 +28,7 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
       const began = clock.currentTimeMillisUnsafe()
       // The first an hour before the rest.
       yield* open(0)
-      yield* TestClock.adjust(HOUR)
+      yield* leap(HOUR)
       yield* Effect.forEach(Array.from({ length: 99 }), (_, i) => open(i + 1), { concurrency: "unbounded" })
       assert.deepStrictEqual(yield* refused(100), {
         limit: 100,
@@ -42,14 +44,20 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
       yield* open(100)
       yield* refused(101)
 
-      yield* TestClock.adjust(22 * HOUR)
+      yield* leap(22 * HOUR - 1)
+      assert.isUndefined((yield* refused(101)).retry_after_ms, "not about to leave: an hour and a millisecond")
+      yield* leap(1)
       assert.strictEqual((yield* refused(101)).retry_after_ms, HOUR, "about to leave: an hour, exactly")
-      yield* TestClock.adjust(HOUR - 1)
-      assert.strictEqual((yield* refused(101)).retry_after_ms, 1)
-      yield* TestClock.adjust(1)
+      yield* leap(HOUR - 1)
+      assert.deepInclude(yield* refused(101), { used: 100, resets_at: new Date(began + 24 * HOUR).toISOString(), retry_after_ms: 1 })
+      yield* leap(1)
       yield* open(101)
-      assert.strictEqual((yield* refused(102)).retry_after_ms, HOUR, "the next oldest is an hour younger")
-      yield* TestClock.adjust(HOUR)
+      assert.deepInclude(yield* refused(102), {
+        used: 100,
+        resets_at: new Date(began + 25 * HOUR).toISOString(),
+        retry_after_ms: HOUR
+      }, "the next oldest is an hour younger")
+      yield* leap(HOUR)
       yield* open(102)
     }), 60_000)
 
@@ -84,12 +92,19 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
     Effect.gen(function*() {
       const actors = yield* AgentActors
       const clock = yield* Clock.Clock
+      const sql = yield* SqlClient.SqlClient
       const reserve = (i: number) => actors.reserveOutreach("agt_alone", `conv_alone_${i}`, clock.currentTimeMillisUnsafe())
       for (let i = 0; i < 100; i++) yield* reserve(i)
       yield* reserve(7)
+      yield* leap(59_999)
       assert.strictEqual((yield* Effect.flip(reserve(100)))._tag, "ColdCapExceeded")
-      yield* TestClock.adjust(60_000)
+      yield* leap(1)
       yield* reserve(100)
+      // Those that lapsed are gone: what still comes for one of them finds no slot, and so the cap holds.
+      assert.deepStrictEqual(
+        yield* sql`SELECT conversation_id FROM cold_slots WHERE agent_id = 'agt_alone'`,
+        [{ conversation_id: "conv_alone_100" }]
+      )
     }))
 
   it.effect("a guard that comes after the slot gives it back", () =>
@@ -106,20 +121,84 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
     }))
 })
 
-layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1, LIMITS_COLD_WINDOW_SECONDS: 60 }))((it) => {
+/** Claimed slots, reservations, and the conversations that wire.md G.1 counts. */
+const slotsOf = (agentId: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(
+      sql<{ claimed: number; reserved: number; counted: number }>`
+        SELECT count(*) FILTER (WHERE claimed_at IS NOT NULL) AS claimed, count(*) FILTER (WHERE claimed_at IS NULL) AS reserved,
+          (SELECT count(*) FROM conversations WHERE initiator_id = ${agentId} AND established_at IS NULL) AS counted
+        FROM cold_slots WHERE agent_id = ${agentId}`,
+      ([row]) => row
+    ))
+
+layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600 }))((it) => {
+  const send = (from: { readonly id: string; readonly handle: string }, to: { readonly handle: string }, key: string) =>
+    Effect.flatMap(Conversations, (conversations) =>
+      Effect.match(conversations.send(from, direct(to.handle), draft(key)), {
+        onSuccess: () => "sent",
+        onFailure: ({ _tag }) => _tag as string
+      }))
+
   it.effect("the window is a setting", () =>
     Effect.gen(function*() {
       const conversations = yield* Conversations
-      const [a, b, c] = [yield* newAgent("short-a"), yield* newAgent("short-b"), yield* newAgent("short-c")]
+      const [a, b, c, d] = [yield* newAgent("short-a"), yield* newAgent("short-b"), yield* newAgent("short-c"), yield* newAgent("short-d")]
       yield* conversations.send(a, direct(b.handle), draft("m1"))
-      yield* TestClock.adjust("59999 millis")
-      const refused = yield* Effect.flip(conversations.send(a, direct(c.handle), draft("m2")))
+      yield* leap(1)
+      yield* conversations.send(a, direct(c.handle), draft("m2"))
+      yield* leap(599_998)
+      const refused = yield* Effect.flip(conversations.send(a, direct(d.handle), draft("m3")))
       assert.deepInclude(refused._tag === "ColdCapExceeded" ? refused.details : {}, {
-        limit: 1,
-        window_seconds: 60,
+        limit: 2,
+        used: 2,
+        window_seconds: 600,
         retry_after_ms: 1
       })
-      yield* TestClock.adjust("1 milli")
-      yield* conversations.send(a, direct(c.handle), draft("m2"))
+      yield* leap(1)
+      yield* conversations.send(a, direct(d.handle), draft("m3"))
+    }))
+
+  it.effect("a conversation goes on counting whatever its other side or its view comes to", () =>
+    Effect.gen(function*() {
+      const accounts = yield* Accounts
+      const contacts = yield* Contacts
+      const conversations = yield* Conversations
+      const sql = yield* SqlClient.SqlClient
+      const [a, b, c, d] = [yield* newAgent("still-a"), yield* newAgent("still-b"), yield* newAgent("still-c"), yield* newAgent("still-d")]
+      assert.deepStrictEqual([yield* send(a, b, "m1"), yield* send(a, c, "m2")], ["sent", "sent"])
+      const [{ id } = { id: "" }] = yield* sql<{ id: string }>`
+        SELECT conversation_id AS id FROM participants WHERE agent_id = ${a.id} AND counterparty_id = ${b.id}`
+      yield* conversations.hide(a.id, id)
+      yield* contacts.block(b.id, a.handle)
+      yield* accounts.remove(c.id)
+      assert.strictEqual(yield* send(a, d, "m3"), "ColdCapExceeded")
+      assert.deepStrictEqual(yield* slotsOf(a.id), { claimed: 2, reserved: 0, counted: 2 })
+      // Nor does an unblocking, or being contacts, make another one of it.
+      yield* contacts.unblock(b.id, a.handle)
+      yield* contacts.add(a.id, b.handle, null)
+      assert.strictEqual(yield* send(a, b, "m4"), "AwaitingReply")
+      assert.strictEqual(yield* send(a, d, "m5"), "ColdCapExceeded")
+      assert.strictEqual(yield* send(b, a, "m6"), "sent")
+      assert.strictEqual(yield* send(a, d, "m7"), "sent")
+      assert.deepStrictEqual(yield* slotsOf(a.id), { claimed: 2, reserved: 0, counted: 2 })
+    }))
+
+  it.effect("a commit that fails after the reservation leaves nothing but that, and it comes free after a minute", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql.unsafe(`
+        CREATE FUNCTION doom() RETURNS trigger LANGUAGE plpgsql AS $$
+          BEGIN IF NEW.client_msg_id LIKE 'doomed%' THEN RAISE EXCEPTION 'doomed'; END IF; RETURN NEW; END $$;
+        CREATE TRIGGER doom BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION doom()`)
+      const [a, b, c, d] = [yield* newAgent("fail-a"), yield* newAgent("fail-b"), yield* newAgent("fail-c"), yield* newAgent("fail-d")]
+      assert.deepStrictEqual([yield* send(a, b, "m1"), yield* send(a, c, "doomed")], ["sent", "Unavailable"])
+      assert.deepStrictEqual(yield* slotsOf(a.id), { claimed: 1, reserved: 1, counted: 1 })
+      assert.strictEqual(yield* send(a, d, "m2"), "ColdCapExceeded")
+      assert.strictEqual(yield* send(a, c, "doomed"), "Unavailable", "trying again takes no second slot")
+      yield* leap(60_000)
+      assert.strictEqual(yield* send(a, d, "m2"), "sent")
+      assert.deepStrictEqual(yield* slotsOf(a.id), { claimed: 2, reserved: 0, counted: 2 })
+      assert.strictEqual(yield* send(a, c, "m3"), "ColdCapExceeded")
     }))
 })

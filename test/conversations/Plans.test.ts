@@ -33,6 +33,8 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   inboxes: [["agent_id"]],
   conversations: [["id"], ["oldest_at"]],
   participants: [["agent_id"], ["conversation_id"]],
+  cold_slots: [["agent_id"], ["conversation_id"]],
+  outreach_turns: [["agent_id"]],
   message_keys: [["sender_id", "client_msg_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
   webhooks: [["agent_id"]]

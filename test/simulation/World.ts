@@ -528,16 +528,16 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         state = copy.state
         const explained: Array<[Model.Outcome, SendExit]> = []
         const agree = order.every(({ exit, from, key, to }) => {
-          // How many were acknowledged between two of them is not known, and replays in the same batch are counted.
+          // How many were acknowledged between two of them is not known.
           const full = failureOf(exit)?.["_tag"] === "RecipientBacklogged" &&
             Model.undelivered(before, to) + sends.filter((one) => one.to === to).length > LIMITS.hard
           const outcome = Model.send(state, now(), from, to, key, textOf(key), {
-            backlog: full ? "full" : moving ? "room" : "exact"
+            backlog: !moving ? "exact" : full ? "full" : "room"
           })
           // The same key for another recipient may be refused before the first of the two is stored.
           if (outcome._tag === "Replayed" && !Exit.isSuccess(exit) && !before.keys.has(`${from} ${key}`)) return true
           explained.push([outcome, exit])
-          return agrees(outcome, exit, false)
+          return agrees(outcome, exit, !moving)
         }) && state.inboxes.every((inbox, agent) =>
           inbox.map(({ letter }) => `${letter.talk} ${letter.seq}`).join() === orderOf(agent)
         )
