@@ -1,6 +1,6 @@
-import { Clock, Console, Context, Data, Effect, Layer, Redacted, Semaphore } from "effect"
-import { mkdir, rename, rm, writeFile } from "node:fs/promises"
-import { join } from "node:path"
+import { Clock, Console, Context, Data, Effect, Exit, Layer, Redacted, Semaphore } from "effect"
+import { access, constants, mkdir, rename, rm, writeFile } from "node:fs/promises"
+import { join, sep } from "node:path"
 import { createTransport, type SendMailOptions } from "nodemailer"
 import { Config, ConfigInvalid } from "./Config.ts"
 import { Ids } from "./Ids.ts"
@@ -23,6 +23,11 @@ export class MailFailed extends Data.TaggedError("MailFailed")<{ readonly reason
  */
 export class Mailer extends Context.Service<Mailer, {
   readonly send: (mail: Mail) => Effect.Effect<void, MailFailed>
+  /**
+   * Whether mail can leave at all, as it was some seconds ago at the most. No mail that
+   * was sent has a part in the answer, so that it tells nothing of any address.
+   */
+  readonly ready: Effect.Effect<void, MailFailed>
 }>()("parley/platform/Mailer") {
   /** Through SMTP_URL: a few connections that are kept, ten seconds for each mail, a bound on how many wait. */
   static readonly layerSmtp = Layer.effect(
@@ -49,10 +54,25 @@ export class Mailer extends Context.Service<Mailer, {
       )
       const connections = yield* Semaphore.make(CONNECTIONS)
       let waiting = 0
+      const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
+      const answers = yield* Effect.cachedWithTTL(
+        Effect.tryPromise({
+          try: () => transport.verify(),
+          catch: (error) => new MailFailed({ reason: codeOf(error) })
+        }).pipe(
+          Effect.timeoutOrElse({
+            duration: READY_TIMEOUT,
+            orElse: () => Effect.fail(new MailFailed({ reason: "no answer in time" }))
+          }),
+          Effect.asVoid
+        ),
+        (exit) => Exit.isSuccess(exit) ? "10 seconds" : "1 second"
+      )
       return Mailer.of({
+        ready: Effect.suspend(() => waiting >= MAX_WAITING ? Effect.fail(tooMany()) : answers),
         send: (mail) =>
           Effect.suspend(() => {
-            if (waiting >= MAX_WAITING) return Effect.fail(new MailFailed({ reason: "too many mails are waiting" }))
+            if (waiting >= MAX_WAITING) return Effect.fail(tooMany())
             waiting++
             return Effect.flatMap(compose(mail), (options) =>
               Effect.tryPromise({
@@ -103,6 +123,11 @@ export class Mailer extends Context.Service<Mailer, {
         catch: unwritable
       })
       return Mailer.of({
+        ready: Effect.tryPromise({
+          // With a separator at its end only a folder will do.
+          try: () => access(folder + sep, constants.W_OK | constants.X_OK),
+          catch: (error) => new MailFailed({ reason: codeOf(error) })
+        }),
         send: (mail) =>
           Effect.gen(function*() {
             const options = yield* compose(mail)
@@ -126,6 +151,7 @@ export class Mailer extends Context.Service<Mailer, {
 const CONNECTIONS = 5
 const MAX_WAITING = 1_000
 const SEND_TIMEOUT = "10 seconds"
+const READY_TIMEOUT = "5 seconds"
 
 /** What went wrong, without what it went wrong with: a server's answer may quote the mail. */
 const codeOf = (error: unknown): string => {

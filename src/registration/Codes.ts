@@ -41,14 +41,13 @@ export type CodeRequest =
  * pending ids may stand for one code; they share its tries, so that asking again
  * buys nobody more guesses.
  *
- * A code for a registration or a rotation is mailed before its request is
- * answered, so that the answer can say that it could not be: for a free and a
- * taken address alike, which therefore take equally long. A code for a recovery
- * leaves a little later, so that neither the answer nor what comes right after it
- * takes longer for an address that has an account.
+ * No request waits for its mail, which leaves a moment later and is tried a few times:
+ * how long a mail server takes for an address would tell what it knows of it. A
+ * registration or rotation is refused beforehand if no mail can leave at all. One whose
+ * mail never left is withdrawn, and costs its address nothing.
  */
 export class Codes extends Context.Service<Codes, {
-  /** Mails a code and gives the pending id that stands for it. */
+  /** Gives a pending id for a code that is mailed a moment later; `OtpFailed` if no mail can leave right now. */
   readonly send: (request: CodeRequest) => Effect.Effect<string, OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable>
   /**
    * Gives a pending id for a recovery, whether or not the address has an account.
@@ -94,6 +93,7 @@ export class Codes extends Context.Service<Codes, {
 
       const background = yield* FiberSet.make<void, never>()
       const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
+      const isFull = Effect.map(FiberSet.size(background), (size) => size >= MAX_BACKGROUND)
       // Mails on their way at shutdown get a moment; what is lost then, its owner asks for again.
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
 
@@ -127,6 +127,8 @@ export class Codes extends Context.Service<Codes, {
         send: Effect.fn("Codes.send")(
           function*(request: CodeRequest) {
             const { email, purpose } = request
+            yield* Effect.catch(mailer.ready, ({ reason }) => failed(purpose, reason))
+            if (yield* isFull) return yield* failed(purpose, FULL)
             const now = yield* Clock.currentTimeMillis
             const { code, stored } = make(
               request.purpose === "register"
@@ -141,7 +143,6 @@ export class Codes extends Context.Service<Codes, {
                 }
                 : { purpose, email, agentId: request.agent.id, handle: null, displayName: null, description: null, decoy: false }
             )
-            if (!(yield* repo.issue(stored, allowance, now))) return yield* refusal(email, purpose, now)
             const mail = codeMail({
               purpose,
               to: email,
@@ -151,13 +152,16 @@ export class Codes extends Context.Service<Codes, {
               base,
               ttlSeconds: config.LIMITS_OTP_TTL_SECONDS
             })
-            const withdraw = repo.withdraw(stored.id, email, purpose, now)
-            yield* mailer.send(mail).pipe(
-              Effect.onInterrupt(() => Effect.ignore(withdraw)),
+            const mailed = Effect.retry(mailer.send(mail), again).pipe(
               Effect.catch(({ reason }) =>
-                complain(purpose, reason).pipe(Effect.andThen(withdraw), Effect.andThen(Effect.fail(new OtpFailed())))
+                Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now)))
               )
             )
+            // Together: a caller that goes away in between would leave a cooldown without a mail.
+            const issued = yield* Effect.uninterruptible(
+              Effect.tap(repo.issue(stored, allowance, now), (issued) => issued ? inBackground(mailed) : Effect.void)
+            )
+            if (!issued) return yield* refusal(email, purpose, now)
             return stored.pendingId
           },
           orUnavailable
@@ -195,10 +199,9 @@ export class Codes extends Context.Service<Codes, {
                   again
                 )
               )
-            const full = (yield* FiberSet.size(background)) >= MAX_BACKGROUND
             yield* inBackground(
-              full
-                ? complain(purpose, "too many mails are waiting")
+              (yield* isFull)
+                ? complain(purpose, FULL)
                 : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
                   Effect.andThen(mailed),
                   Effect.catch(({ reason }) => complain(purpose, reason))
@@ -248,7 +251,11 @@ export class Codes extends Context.Service<Codes, {
 
 const complain = (purpose: Purpose, reason: string) => Effect.logWarning("A mail could not be sent", { purpose, reason })
 
+const failed = (purpose: Purpose, reason: string) =>
+  Effect.andThen(complain(purpose, reason), Effect.fail(new OtpFailed()))
+
 const MAX_BACKGROUND = 1_000
+const FULL = "too many mails are waiting"
 
 /** Tries again after 2, 4 and 8 seconds. */
 const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))

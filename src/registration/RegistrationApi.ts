@@ -2,7 +2,7 @@ import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
 import { AnonymousBudget, OwnBudget } from "../auth/Budgets.ts"
-import { HandleInput, Text } from "../platform/Text.ts"
+import { HandleInput, lowerCase, Text } from "../platform/Text.ts"
 import {
   CodeExpired,
   CodeInvalid,
@@ -27,7 +27,7 @@ export const Email = Schema.String.annotate({ format: "email" }).pipe(
       (text.length <= 254 && ADDRESS.test(text)) || "must be an e-mail address of at most 254 characters"
     )),
     SchemaTransformation.transform({
-      decode: (text: string) => text.length > 1_000 ? text : text.trim().toLowerCase(),
+      decode: (text: string) => text.length > 1_000 ? text : lowerCase(text.trim()),
       encode: (text: string) => text
     })
   )

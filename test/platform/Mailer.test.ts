@@ -102,6 +102,8 @@ const through = (url: string, changes: Partial<Settings> = {}) =>
     ))
   )
 
+const ready = Effect.flatMap(Mailer, (mailer) => mailer.ready)
+
 const send = (message: Mail = mail) => Effect.flatMap(Mailer, (mailer) => mailer.send(message))
 
 describe("mail through SMTP", () => {
@@ -125,6 +127,24 @@ describe("mail through SMTP", () => {
       assert.strictEqual(received.length, 5)
       assert.strictEqual(received[0]?.user, "parley")
       assert.strictEqual(sessions(), 1)
+    }))
+
+  it.effect("is ready while the server answers, which is asked every ten seconds, and never learnt from a mail", () =>
+    Effect.gen(function*() {
+      const { port, server, sessions } = yield* smtpServer()
+      yield* Effect.gen(function*() {
+        yield* send()
+        assert.strictEqual(sessions(), 1)
+        yield* Effect.all([ready, ready, ready], { concurrency: "unbounded" })
+        yield* ready
+        assert.strictEqual(sessions(), 2)
+        yield* Effect.promise(() => new Promise<void>((resolve) => void server.close(resolve)))
+        yield* ready
+        yield* TestClock.adjust("10 seconds")
+        const error = yield* Effect.flip(ready)
+        assert.instanceOf(error, MailFailed)
+        assert.match(error.reason, /^E/)
+      }).pipe(Effect.provide(through(`smtp://127.0.0.1:${port}`)))
     }))
 
   it.effect("nothing in a mail becomes a header or a recipient of its own", () =>

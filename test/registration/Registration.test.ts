@@ -140,19 +140,60 @@ describe("a registration", () => {
         )
       }))
 
-    it.effect("a mail that cannot be sent is OTP_FAILED, and begins no cooldown", () =>
+    it.effect("while no mail can leave it is OTP_FAILED, and begins no cooldown", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const neighbours = yield* Neighbours
         const applicant = fresh()
-        neighbours.beforeMail = Effect.fail(new MailFailed({ reason: "ECONNREFUSED" }))
+        neighbours.ready = Effect.fail(new MailFailed({ reason: "ECONNREFUSED" }))
         for (let i = 0; i < 25; i++) {
           const error = yield* Effect.flip(registration.register(applicant))
           assert.deepInclude(error, { code: "OTP_FAILED", status: 500 })
         }
-        neighbours.beforeMail = Effect.void
+        neighbours.ready = Effect.void
         const pendingId = yield* registration.register(applicant)
         yield* registration.completeRegistration({ pendingId, code: yield* codeTo(applicant.email) })
+      }))
+
+    it.effect("does not wait for its mail, for a taken address no more than for a free one", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const neighbours = yield* Neighbours
+        const owner = yield* newAccount()
+        const applicant = fresh()
+        neighbours.beforeMail = Effect.sleep("30 seconds")
+        for (const email of [owner.email, applicant.email]) {
+          const before = (yield* mailsTo(email)).length
+          const pendingId = yield* registration.register({ ...applicant, email })
+          assert.strictEqual((yield* mailsTo(email)).length, before)
+          yield* TestClock.adjust("30 seconds")
+          assert.strictEqual((yield* mailsTo(email)).length, before + 1)
+          assert.strictEqual(
+            yield* codeOf(registration.completeRegistration({ pendingId, code: other(yield* codeTo(email)) })),
+            "INVALID_CODE"
+          )
+        }
+        neighbours.beforeMail = Effect.void
+      }))
+
+    it.effect("whose mail never leaves is withdrawn: its address may ask again at once", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const neighbours = yield* Neighbours
+        const applicant = fresh()
+        let tries = 0
+        neighbours.beforeMail = Effect.suspend(() => {
+          tries++
+          return Effect.fail(new MailFailed({ reason: "550" }))
+        })
+        const lost = yield* registration.register(applicant)
+        assert.strictEqual(yield* codeOf(registration.register(applicant)), "OTP_COOLDOWN")
+        yield* TestClock.adjust("15 seconds")
+        assert.strictEqual(tries, 4)
+        neighbours.beforeMail = Effect.void
+        // The withdrawal is on its way to the database.
+        yield* Effect.retry(registration.register(applicant), { times: 50 })
+        assert.strictEqual(yield* codeOf(registration.completeRegistration({ pendingId: lost, code: "000000" })), "EXPIRED")
       }))
   })
 })
@@ -302,17 +343,18 @@ describe("a code", () => {
         assert.strictEqual(yield* codeOf(registration.rotate(account)), "OTP_HOURLY_CAP")
       }))
 
-    it.effect("ends its cooldown when its caller goes away before the mail is sent", () =>
+    it.effect("is mailed although its caller goes away", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const neighbours = yield* Neighbours
         const applicant = fresh()
-        neighbours.beforeMail = Effect.never
-        const left = yield* Effect.forkChild(registration.register(applicant))
-        yield* TestClock.adjust(1)
+        neighbours.beforeMail = Effect.sleep("1 second")
+        const left = yield* Effect.forkChild(registration.register(applicant), { startImmediately: true })
         yield* Fiber.interrupt(left)
+        yield* TestClock.adjust("1 second")
         neighbours.beforeMail = Effect.void
-        yield* registration.register(applicant)
+        assert.strictEqual((yield* mailsTo(applicant.email)).length, 1)
+        assert.strictEqual(yield* codeOf(registration.register(applicant)), "OTP_COOLDOWN")
       }))
 
     it.effect("what is old is removed", () =>

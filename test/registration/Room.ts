@@ -18,6 +18,8 @@ export class Neighbours extends Context.Service<Neighbours, {
   readonly mails: Array<Mail>
   readonly disconnected: Array<{ readonly agentId: string; readonly code: number; readonly text: string }>
   readonly deleted: Array<string>
+  /** Whether mail can leave at all. */
+  ready: Effect.Effect<void, MailFailed>
   /** Runs before each mail is taken. */
   beforeMail: Effect.Effect<void, MailFailed>
 }>()("test/registration/Neighbours") {
@@ -25,6 +27,7 @@ export class Neighbours extends Context.Service<Neighbours, {
     mails: [],
     disconnected: [],
     deleted: [],
+    ready: Effect.void,
     beforeMail: Effect.void
   }))
 }
@@ -34,6 +37,7 @@ const recording = Layer.mergeAll(
     Mailer,
     Effect.map(Neighbours, (neighbours) =>
       Mailer.of({
+        ready: Effect.suspend(() => neighbours.ready),
         send: (mail) =>
           Effect.suspend(() =>
             Effect.andThen(neighbours.beforeMail, Effect.sync(() => void neighbours.mails.push(mail)))
