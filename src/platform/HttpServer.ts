@@ -52,16 +52,28 @@ export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R
   : "a handler asks for a service at request time"
   : never
 
-/** How long the server waits for slow peers, in milliseconds. */
+/** How long the server waits for slow peers, in milliseconds; the first three are settings. */
 export interface Patience {
   readonly headers: number
   readonly request: number
+  readonly stalled: number
   readonly keepAlive: number
   readonly check: number
   readonly drain: number
 }
 
-const patience: Patience = { headers: 10_000, request: 30_000, keepAlive: 75_000, check: 5_000, drain: 10_000 }
+const patienceOf = (config: Settings): Patience => {
+  const headers = config.HTTP_HEADERS_SECONDS * 1_000
+  const request = config.HTTP_REQUEST_SECONDS * 1_000
+  return {
+    headers,
+    request,
+    stalled: config.HTTP_STALLED_SECONDS * 1_000,
+    keepAlive: 75_000,
+    check: Math.min(headers, request) / 2,
+    drain: 10_000
+  }
+}
 
 const every20Millis = Schedule.spaced("20 millis")
 
@@ -191,7 +203,7 @@ export class HttpServer extends Context.Service<HttpServer, {
 }>()("parley/platform/HttpServer") {
   /** Listens once `routes` are built. */
   static readonly layer = <A, E, R>(routes: Layer.Layer<A, E, R>, changes?: Partial<Patience>) =>
-    Layer.effect(HttpServer, serve(routes, { ...patience, ...changes }))
+    Layer.effect(HttpServer, Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...changes })))
 }
 
 const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
@@ -371,6 +383,8 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       // Any other protocol that a caller offers to switch to is answered in this one.
       shouldUpgradeCallback: (request: IncomingMessage) => request.headers.upgrade?.toLowerCase() === "websocket"
     }, (request, response) => onRequest(request, response))
+    // Without an end to it, a peer that stops reading keeps its connection and what waits on it for ever.
+    server.timeout = patience.stalled
     server.on("checkContinue", (request, response) => onRequest(request, response, true))
     server.on("checkExpectation", (request, response) => {
       response.requestId = requestIdFrom(request.headers["x-request-id"], ids)

@@ -49,12 +49,18 @@ export const JsonObject = Schema.Record(Schema.String, Schema.Unknown).check(
   )
 )
 
+/**
+ * Lower case of A to Z alone: Unicode's would turn a Kelvin sign into a k, and so one
+ * name into another that looks like it.
+ */
+export const lowerCase = (text: string): string => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
+
 /** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased; whether it exists is not asked here. */
 export const HandleInput = Schema.String.pipe(
   Schema.decodeTo(
     Schema.String.check(Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")),
     SchemaTransformation.transform({
-      decode: (text: string) => text.trim().replace(/^@/, "").toLowerCase(),
+      decode: (text: string) => lowerCase(text.trim().replace(/^@/, "")),
       encode: (text: string) => text
     })
   )

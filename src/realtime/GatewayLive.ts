@@ -9,7 +9,8 @@ import { Conversations } from "../conversations/Conversations.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
-import { isWireFailure, Unavailable, type WireFailure } from "../platform/WireError.ts"
+import { isStorableJson } from "../platform/Text.ts"
+import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { clientFrames } from "./Frames.ts"
@@ -27,6 +28,8 @@ const READERS = 8
 const DRAIN_MS = 5_000
 /** How long a peer may take to read what was sent before a close, and to answer that. */
 const CLOSE_MS = 10_000
+/** Bytes unsent at which a peer that goes on pinging without reading the pongs is cut off. */
+const MAX_UNREAD_PONGS = 1_048_576
 
 const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
@@ -84,6 +87,7 @@ export const GatewayLive = Layer.effect(
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
+    const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const world: SessionWorld = { deliveries, readers: Semaphore.makeUnsafe(READERS), fork }
     const connections = new Set<Connection>()
     let draining = false
@@ -97,6 +101,13 @@ export const GatewayLive = Layer.effect(
       closeTimeout: CLOSE_MS
     }
     const server = new WebSocketServer(options)
+    server.on("wsClientError", (error, socket, request) =>
+      refuse(
+        socket,
+        request.method === "GET" ? new ValidationFailed({ message: `${error.message}.` }) : new MethodNotAllowed(),
+        requestIds.get(request) ?? "",
+        request.method === "GET" ? { "sec-websocket-version": "13" } : { allow: "GET" }
+      ))
     server.on("headers", (headers, request) => headers.push(`x-request-id: ${requestIds.get(request) ?? ""}`))
 
     const closeWith = (connection: Connection, reason: CloseReason): void => {
@@ -105,8 +116,10 @@ export const GatewayLive = Layer.effect(
     }
 
     const sendError = (connection: Connection, code: string, message: string, action: string | null, id: unknown): void => {
-      const frame = { type: "error", ...(id === undefined ? {} : { id }), payload: { code, message, action } }
-      if (connection.session !== undefined) connection.session.event(JSON.stringify(frame))
+      if (connection.session === undefined) return
+      // An id that is nested too deep to be written is not repeated.
+      const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
+      connection.session.event(JSON.stringify({ type: "error", ...echoed, payload: { code, message, action } }))
     }
 
     /** The key is good: the socket becomes a session of its agent. */
@@ -311,11 +324,22 @@ export const GatewayLive = Layer.effect(
       }
       connections.add(connection)
       socket.on("message", (data: RawData, isBinary: boolean) => {
-        if (!isBinary) return receive(connection, textOf(data))
-        if (connection.session === undefined) {
-          return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
+        // What was on its way when the close was sent.
+        if (socket.readyState !== 1) return
+        try {
+          if (!isBinary) return receive(connection, textOf(data))
+          if (connection.session === undefined) {
+            return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
+          }
+          sendError(connection, "VALIDATION_ERROR", "frames are text", null, undefined)
+        } catch (error) {
+          // A frame that nobody thought of ends its socket, not the process.
+          fork(Effect.logError("A frame could not be read", error))
+          closeWith(connection, { code: 1011, text: "the server failed on this frame" })
         }
-        sendError(connection, "VALIDATION_ERROR", "frames are text", null, undefined)
+      })
+      socket.on("ping", () => {
+        if (socket.bufferedAmount > MAX_UNREAD_PONGS) socket.terminate()
       })
       socket.on("pong", () => {
         connection.awaitingPong = false

@@ -76,6 +76,8 @@ describe("a handle as callers write it", () => {
     assert.strictEqual(read("@@alice"), "@alice")
     assert.strictEqual(read(""), "")
     assert.strictEqual(read("al ice"), "al ice")
+    // A Kelvin sign, whose lower case in Unicode is a plain k, a dotted capital I, and full-width letters.
+    for (const text of ["\u212Aate", "al\u0130ce", "\uff21lice"]) assert.strictEqual(read(text), text)
   })
 
   it("is text that could be stored", () => {
