@@ -15,7 +15,7 @@ import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
-import { readAgain, Session, type SessionWorld } from "./Session.ts"
+import { MAX_UNSENT_BYTES, readAgain, Session, type SessionWorld, TOO_SLOW } from "./Session.ts"
 
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
 const TICK = "500 millis"
@@ -28,8 +28,6 @@ const READERS = 8
 const DRAIN_MS = 5_000
 /** How long a peer may take to read what was sent before a close, and to answer that. */
 const CLOSE_MS = 10_000
-/** Bytes unsent at which a peer that goes on pinging without reading the pongs is cut off. */
-const MAX_UNREAD_PONGS = 1_048_576
 
 const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
@@ -87,7 +85,6 @@ export const GatewayLive = Layer.effect(
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
-    const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const world: SessionWorld = { deliveries, readers: Semaphore.makeUnsafe(READERS), fork }
     const connections = new Set<Connection>()
     let draining = false
@@ -339,7 +336,8 @@ export const GatewayLive = Layer.effect(
         }
       })
       socket.on("ping", () => {
-        if (socket.bufferedAmount > MAX_UNREAD_PONGS) socket.terminate()
+        // `ws` has answered by itself, whether or not the peer reads its pongs.
+        if (socket.readyState === 1 && socket.bufferedAmount > MAX_UNSENT_BYTES) closeWith(connection, TOO_SLOW)
       })
       socket.on("pong", () => {
         connection.awaitingPong = false

@@ -11,7 +11,8 @@ const PAGE = 100
 /** Bytes unsent at which the backlog waits for the socket (wire.md E.3). */
 const PAUSE_BYTES = 1_048_576
 /** Bytes unsent at which a socket is given up (wire.md E.4). */
-const MAX_UNSENT_BYTES = 4_194_304
+export const MAX_UNSENT_BYTES = 4_194_304
+export const TOO_SLOW: CloseReason = { code: 1013, text: "too slow: read faster, nothing is lost" }
 /** How long a hole among the hints may be a matter of two commits' answers crossing, before storage is asked. */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
@@ -225,7 +226,7 @@ export class Session implements LiveSession {
     if (this.closed || this.socket.readyState !== 1) return false
     if (this.socket.bufferedAmount > MAX_UNSENT_BYTES) {
       // It goes behind what is unsent: a peer that reads on in time gets both, any other is cut off.
-      this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
+      this.close(TOO_SLOW)
       return false
     }
     this.gather()
