@@ -5,28 +5,11 @@ import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { freshDatabase } from "../support/Databases.ts"
+import { WITNESS } from "../support/Invariants.ts"
 import { isInstalled } from "../support/Postgres.ts"
 import { draft, layerRooms } from "../support/Rooms.ts"
 
 const ROUNDS = 200
-
-/**
- * At the very end of each transaction that stores a message: is there a block between
- * the two that is committed already? Then a message was committed after a block.
- */
-const WITNESS = `
-CREATE TABLE violations (message_id text NOT NULL);
-CREATE FUNCTION witness() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  INSERT INTO violations
-  SELECT NEW.id FROM participants p
-  JOIN blocks b ON (b.agent_id = p.agent_id AND b.blocked_id = p.counterparty_id)
-    OR (b.agent_id = p.counterparty_id AND b.blocked_id = p.agent_id)
-  WHERE p.conversation_id = NEW.conversation_id AND p.agent_id = NEW.sender_id;
-  RETURN NULL;
-END $$;
-CREATE CONSTRAINT TRIGGER witness AFTER INSERT ON messages
-  DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION witness()`
 
 type Party = { readonly id: string; readonly handle: string }
 
