@@ -145,6 +145,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const raised = new Set<string>()
       let asking = false
       const ask = Effect.gen(function*() {
+        // Of a message to many, all are raised in one turn.
+        yield* Effect.yieldNow
         while (raised.size > 0) {
           const agentIds = [...raised]
           raised.clear()
