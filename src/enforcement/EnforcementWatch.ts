@@ -3,7 +3,8 @@ import type { SqlError } from "effect/sql"
 import { AgentActors } from "../agents/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Groups } from "../groups/Groups.ts"
-import type { Unavailable } from "../platform/WireError.ts"
+import { type Batch, batchUpTo, job } from "../platform/Jobs.ts"
+import { Unavailable } from "../platform/WireError.ts"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo } from "./EnforcementRepo.ts"
 
@@ -21,8 +22,8 @@ const AT_ONCE = 500
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Acts on the suspensions since the last look, and on those shortly before. */
   readonly look: Effect.Effect<void, SqlError.SqlError>
-  /** Replaces suspended agents wherever they are the last admin; completes when none is left. */
-  readonly handOver: Effect.Effect<void, SqlError.SqlError | Unavailable>
+  /** Replaces some of the suspended agents wherever they are the last admin. */
+  readonly handOver: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
 }>()("parley/enforcement/EnforcementWatch") {
   static readonly layer = Layer.effect(
     EnforcementWatch,
@@ -54,29 +55,35 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
       })
 
       const handOver = Effect.gen(function*() {
-        for (;;) {
-          const some = yield* repo.handovers(AT_ONCE)
-          for (const { agentId, since } of some) {
-            yield* groups.replaceAdmin(agentId)
-            yield* repo.handedOver(agentId, since)
-          }
-          if (some.length < AT_ONCE) return
+        const some = yield* repo.handovers(AT_ONCE)
+        let failed = 0
+        for (const { agentId, since } of some) {
+          yield* groups.replaceAdmin(agentId).pipe(
+            Effect.andThen(repo.handedOver(agentId, since)),
+            // One that cannot be replaced now does not stand before the others.
+            Effect.catchTag("Unavailable", () => Effect.sync(() => failed++))
+          )
         }
+        if (failed > 0) return yield* new Unavailable()
+        return batchUpTo(AT_ONCE)(some.length)
       })
 
       return EnforcementWatch.of({ look, handOver })
     })
   )
 
-  /** Looks as long as the node runs. */
-  static readonly layerRunning = Layer.effectDiscard(Effect.gen(function*() {
-    const watch = yield* EnforcementWatch
-    const forEver = <E>(task: Effect.Effect<void, E>, what: string) =>
-      Effect.forkScoped(Effect.repeat(
-        Effect.catchCause(task, (cause) => Effect.logWarning(what, cause)),
-        Schedule.spaced(LOOK)
-      ))
-    yield* forEver(watch.look, "Suspensions could not be looked up")
-    yield* forEver(watch.handOver, "The groups of a suspended agent could not be handed over")
-  }))
+  /**
+   * Looks as long as the node runs. Handing over is work on what is stored, so a job; beside
+   * the looking instead of in Jobs.ts because it keeps its pace, which a test's clock need not.
+   */
+  static readonly layerRunning = Layer.mergeAll(
+    Layer.effectDiscard(Effect.gen(function*() {
+      const { look } = yield* EnforcementWatch
+      yield* Effect.catchCause(look, (cause) => Effect.logWarning("Suspensions could not be looked up", cause)).pipe(
+        Effect.repeat(Schedule.spaced(LOOK)),
+        Effect.forkScoped
+      )
+    })),
+    job({ name: "handovers", every: LOOK, batch: Effect.flatMap(EnforcementWatch, ({ handOver }) => handOver) })
+  )
 }

@@ -252,12 +252,18 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
       assert.isFalse(yield* enforcement.suspend({ agentId: target.id, operator: "ops", reason: "again" }))
       assert.strictEqual(yield* tagOf(conversations.send(target, toPeer, opening)), "AgentSuspended")
       assert.strictEqual(yield* tagOf(say(target, peer)), "AgentSuspended")
-      yield* watch.handOver
+      const sql = yield* SqlClient.SqlClient
+      // One that cannot be replaced, and whose turn comes before.
+      yield* sql`INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq) VALUES ('none', 'agt', 'admin', 0, 0)`
+      yield* sql`INSERT INTO handovers (agent_id, since) VALUES ('agt', 0)`
+      assert.strictEqual(yield* tagOf(watch.handOver), "Unavailable")
       assert.deepStrictEqual(
         (yield* groups.get(peer.id, group.id)).members.map(({ handle, role }) => `${handle} ${role}`),
         [`${target.handle} admin`, `${peer.handle} admin`]
       )
-      const sql = yield* SqlClient.SqlClient
+      assert.deepStrictEqual(yield* sql`SELECT agent_id FROM handovers`, [{ agent_id: "agt" }])
+      yield* sql`DELETE FROM group_members WHERE agent_id = 'agt'`
+      assert.deepStrictEqual(yield* watch.handOver, { rows: 1, more: false })
       assert.deepStrictEqual(yield* sql`SELECT agent_id FROM handovers`, [])
       yield* sql`UPDATE inboxes SET undelivered = 1000000 WHERE agent_id = ${target.id}`
       assert.strictEqual(yield* tagOf(say(peer, target)), "ok")
