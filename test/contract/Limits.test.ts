@@ -309,8 +309,8 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     assert.deepStrictEqual(backlogWarning, { recipientHandle: bob.handle, undeliveredCount: 5 })
   })
 
-  it("78. at the hard limit direct sends are 429 RECIPIENT_BACKLOGGED until the recipient catches up", async () => {
-    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+  it("78. at the hard limit direct sends are 429 RECIPIENT_BACKLOGGED until the recipient catches up, those of a group never", async () => {
+    const [alice, bob, carol] = await Promise.all([newAgent("alice"), newAgent("bob"), newAgent("carol")])
     const client_msg_id = freshMsgId()
     await say(alice, bob, { client_msg_id })
     await say(bob, alice)
@@ -325,7 +325,19 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     const error = await alice.client.sendMessage({ to: bob.handle, content: { text: "x" } }).catch((e: unknown) => e)
     assert.instanceOf(error, RecipientBackloggedError)
     assert.deepInclude(error, { recipientHandle: bob.handle, undeliveredCount: 6 })
+    // A group's messages are stored all the same; a stranger that is refused has begun nothing.
+    const { add_results, group } = (await carol.http.post("/v1/groups", { name: "Full", member_handles: [bob.handle] }))
+      .ok(200, Shapes.CreatedGroup)
+    ;(await bob.http.post(`/v1/groups/invites/${add_results[0]?.invite_id}/accept`)).ok(200, Shapes.Group)
+    const inGroup = await attempt(carol, bob, { to: undefined, conversation_id: group.id })
+    const { id } = inGroup.ok(201, Shapes.Message)
+    assert.isNull(inGroup.header("x-backlog-warning"))
+    assert.strictEqual((await attempt(carol, bob)).refused(429, "RECIPIENT_BACKLOGGED").details?.["undelivered_count"], 7)
+    const waiting = await inbox(bob)
+    assert.deepStrictEqual([waiting.length, waiting.at(-1)?.id], [7, id])
     await catchUp(bob)
     await say(alice, bob)
+    ;(await attempt(alice, bob, { client_msg_id })).ok(200, Shapes.Message)
+    await say(carol, bob)
   })
 })
