@@ -289,11 +289,13 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       if (request.headers.host === undefined && request.httpVersion === "1.1") {
         return new ValidationFailed({ message: "The Host header is missing." })
       }
+      // In the query too: no text that comes in may hold one.
+      if (request.url?.includes("%00") === true) {
+        return new ValidationFailed({ message: "The address holds a NUL character." })
+      }
       if (path.includes("%")) {
         try {
-          if (decodeURIComponent(path).includes("\0")) {
-            return new ValidationFailed({ message: "The path holds a NUL character." })
-          }
+          decodeURIComponent(path)
         } catch {
           return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
         }

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { SyncRow } from "../conversations/Message.ts"
 import { GroupInvite } from "../groups/Group.ts"
-import { DateTimeString } from "../platform/Text.ts"
+import { DateTimeString, isStorable } from "../platform/Text.ts"
 import { Presence, PresenceChange } from "../presence/Presence.ts"
 
 const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>
@@ -71,6 +71,11 @@ export const serverFrames = {
 
 const Id = { id: Schema.optionalKey(Schema.Unknown) }
 
+/** An id as callers write it: text that a database can be asked for. */
+const Name = Schema.String.check(
+  Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")
+)
+
 /** What the server understands (wire.md E.1, E.6). */
 export const clientFrames = {
   hello: Schema.Struct({
@@ -85,20 +90,20 @@ export const clientFrames = {
   "message.read_ack": Schema.Struct({
     type: Schema.Literal("message.read_ack"),
     payload: Schema.Struct({
-      conversation_id: Schema.String,
+      conversation_id: Name,
       through_seq: Schema.optionalKey(Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))),
-      message_id: Schema.optionalKey(Schema.String)
+      message_id: Schema.optionalKey(Name)
     }),
     ...Id
   }).annotate({ description: "Everything up to this seq, or this message, has been read." }),
   "typing.start": Schema.Struct({
     type: Schema.Literal("typing.start"),
-    payload: Schema.Struct({ conversation_id: Schema.String }),
+    payload: Schema.Struct({ conversation_id: Name }),
     ...Id
   }).annotate({ description: "Relayed to the other participants, never stored." }),
   "typing.stop": Schema.Struct({
     type: Schema.Literal("typing.stop"),
-    payload: Schema.Struct({ conversation_id: Schema.String }),
+    payload: Schema.Struct({ conversation_id: Name }),
     ...Id
   }).annotate({ description: "Relayed to the other participants, never stored." }),
   "presence.update": Schema.Struct({

@@ -15,7 +15,7 @@ import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
-import { MAX_UNSENT_BYTES, readAgain, Session, type SessionWorld, TOO_SLOW } from "./Session.ts"
+import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
 const TICK = "500 millis"
@@ -24,6 +24,8 @@ const CHECK = "5 seconds"
 const CHECK_CHUNK = 500
 /** Frames that may wait while a key is checked. */
 const MAX_EARLY_FRAMES = 16
+/** Look-ups under way at which nothing more is read from a socket until one has ended. */
+const MAX_LOOKUPS = 8
 const READERS = 8
 const DRAIN_MS = 5_000
 /** How long a peer may take to read what was sent before a close, and to answer that. */
@@ -43,6 +45,8 @@ interface Connection {
   awaitingPong: boolean
   second: number
   frames: number
+  /** What it has storage do now for frames that no limit counts. */
+  lookups: number
   /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
   reads: Map<string, number> | undefined
 }
@@ -188,6 +192,18 @@ export const GatewayLive = Layer.effect(
       return ++connection.frames <= config.LIMITS_FRAMES_PER_SECOND
     }
 
+    /** Bounds what frames that no limit counts can ask of storage: their sender waits, and nothing is dropped. */
+    const lookUp = (connection: Connection, effect: Effect.Effect<void> | undefined): void => {
+      if (effect === undefined) return
+      if (++connection.lookups === MAX_LOOKUPS) connection.socket.pause()
+      fork(Effect.ensuring(
+        effect,
+        Effect.sync(() => {
+          if (connection.lookups-- === MAX_LOOKUPS) connection.socket.resume()
+        })
+      ))
+    }
+
     const receive = (connection: Connection, text: string): void => {
       const { session } = connection
       if (session === undefined) {
@@ -198,7 +214,7 @@ export const GatewayLive = Layer.effect(
       }
       const frame = parseClientFrame(text)
       if (frame?.type === "ack") {
-        if (typeof frame.message_id === "string") return session.acknowledge(frame.message_id)
+        if (typeof frame.message_id === "string") return lookUp(connection, session.acknowledge(frame.message_id))
         return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
       }
       if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
@@ -280,7 +296,7 @@ export const GatewayLive = Layer.effect(
         return
       }
       reads.set(conversation_id, through_seq ?? 0)
-      fork(Effect.match(markRead(session, reads, conversation_id, message_id), {
+      lookUp(connection, Effect.match(markRead(session, reads, conversation_id, message_id), {
         onFailure: (failure) => {
           reads.delete(conversation_id)
           tellFailure(connection, raw.type, raw.id)(failure)
@@ -317,6 +333,7 @@ export const GatewayLive = Layer.effect(
         awaitingPong: false,
         second: 0,
         frames: 0,
+        lookups: 0,
         reads: undefined
       }
       connections.add(connection)
@@ -334,10 +351,6 @@ export const GatewayLive = Layer.effect(
           fork(Effect.logError("A frame could not be read", error))
           closeWith(connection, { code: 1011, text: "the server failed on this frame" })
         }
-      })
-      socket.on("ping", () => {
-        // `ws` has answered by itself, whether or not the peer reads its pongs.
-        if (socket.readyState === 1 && socket.bufferedAmount > MAX_UNSENT_BYTES) closeWith(connection, TOO_SLOW)
       })
       socket.on("pong", () => {
         connection.awaitingPong = false

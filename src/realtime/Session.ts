@@ -11,8 +11,7 @@ const PAGE = 100
 /** Bytes unsent at which the backlog waits for the socket (wire.md E.3). */
 const PAUSE_BYTES = 1_048_576
 /** Bytes unsent at which a socket is given up (wire.md E.4). */
-export const MAX_UNSENT_BYTES = 4_194_304
-export const TOO_SLOW: CloseReason = { code: 1013, text: "too slow: read faster, nothing is lost" }
+const MAX_UNSENT_BYTES = 4_194_304
 /** How long a hole among the hints may be a matter of two commits' answers crossing, before storage is asked. */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
@@ -150,14 +149,17 @@ export class Session implements LiveSession {
     }
   }
 
-  acknowledge(messageId: string): void {
+  /** Acknowledges what this socket was shown; for anything else gives the look-up that does. */
+  acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const no = this.unacked?.get(messageId)
-    if (no !== undefined) {
-      this.unacked?.delete(messageId)
-      this.world.deliveries.acknowledge(this.agent.id, no)
-    } else if (!this.agent.isOwn(messageId)) {
-      this.world.fork(Effect.ignore(this.world.deliveries.acknowledgeMessage(this.agent, messageId)))
+    if (no === undefined) {
+      return this.agent.isOwn(messageId)
+        ? undefined
+        : Effect.ignore(this.world.deliveries.acknowledgeMessage(this.agent, messageId))
     }
+    this.unacked?.delete(messageId)
+    this.world.deliveries.acknowledge(this.agent.id, no)
+    return undefined
   }
 
   private waitForHole(): void {
@@ -226,7 +228,7 @@ export class Session implements LiveSession {
     if (this.closed || this.socket.readyState !== 1) return false
     if (this.socket.bufferedAmount > MAX_UNSENT_BYTES) {
       // It goes behind what is unsent: a peer that reads on in time gets both, any other is cut off.
-      this.close(TOO_SLOW)
+      this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
     }
     this.gather()

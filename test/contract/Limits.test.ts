@@ -108,6 +108,14 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
     limited(await server.http().post("/v1/agents/recover", { email: "no-3@example.com" }, here), 3, 3_600)
   })
 
+  it("G.15: behind a proxy an address is what the proxy says, whatever stands left of it", async () => {
+    const here = `198.51.100.${addresses++}`
+    const claiming = (claimed: string) =>
+      server.http().post("/v1/agents/recover", { email: "claimed@example.com" }, { "x-forwarded-for": `${claimed}, ${here}` })
+    for (let i = 0; i < 3; i++) (await claiming(`203.0.113.${200 + i}`)).ok(200, Shapes.Pending)
+    for (const claimed of ["203.0.113.210", "127.0.0.1, 10.0.0.1", "unknown", ""]) limited(await claiming(claimed), 3, 3_600)
+  })
+
   it("31. a second code for the same address within 60 s is OTP_COOLDOWN, and a used code ends that", async () => {
     const [handle, email] = [freshHandle("twice"), `${freshHandle("twice")}@example.com`]
     const first = (await register(email, handle)).ok(200, Shapes.Registered)
