@@ -20,12 +20,12 @@ describe("wire.md J, Conversations", { timeout: 20_000 }, () => {
   afterAll(() => server.stop(), 20_000)
 
   /** An agent that wrote to five others, one after the other. */
-  const newHub = async (): Promise<{ hub: TestAgent; ids: ReadonlyArray<string> }> => {
+  const newHub = async () => {
     const hub = await newAgent(server, "hub")
     const peers = await Promise.all(Array.from({ length: 5 }, () => newAgent(server, "peer")))
     const ids: Array<string> = []
     for (const peer of peers) ids.unshift((await say(hub, peer)).conversation_id)
-    return { hub, ids }
+    return { hub, ids, peers: peers.toReversed() }
   }
 
   it("98. the client's header makes an array, a plain call an object, offset an array, cursor an object", async () => {
@@ -83,6 +83,26 @@ describe("wire.md J, Conversations", { timeout: 20_000 }, () => {
     const cursor = encodeURIComponent(first.header("x-next-cursor") ?? "")
     const page = (await hub.http.get(`/v1/conversations?cursor=${cursor}`)).ok(200, Shapes.ConversationPage)
     assert.deepStrictEqual(idsOf(page.conversations), ids.slice(3))
+  })
+
+  it("98. pages by cursor repeat nothing while activity reorders the list, and miss nothing that stayed", async () => {
+    const { hub, ids, peers } = await newHub()
+    const [shown, , moved, stayed, last] = peers as [TestAgent, TestAgent, TestAgent, TestAgent, TestAgent]
+    const seen: Array<string> = []
+    let cursor: string | null = null
+    // Before the second page: what was shown, what was not and what is new come to the top; before the third, the very last.
+    for (const comes of [[], [shown, moved, await newAgent(server, "new")], [last, shown], []]) {
+      for (const peer of comes) await say(peer, hub)
+      const query: string = cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`
+      const page = (await hub.http.get(`/v1/conversations?limit=1${query}`)).ok(200, Shapes.ConversationPage)
+      seen.push(...idsOf(page.conversations))
+      cursor = page.next_cursor
+      if (cursor === null) break
+    }
+    assert.isNull(cursor)
+    assert.deepStrictEqual(seen, [ids[0], ids[1], ids[3]], `${stayed.handle} stayed, ${moved.handle} and ${last.handle} moved up`)
+    const afresh = (await hub.http.get("/v1/conversations")).ok(200, Shapes.ConversationPage)
+    assert.deepStrictEqual([afresh.total, new Set(idsOf(afresh.conversations)).size], [6, 6])
   })
 
   it("98. the published client pages by limit and offset", async () => {

@@ -7,7 +7,7 @@ import { AgentActors } from "../../src/agents/AgentActors.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
-import { Groups } from "../../src/groups/Groups.ts"
+import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Databases.ts"
@@ -249,6 +249,34 @@ eachDatabase((database) => {
         yield* leap("23 hours")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("pages of what is pending, oldest first, have no gap and no repeat while invites come and go", () =>
+      Effect.gen(function*() {
+        const [a, ...others] = (yield* agents(10)) as [Party, ...Array<Party>]
+        const groups = yield* Groups
+        const groupId = yield* joinedGroup(a, [])
+        const invite = (to: Party) =>
+          Effect.tap(Effect.map(groups.add(a, groupId, to.handle), ({ invite_id }) => invite_id ?? ""), () => leap("1 second"))
+        const ids = yield* Effect.forEach(others.slice(0, 6), invite)
+        const seen: Array<string> = []
+        let cursor: string | null = null
+        for (const [n, goes] of [ids[0]!, ids[4]!, ids[1]!].entries()) {
+          const page = yield* groups.pending(a.id, groupId, { limit: 2, ...(cursor === null ? {} : { cursor }) })
+          seen.push(...page.items.map(({ id }) => id))
+          cursor = page.nextCursor
+          yield* groups.cancel(a.id, groupId, goes)
+          ids.push(yield* invite(others[6 + n]!))
+        }
+        while (cursor !== null) {
+          const page: PendingPage = yield* groups.pending(a.id, groupId, { limit: 2, cursor })
+          seen.push(...page.items.map(({ id }) => id))
+          cursor = page.nextCursor
+        }
+        // One was taken back before its page came.
+        assert.deepStrictEqual(seen, ids.filter((id) => id !== ids[4]))
+        const rest = yield* groups.pending(a.id, groupId, { offset: 4 })
+        assert.deepStrictEqual([rest.items.length, rest.total, rest.nextCursor], [2, 6, null])
       }).pipe(Effect.provide(rooms(database))))
 
     it.effect("who cannot be invited, and in which order that is told", () =>

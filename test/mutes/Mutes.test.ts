@@ -122,7 +122,7 @@ eachDatabase((database) => {
         yield* mutes.mute(a.id, { kind: "agent", handle: other.handle }, null)
       }))
 
-    it.effect("the list is newest first, in pages without gaps, of one kind if asked", () =>
+    it.effect("the list is newest first, in pages without gaps while mutes come and are refreshed, of one kind if asked", () =>
       Effect.gen(function*() {
         const mutes = yield* Mutes
         const { a, b, conversation } = yield* newPair("list")
@@ -134,11 +134,18 @@ eachDatabase((database) => {
         const all = yield* mutes.list(a.id, undefined, {})
         assert.deepStrictEqual(all.mutes.map((mute) => mute.targetId), [conversation, c.id, b.id])
         assert.deepStrictEqual([all.total, all.limit, all.offset, all.nextCursor], [3, 200, 0, null])
+        const late = yield* newAgent("list-late")
         const paged: Array<string> = []
         for (let cursor: string | null | undefined; cursor !== null;) {
           const page = yield* mutes.list(a.id, undefined, { limit: 1, ...(cursor === undefined ? {} : { cursor }) })
           paged.push(...page.mutes.map((mute) => mute.targetId))
           cursor = page.nextCursor
+          yield* TestClock.adjust(1)
+          if (paged.length === 2) {
+            yield* mutes.lift(a.id, { kind: "agent", handle: c.handle })
+            yield* mutes.mute(a.id, { kind: "agent", handle: late.handle }, null)
+          }
+          yield* mutes.mute(a.id, { kind: "agent", handle: b.handle }, Number.MAX_SAFE_INTEGER)
         }
         assert.deepStrictEqual(paged, [conversation, c.id, b.id])
         const agents = yield* mutes.list(a.id, "agent", { limit: 1, offset: 1 })

@@ -156,6 +156,24 @@ eachDatabase((database) => {
         assert.strictEqual((yield* Effect.flip(create))._tag, "TooManyWebhooks")
       }))
 
+    it.effect("pages, oldest first, have no gap and no repeat while webhooks come and go", () =>
+      Effect.gen(function*() {
+        const webhooks = yield* Webhooks
+        const a = yield* newAgent("paged")
+        const create = Effect.gen(function*() {
+          yield* TestClock.adjust(1)
+          return (yield* webhooks.create(a.id, "https://nowhere.example/", ["message.new"], undefined)).webhook.id
+        })
+        const ids = [yield* create, yield* create, yield* create, yield* create]
+        const first = yield* webhooks.list(a.id, { limit: 2 })
+        yield* webhooks.remove(a.id, ids[0]!)
+        // It takes the place of the one that went, and still comes last.
+        ids.push(yield* create)
+        const rest = yield* webhooks.list(a.id, { cursor: first.nextCursor ?? "" })
+        assert.deepStrictEqual([...first.webhooks, ...rest.webhooks].map(({ id }) => id), ids)
+        assert.deepStrictEqual([rest.total, rest.nextCursor], [4, null])
+      }))
+
     it.effect("only the public internet is a target, by whatever name", () =>
       Effect.gen(function*() {
         const webhooks = yield* Webhooks
