@@ -103,6 +103,8 @@ export interface Member {
   readonly handle: string
   readonly role: Role
   readonly joinedAt: number
+  /** The creator, which has not left since: its rights go with it, for good (wire.md G.7). */
+  readonly founder: boolean
   /** A suspended account: it cannot act, so as an admin it does not count. */
   readonly suspended: boolean
 }
@@ -243,7 +245,7 @@ export const decideRemove = (state: GroupState, actor: Named, targetId: string):
   if (targetId === actor.agentId) return "Self"
   const target = memberOf(state, targetId)
   if (target === undefined) return "NotMember"
-  if (targetId === state.creatorId) return "Creator"
+  if (target.founder) return "Creator"
   return {
     ...nothing(state),
     leaves: [targetId],
@@ -272,7 +274,7 @@ export const decideDemote = (state: GroupState, actor: Named, targetId: string):
   if (target === undefined) return "NotMember"
   if (target.role !== "admin") return "NotAdmin"
   if (!state.members.some((member) => acts(member) && member.agentId !== targetId)) return "LastAdmin"
-  if (targetId === state.creatorId) return "Creator"
+  if (target.founder) return "Creator"
   return roleChange(state, actor, target, "member")
 }
 
@@ -338,9 +340,8 @@ export const decideProfile = (state: GroupState, actor: Named, wanted: Partial<P
 
 /** The creator's right while it is a member and can act; else any admin's (wire.md G.7). */
 export const decideDelete = (state: GroupState, actor: Member): Change | "Forbidden" => {
-  const creator = memberOf(state, state.creatorId)
-  const reserved = creator !== undefined && !creator.suspended
-  if (reserved ? actor.agentId !== state.creatorId : actor.role !== "admin") return "Forbidden"
+  const reserved = state.members.some((member) => member.founder && !member.suspended)
+  if (reserved ? !actor.founder : actor.role !== "admin") return "Forbidden"
   return {
     ...nothing(state),
     leaves: idsWithout(state.members),
@@ -377,6 +378,7 @@ export const evolve = (
         handle: handleOf(agentId),
         role,
         joinedAt: at,
+        founder: false,
         suspended: false
       }))
     ]

@@ -60,7 +60,7 @@ export type Invited =
 
 const LOAD = `
 SELECT c.version, c.last_message_at, g.name, g.description, g.avatar_url, g.avatar_key, g.creator_id, g.created_at,
-  g.deleted_at, g.deleted_by, m.agent_id, m.role, m.joined_at, a.handle, a.status = 'suspended' AS suspended
+  g.deleted_at, g.deleted_by, m.agent_id, m.role, m.joined_at, m.joined_seq = 0 AS founder, a.handle, a.status = 'suspended' AS suspended
 FROM groups g
 JOIN conversations c ON c.id = g.id
 LEFT JOIN LATERAL (SELECT * FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq OFFSET 0) m ON true
@@ -386,6 +386,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         agent_id: string | null
         role: Role
         joined_at: number
+        founder: boolean | null
         handle: string | null
         suspended: boolean | null
       }>("load_group", LOAD)
@@ -453,6 +454,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
                   handle: member.handle ?? "",
                   role: member.role,
                   joinedAt: member.joined_at,
+                  founder: member.founder === true,
                   suspended: member.suspended === true
                 }
               )

@@ -401,7 +401,11 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
       [alice.handle, { schema_version: 1, event: "admin_promoted", agent_handle: bob.handle, actor_handle: null }]
     ])
     assert.strictEqual((await groupOf(bob, group)).your_role, "admin")
-    // The creator's rights are gone with it: any admin may delete.
+    // The creator's rights are gone with it, also when it comes back: any admin may remove it, and delete.
+    const add = async () => (await bob.http.post(`/v1/groups/${group}/members`, { handle: alice.handle })).ok(200, Shapes.AddResult)
+    assert.strictEqual((await accept(alice, (await add()).invite_id)).your_role, "member")
+    ;(await alice.http.delete(`/v1/groups/${group}`)).refused(403, "FORBIDDEN")
+    ;(await bob.http.delete(`/v1/groups/${group}/members/${alice.handle}`)).ok(200, Shapes.Confirm)
     assert.strictEqual((await carol.client.leaveGroup(group)).promoted_handle, null)
     assert.match((await bob.client.deleteGroup(group)).deleted_at, /Z$/)
     const error = await failure(alice.client.getGroup(group))
@@ -521,8 +525,11 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
     assert.deepInclude(await socket.payload("message.read", Shapes.Receipt), { message_id: message.id, read_by: alice.handle })
     const answer = await sayTo(alice, group)
     await socket.message(answer.id)
+    const alices = await Socket.hello(server, alice.key)
+    alices.send({ type: "typing.start", payload: { conversation_id: group } })
+    await socket.waitFor("typing.start")
     ;(await attempt(bob, alice)).refused(403, "BLOCKED")
-    await socket.close()
+    await Promise.all([socket.close(), alices.close()])
   })
 
   it("126. a file for a group is its members', later ones' too, and nobody else's", async () => {

@@ -25,7 +25,7 @@ const begun: GroupState = {
   createdAt: 0,
   lastMessageAt: null,
   deleted: null,
-  members: [{ agentId: "a0", handle: "a0", role: "admin", joinedAt: 0, suspended: false }]
+  members: [{ agentId: "a0", handle: "a0", role: "admin", joinedAt: 0, founder: true, suspended: false }]
 }
 
 const named = (agentId: string) => ({ agentId, handle: agentId })
@@ -107,8 +107,8 @@ describe("the rules of a group", () => {
     ...begun,
     members: [
       ...begun.members,
-      { agentId: "b", handle: "b", role: "member", joinedAt: 1, suspended: false },
-      { agentId: "c", handle: "c", role: "member", joinedAt: 2, suspended: false }
+      { agentId: "b", handle: "b", role: "member", joinedAt: 1, founder: false, suspended: false },
+      { agentId: "c", handle: "c", role: "member", joinedAt: 2, founder: false, suspended: false }
     ]
   }
   const [a, b] = trio.members as [Member, Member, Member]
@@ -136,6 +136,13 @@ describe("the rules of a group", () => {
     const left = evolve(admins, decideLeave(admins, a).change, 1, String)
     assert.isObject(decideDelete(left, left.members[0]!))
     assert.strictEqual(decideDelete({ ...left, members: [b] }, b), "Forbidden")
+    // Come back, it is a member like any other.
+    const back = evolve(left, decideJoin(left, named("a0"), "gri_1", MAX) as Change, 2, String)
+    const again = find(back, "a0") ?? assert.fail()
+    assert.strictEqual(decideDelete(back, again), "Forbidden")
+    assert.isObject(decideDelete(back, back.members[0]!))
+    assert.isObject(decideRemove(back, b, "a0"))
+    assert.strictEqual(decideDemote(back, b, "a0"), "NotAdmin")
   })
 
   it("the creator is neither removed nor demoted, nobody removes itself", () => {

@@ -246,8 +246,10 @@ eachDatabase((database) => {
         assert.deepInclude(refused, { _tag: "RateLimited", retryAfterMs: 23 * 3_600_000 })
         assert.strictEqual((yield* newGroup(a, everybody.slice(2, 21))).add_results.length, 19)
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+        assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 0, more: false })
         yield* leap("23 hours")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
+        assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
       }).pipe(Effect.provide(rooms(database))))
 
