@@ -264,7 +264,7 @@ eachDatabase((database) => {
         const seen: Array<string> = []
         let cursor: string | null = null
         for (const [n, goes] of [ids[0]!, ids[4]!, ids[1]!].entries()) {
-          const page = yield* groups.pending(a.id, groupId, { limit: 2, ...(cursor === null ? {} : { cursor }) })
+          const page: PendingPage = yield* groups.pending(a.id, groupId, { limit: 2, ...(cursor === null ? {} : { cursor }) })
           seen.push(...page.items.map(({ id }) => id))
           cursor = page.nextCursor
           yield* groups.cancel(a.id, groupId, goes)
