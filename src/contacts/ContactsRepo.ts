@@ -31,8 +31,10 @@ SELECT notes, added_at, true AS created FROM added
 UNION ALL
 SELECT notes, added_at, false FROM contacts WHERE agent_id = $1 AND contact_id = $2`
 
+/** Laterals, or the planner would rather walk an index of all agents that are not deleted. */
 const LISTED = `
-FROM contacts k JOIN agents a ON a.id = k.contact_id
+FROM contacts k
+CROSS JOIN LATERAL (SELECT * FROM agents WHERE id = k.contact_id OFFSET 0) a
 WHERE k.agent_id = $1 AND a.deleted_at IS NULL`
 
 /** A handle never changes hands: a page that begins after one misses nothing and repeats nothing. */
@@ -55,7 +57,8 @@ DELETE FROM contacts WHERE (agent_id, contact_id) IN (
 RETURNING agent_id`
 
 const BLOCKS = `
-FROM blocks b JOIN agents a ON a.id = b.blocked_id
+FROM blocks b
+CROSS JOIN LATERAL (SELECT * FROM agents WHERE id = b.blocked_id OFFSET 0) a
 WHERE b.agent_id = $1 AND a.deleted_at IS NULL`
 
 const LIST_BLOCKS = `
