@@ -8,6 +8,7 @@ import { Deletions } from "./agents/Deletions.ts"
 import { DeletionsRepo } from "./agents/DeletionsRepo.ts"
 import { Avatars } from "./agents/Avatars.ts"
 import { AvatarsRepo } from "./agents/AvatarsRepo.ts"
+import { RemoteSockets } from "./agents/RemoteSockets.ts"
 import { ColdSlots } from "./agents/ColdSlots.ts"
 import { Attachments } from "./attachments/Attachments.ts"
 import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
@@ -69,6 +70,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Deliveries.layerInboxes),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(AgentActors.layer),
+  Layer.provideMerge(RemoteSockets.layer),
   Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
   Layer.provideMerge(Layer.mergeAll(
     AgentsRepo.layer,

@@ -3,16 +3,19 @@ import { EntityId, Sharding } from "effect/cluster"
 import type { ColdCapExceeded } from "../conversations/Conversation.ts"
 import { type MuteKind, MuteSet } from "../mutes/MuteSet.ts"
 import { MutesRepo } from "../mutes/MutesRepo.ts"
+import { remotely } from "../platform/Remotely.ts"
 import { unavailable } from "../platform/Unavailable.ts"
-import { Unavailable } from "../platform/WireError.ts"
+import type { Unavailable } from "../platform/WireError.ts"
 import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
 import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
 import { AgentEntity } from "./AgentEntity.ts"
+import { Agents } from "./Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
+import { RemoteSockets } from "./RemoteSockets.ts"
 
 /**
- * The agents alive on this runner, and the way to those that live elsewhere. A call
- * for an agent of this runner is a method call; the entity serves only other runners.
+ * The agents that are active on this node, and the way to the others. An agent's cold
+ * slots are counted where its shard is; its sockets are wherever they came in.
  */
 export class AgentActors extends Context.Service<AgentActors, {
   /** Tells the agent's live sockets, if it has any: wakes nobody, waits for nobody. */
@@ -25,13 +28,20 @@ export class AgentActors extends Context.Service<AgentActors, {
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   readonly attach: (agentId: string, session: LiveSession) => AgentActor
   readonly detach: (agentId: string, session: LiveSession) => void
+  /** Closes the agent's sockets and forgets its account, on every node; those out of reach follow when they are back. */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
+  /** Whether it has a socket, here or elsewhere. */
+  readonly isConnected: (agentId: string) => boolean
+  /** Sockets that it has, here and elsewhere. */
+  readonly sockets: (agentId: string) => number
+  /** Completes once what is committed on other nodes is told to the sockets that are attached here by now. */
+  readonly reachable: Effect.Effect<void>
+  /** Called when hints for sockets here may have been lost. */
+  readonly onMissed: (listener: () => void) => void
   /** Reads what an agent has muted, unless that is known: to be done before a session of it starts. */
   readonly loadMutes: (actor: AgentActor) => Effect.Effect<void, Unavailable>
   /** After a mute was changed in storage: the agent's sockets, wherever they are, follow it once this returns. */
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
-  /** The same for this runner alone. */
-  readonly muteChangedHere: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
   /** The agent's actor on this runner, made if need be; for the entity's handlers. */
   readonly local: (agentId: string) => AgentActor
   /** The agent's actor if it has sockets here; wakes nobody. */
@@ -44,11 +54,12 @@ export class AgentActors extends Context.Service<AgentActors, {
     Effect.gen(function*() {
       const sharding = yield* Sharding.Sharding
       const client = yield* AgentEntity.client
+      const agents = yield* Agents
+      const remote = yield* RemoteSockets
       const slots = yield* ColdSlots
       const mutes = yield* MutesRepo
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
-      const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const actors = new Map<string, AgentActor>()
 
       const isLocal = (agentId: string): boolean =>
@@ -61,8 +72,6 @@ export class AgentActors extends Context.Service<AgentActors, {
         actors.set(agentId, actor)
         return actor
       }
-
-      const remoteFailure = () => new Unavailable()
 
       const muteChangedHere = (agentId: string, kind: MuteKind, targetId: string) =>
         Effect.suspend(() => {
@@ -84,6 +93,19 @@ export class AgentActors extends Context.Service<AgentActors, {
           ))
         })
 
+      let missed = (): void => {}
+      remote.listen({
+        push: (agentId, push) => actors.get(agentId)?.tell(push),
+        notice: (notice) =>
+          Effect.suspend(() => {
+            if (notice._tag === "MuteChanged") return muteChangedHere(notice.agentId, notice.kind, notice.targetId)
+            agents.forget(notice.agentId)
+            actors.get(notice.agentId)?.disconnect(notice.reason)
+            return Effect.void
+          }),
+        missed: () => missed()
+      })
+
       // Sessions keep an actor; without any it holds nothing that is not in storage.
       yield* Effect.sync(() => {
         for (const [id, actor] of actors) if (actor.idle) actors.delete(id)
@@ -91,37 +113,38 @@ export class AgentActors extends Context.Service<AgentActors, {
 
       return AgentActors.of({
         tell: (agentId, push) => {
-          const actor = actors.get(agentId)
-          if (actor !== undefined) actor.tell(push)
-          else if (!isLocal(agentId)) runFork(Effect.ignore(client(agentId).Tell({ pushes: [push] }, { discard: true })))
+          actors.get(agentId)?.tell(push)
+          remote.tell(agentId, push)
         },
         reserveOutreach: (agentId, conversationId, at) =>
           Effect.suspend(() =>
             isLocal(agentId)
               ? local(agentId).reserve(slots.reserve(agentId, conversationId, at))
-              : client(agentId).ReserveOutreach({ conversationId, at }).pipe(
-                Effect.catchTags({
-                  MailboxFull: remoteFailure,
-                  AlreadyProcessingMessage: remoteFailure,
-                  PersistenceError: remoteFailure,
-                  EntityNotAssignedToRunner: remoteFailure
-                })
-              )
+              : remotely(client(agentId).ReserveOutreach({ conversationId, at }))
           ),
         attach: (agentId, session) => {
           const actor = local(agentId)
           actor.sessions.add(session)
+          remote.announce(agentId, actor.sessions.size)
           return actor
         },
         detach: (agentId, session) => {
           const actor = actors.get(agentId)
-          if (actor?.sessions.delete(session) === true && actor.sessions.size === 0) actor.mutes = undefined
+          if (actor?.sessions.delete(session) !== true) return
+          if (actor.sessions.size === 0) actor.mutes = undefined
+          remote.announce(agentId, actor.sessions.size)
         },
         disconnect: (agentId, reason) =>
           Effect.suspend(() => {
             actors.get(agentId)?.disconnect(reason)
-            return isLocal(agentId) ? Effect.void : Effect.ignore(client(agentId).Disconnect(reason))
+            return remote.everywhere({ _tag: "Disconnect", agentId, reason })
           }),
+        isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
+        sockets: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) + remote.count(agentId),
+        reachable: remote.announced,
+        onMissed: (listener) => {
+          missed = listener
+        },
         loadMutes: (actor) =>
           actor.muting.withPermits(1)(Effect.suspend(() =>
             actor.mutes !== undefined ? Effect.void : Effect.map(unavailable(mutes.all(actor.id, now())), (rows) => {
@@ -131,13 +154,10 @@ export class AgentActors extends Context.Service<AgentActors, {
             })
           )),
         muteChanged: (agentId, kind, targetId) =>
-          Effect.suspend(() => {
-            const here = muteChangedHere(agentId, kind, targetId)
-            return isLocal(agentId)
-              ? here
-              : Effect.andThen(here, Effect.ignore(client(agentId).MuteChanged({ kind, targetId })))
-          }),
-        muteChangedHere,
+          Effect.andThen(
+            muteChangedHere(agentId, kind, targetId),
+            remote.everywhere({ _tag: "MuteChanged", agentId, kind, targetId })
+          ),
         local,
         live: (agentId) => {
           const actor = actors.get(agentId)

@@ -17,6 +17,7 @@ import { Ids } from "../platform/Ids.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
 import type { RateRule } from "../platform/RateRule.ts"
+import { remotely } from "../platform/Remotely.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
@@ -248,18 +249,10 @@ export class Conversations extends Context.Service<Conversations, {
         for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      const remoteFailure = () => new Unavailable()
       const deliver = (conversationId: string, command: SendCommand): Effect.Effect<Sent, SendFailure> =>
         isLocal(conversationId)
           ? local(conversationId).send(command)
-          : client(conversationId).Send({ command }).pipe(
-            Effect.catchTags({
-              MailboxFull: remoteFailure,
-              AlreadyProcessingMessage: remoteFailure,
-              PersistenceError: remoteFailure,
-              EntityNotAssignedToRunner: remoteFailure
-            })
-          )
+          : remotely(client(conversationId).Send({ command }))
 
       /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
       const hush = (conversationId: string, { agentId, blockedId }: UnblockCommand): void => {
@@ -283,27 +276,15 @@ export class Conversations extends Context.Service<Conversations, {
       const block = Effect.fn("Conversations.block")(function*(command: BlockCommand) {
         const id = directId(command.agentId, command.blockedId)
         if (isLocal(id)) return yield* localBlock(id, command)
-        return yield* client(id).Block({ command }).pipe(
-          Effect.catchTags({
-            MailboxFull: remoteFailure,
-            AlreadyProcessingMessage: remoteFailure,
-            PersistenceError: remoteFailure,
-            EntityNotAssignedToRunner: remoteFailure
-          }),
-          Effect.tap(() => Effect.sync(() => hush(id, command)))
+        return yield* Effect.tap(
+          remotely(client(id).Block({ command })),
+          () => Effect.sync(() => hush(id, command))
         )
       })
       const unblock = Effect.fn("Conversations.unblock")(function*(command: UnblockCommand) {
         const id = directId(command.agentId, command.blockedId)
         if (isLocal(id)) return yield* localUnblock(id, command)
-        return yield* client(id).Unblock({ command }).pipe(
-          Effect.catchTags({
-            MailboxFull: remoteFailure,
-            AlreadyProcessingMessage: remoteFailure,
-            PersistenceError: remoteFailure,
-            EntityNotAssignedToRunner: remoteFailure
-          })
-        )
+        return yield* remotely(client(id).Unblock({ command }))
       })
 
       const rate: RateRule = {

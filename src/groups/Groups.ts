@@ -23,6 +23,7 @@ import { iso, isoOrNull } from "../platform/Text.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
 import type { RateRule } from "../platform/RateRule.ts"
 import { SlidingWindows } from "../platform/SlidingWindows.ts"
+import { remotely } from "../platform/Remotely.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
 import {
@@ -269,27 +270,20 @@ export class Groups extends Context.Service<Groups, {
         for (const [id, actor] of groups) if (actor.idle && actor.lastUsed < before) groups.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      const remoteFailure = () => new Unavailable()
-      const remoteFailures = {
-        MailboxFull: remoteFailure,
-        AlreadyProcessingMessage: remoteFailure,
-        PersistenceError: remoteFailure,
-        EntityNotAssignedToRunner: remoteFailure
-      } as const
       /** Ids that are no group's are not asked for: an actor for each would be made. */
       const change = (groupId: string, command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> =>
         Effect.suspend(() => {
           if (!GROUP_ID.test(groupId)) return Effect.fail(new GroupNotFound())
           return isLocal(groupId)
             ? local(groupId).change(command)
-            : client(groupId).ChangeGroup({ command }).pipe(Effect.catchTags(remoteFailures))
+            : remotely(client(groupId).ChangeGroup({ command }))
         })
       const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
         Effect.suspend(() => {
           if (!GROUP_ID.test(groupId)) return Effect.fail(new GroupNotFound())
           return isLocal(groupId)
             ? local(groupId).send(command)
-            : client(groupId).SendToGroup({ command }).pipe(Effect.catchTags(remoteFailures))
+            : remotely(client(groupId).SendToGroup({ command }))
         })
 
       const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {

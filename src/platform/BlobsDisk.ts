@@ -45,10 +45,22 @@ const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
+/** Longer than any upload takes. */
+const ABANDONED_MS = 86_400_000
+
+/** Removes what was last written before. */
+const sweep = async (folder: string, before: number): Promise<void> => {
+  for (const name of await fs.readdir(folder)) {
+    const file = path.join(folder, name)
+    if ((await fs.stat(file)).mtimeMs < before) await fs.rm(file, { recursive: true, force: true })
+  }
+}
+
 /**
- * Files in DATA_DIR/blobs, which one process has to itself. A file appears under its
- * name complete, checked and synced to the disk, or not at all; what a killed server
- * was in the middle of lies in `incoming`, which the next one empties.
+ * Files in DATA_DIR/blobs, which one process has to itself, or in SHARED_DIR, which
+ * all nodes have. A file appears under its name complete, checked and synced to the
+ * disk, or not at all; what a killed server was in the middle of lies in `incoming`,
+ * which the next one rids of all that is too old for another's work.
  */
 export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.effect(
   Blobs,
@@ -56,12 +68,13 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     const config = yield* Config
     const ids = yield* Ids
     const { signedUrls } = yield* Secrets
-    const root = path.resolve(config.DATA_DIR, "blobs")
+    const root = config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
     const incoming = path.join(root, "incoming")
     const fileOf = (id: string) => path.join(root, "files", id)
     const objectOf = (name: string) => path.join(root, name)
 
-    yield* Effect.promise(() => fs.rm(incoming, { recursive: true, force: true }).catch(() => undefined))
+    const abandoned = config.SHARED_DIR === undefined ? Infinity : (yield* Clock.currentTimeMillis) - ABANDONED_MS
+    yield* Effect.promise(() => sweep(incoming, abandoned).catch(() => undefined))
 
     const macOf = (body: string) => createHmac("sha256", signedUrls).update(body).digest()
     const sign = (grant: Grant): string => {

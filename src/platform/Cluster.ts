@@ -1,41 +1,49 @@
 import { Effect, Layer, Schedule } from "effect"
-import {
-  MessageStorage,
-  RunnerHealth,
-  Runners,
-  RunnerStorage,
-  ShardId,
-  Sharding,
-  ShardingConfig
-} from "effect/cluster"
+import { MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
+import { Peers } from "./Peers.ts"
 
 /** How many pieces the entities are dealt out in; the same on every node of a cluster, for ever. */
 const SHARDS = 300
 
+/** Entities leave memory when they have been idle, not because there are many of them. */
+export const common = {
+  simulateRemoteSerialization: false,
+  shardsPerGroup: SHARDS,
+  maxResidentEntities: "unbounded",
+  entityMailboxCapacity: 16_384,
+  entityMaxIdleTime: "2 minutes",
+  entityTerminationTimeout: "5 seconds"
+} as const
+
 /**
  * Entities in this process alone: every shard is here, nothing is persisted and
- * nothing is encoded on the way. Entities leave memory when they have been idle,
- * not because there are many of them: a socket keeps its agent resident.
+ * nothing is encoded on the way.
  */
-export const layerStandalone = Sharding.layer.pipe(
+export const layerStandalone = Layer.merge(Sharding.layer, Peers.layerAlone).pipe(
   Layer.provideMerge(Runners.layerNoop),
   Layer.provideMerge(MessageStorage.layerNoop),
   Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
-  Layer.provide(ShardingConfig.layer({
-    simulateRemoteSerialization: false,
-    shardsPerGroup: SHARDS,
-    maxResidentEntities: "unbounded",
-    entityMailboxCapacity: 16_384,
-    entityMaxIdleTime: "2 minutes",
-    entityTerminationTimeout: "5 seconds"
-  }))
+  Layer.provide(ShardingConfig.layer(common))
 )
+
+const shards = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
 
 /** Completes once this process holds every shard: before that a call to an entity would wait or be refused. */
 export const awaitShards = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
-  const shards = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
   yield* Effect.suspend(() =>
     shards.every((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("some shard is missing")
   ).pipe(Effect.retry(Schedule.spaced("10 millis")), Effect.timeout("30 seconds"), Effect.orDie)
+})
+
+/** Completes once this node has its first shards, or has waited long enough: then the others serve it. */
+export const awaitShare = Effect.gen(function*() {
+  const sharding = yield* Sharding.Sharding
+  yield* Effect.suspend(() =>
+    shards.some((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("no shard yet")
+  ).pipe(
+    Effect.retry(Schedule.spaced("20 millis")),
+    Effect.timeoutOption("15 seconds"),
+    Effect.ignore
+  )
 })

@@ -59,19 +59,23 @@ export interface Patience {
   readonly stalled: number
   readonly keepAlive: number
   readonly check: number
+  /** For which requests are still taken once the server is to stop. */
+  readonly linger: number
   readonly drain: number
 }
 
 const patienceOf = (config: Settings): Patience => {
   const headers = config.HTTP_HEADERS_SECONDS * 1_000
   const request = config.HTTP_REQUEST_SECONDS * 1_000
+  const linger = (config.DRAIN_SECONDS ?? 0) * 1_000
   return {
     headers,
     request,
     stalled: config.HTTP_STALLED_SECONDS * 1_000,
     keepAlive: 75_000,
     check: Math.min(headers, request) / 2,
-    drain: 10_000
+    linger,
+    drain: 10_000 - linger
   }
 }
 
@@ -407,6 +411,8 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
     yield* Scope.addFinalizer(scope, Effect.gen(function*() {
       state.draining = true
       readiness.set("draining", "The server is shutting down.")
+      // Whoever spreads the requests is to see it before connections are refused.
+      if (patience.linger > 0) yield* Effect.sleep(patience.linger)
       server.close()
       yield* Effect.suspend(() => {
         server.closeIdleConnections()

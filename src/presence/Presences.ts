@@ -52,7 +52,7 @@ export class Presences extends Context.Service<Presences, {
     agent: { readonly id: string; readonly handle: string },
     change: typeof PresenceChange.Type
   ) => Effect.Effect<typeof Presence.Type, Unavailable>
-  /** The agent's sockets on this runner came, went or showed life: looks at them. */
+  /** The agent's sockets came, went or showed life: looks at them, wherever they are. */
   readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
   /**
    * A deleted account is offline, and nothing of its presence is kept (wire.md G.12); idempotent.
@@ -112,7 +112,7 @@ export class Presences extends Context.Service<Presences, {
 
       /** Looks when it is done, not when it was asked for: a socket that came and went at once leaves what is. */
       const sockets = (agentId: string) =>
-        change(agentId, (state, at) => actors.live(agentId) === undefined ? gone(state, at) : alive(state, at, lifetimeMs), false)
+        change(agentId, (state, at) => actors.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
 
       const seen = Effect.fnUntraced(function*(rows: ReadonlyArray<VisiblePresence>) {
         const held = yield* store.get(rows.map((row) => row.agentId))
@@ -135,7 +135,7 @@ export class Presences extends Context.Service<Presences, {
         for (let above = "";;) {
           const slice = yield* repo.holders(agentId, above, SLICE)
           for (const { blocked, holder } of slice) {
-            if (!blocked) actors.live(holder)?.tell({ _tag: "Event", frame })
+            if (!blocked) actors.tell(holder, { _tag: "Event", frame })
           }
           const hooked = slice.flatMap(({ blocked, holder, hooked }) => hooked && !blocked ? [holder] : [])
           if (hooked.length > 0) posts.tell(hooked, agent.handle, payload)

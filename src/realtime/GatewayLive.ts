@@ -28,6 +28,9 @@ const MAX_EARLY_FRAMES = 16
 const MAX_LOOKUPS = 8
 const READERS = 8
 const DRAIN_MS = 5_000
+/** Over how long the sockets of a server that stops are closed. */
+const SPREAD_MS = 2_000
+const SPREAD_TICK_MS = 20
 /** How long a peer may take to read what was sent before a close, and to answer that. */
 const CLOSE_MS = 10_000
 
@@ -127,7 +130,7 @@ export const GatewayLive = Layer.effect(
     const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
       const actor = actors.local(agent.id)
-      if (actor.sessions.size >= config.LIMITS_SOCKETS_PER_AGENT) {
+      if (actors.sockets(agent.id) >= config.LIMITS_SOCKETS_PER_AGENT) {
         return closeWith(connection, { code: 1013, text: "too many sockets of this agent" })
       }
       const acknowledges = capabilities.includes("ack")
@@ -155,9 +158,12 @@ export const GatewayLive = Layer.effect(
       }))
     }
 
-    /** A session says nothing of what is muted, so it starts once that is known. */
+    /**
+     * A session says nothing of what is muted, so it starts once that is known; and what is committed
+     * after it has read storage must be told here, so every node knows of it first.
+     */
     const begin = (session: Session): void =>
-      fork(Effect.match(Effect.retry(actors.loadMutes(session.agent), readAgain), {
+      fork(Effect.match(Effect.andThen(actors.reachable, Effect.retry(actors.loadMutes(session.agent), readAgain)), {
         onFailure: () => session.close({ code: 1011, text: "the mutes cannot be read right now" }),
         onSuccess: () => session.start()
       }))
@@ -364,7 +370,10 @@ export const GatewayLive = Layer.effect(
         if (session === undefined) return
         session.ended()
         actors.detach(session.agent.id, session)
-        if (session.agent.sessions.size === 0) fork(Effect.ignore(presences.sockets(session.agent.id)))
+        // Of two that close on two nodes at once, the one that says so last knows of both.
+        if (session.agent.sessions.size === 0) {
+          fork(Effect.andThen(actors.reachable, Effect.ignore(presences.sockets(session.agent.id))))
+        }
       })
       return connection
     }
@@ -434,9 +443,20 @@ export const GatewayLive = Layer.effect(
     yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
     yield* Effect.forkScoped(Effect.repeat(Effect.ignore(check), Schedule.spaced(CHECK)))
 
+    // Twice, for it is the second look that acts.
+    actors.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
+
     const drain = Effect.gen(function*() {
       draining = true
-      for (const connection of connections) closeWith(connection, { code: 1001, text: "the server is shutting down" })
+      // Not all at once: they come back, to the others.
+      const closing = [...connections]
+      const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
+      while (closing.length > 0) {
+        for (const connection of closing.splice(0, slice)) {
+          closeWith(connection, { code: 1001, text: "the server is shutting down" })
+        }
+        if (closing.length > 0) yield* Effect.sleep(SPREAD_TICK_MS)
+      }
       for (let waited = 0; connections.size > 0 && waited < DRAIN_MS; waited += 20) yield* Effect.sleep(20)
       for (const connection of connections) connection.socket.terminate()
     })

@@ -5,7 +5,6 @@ import { TestClock } from "effect/testing"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import type { LiveSession } from "../../src/agents/AgentActor.ts"
 import { AgentActors } from "../../src/agents/AgentActors.ts"
-import { AgentEntity } from "../../src/agents/AgentEntity.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { parseInstant } from "../../src/mutes/Mute.ts"
@@ -197,7 +196,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(later.shown, ["muted 7"])
       }))
 
-    it.effect("a mute that was changed elsewhere is read again when the entity says so", () =>
+    it.effect("a mute that was changed elsewhere is read again when that is said", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const conversations = yield* Conversations
@@ -205,7 +204,7 @@ eachDatabase((database) => {
         const { shown } = yield* attach(b.id)
         const at = yield* Clock.currentTimeMillis
         yield* sql`INSERT INTO mutes (muter_id, kind, target_id, created_at) VALUES (${b.id}, 'agent', ${a.id}, ${at})`
-        yield* (yield* AgentEntity.client)(b.id).MuteChanged({ kind: "agent", targetId: a.id })
+        yield* (yield* AgentActors).muteChanged(b.id, "agent", a.id)
         yield* conversations.send(a, { _tag: "Direct", handle: b.handle }, draft("entity-3"))
         assert.deepStrictEqual(shown, ["muted 2"])
       }))

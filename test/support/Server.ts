@@ -39,6 +39,8 @@ export interface ServerOptions {
   readonly env?: Readonly<Record<string, string>>
   /** Kept when the server stops; without it, a fresh one that is removed. */
   readonly dataDir?: string
+  /** What is run in place of a standalone server. */
+  readonly script?: string
 }
 
 /** An agent that registered through the API. */
@@ -53,7 +55,7 @@ export interface TestAgent {
   readonly realtime: (options?: Partial<RealtimeOptions>) => RealtimeClient
 }
 
-/** A standalone server in a process of its own, on a free port of 127.0.0.1. */
+/** A server in a process of its own, on a free port of 127.0.0.1. */
 export class Server {
   readonly process: ChildProcess
   readonly dataDir: string
@@ -69,13 +71,18 @@ export class Server {
   private readonly codes = new Set<string>()
   private readonly bodies = new Set<string>()
 
-  constructor(dataDir: string, ownsData: boolean, env: Readonly<Record<string, string>>) {
+  constructor(
+    dataDir: string,
+    ownsData: boolean,
+    env: Readonly<Record<string, string>>,
+    script = "runners/standalone.ts"
+  ) {
     this.dataDir = dataDir
     this.ownsData = ownsData
     this.outbox = new Outbox(env["MAIL_OUTBOX"] ?? join(dataDir, "outbox"))
     this.process = spawn(
       join(ROOT, "node_modules/.bin/node"),
-      ["--import", "./runners/require-node.js", "runners/standalone.ts"],
+      ["--import", "./runners/require-node.js", script],
       {
         cwd: ROOT,
         env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env, DATA_DIR: dataDir },
@@ -186,7 +193,7 @@ export class Server {
 export const startServer = async (options: ServerOptions = {}): Promise<Server> => {
   const dataDir = options.dataDir ?? await copyOfTemplate()
   const env = { PORT: "0", HOST: "127.0.0.1", LOG_LEVEL: "debug", ...RELAXED, ...options.env }
-  const server = new Server(dataDir, options.dataDir === undefined, env)
+  const server = new Server(dataDir, options.dataDir === undefined, env, options.script)
   try {
     await server.ready()
   } catch (error) {

@@ -1,0 +1,44 @@
+import { Effect, Layer } from "effect"
+import { awaitShare } from "../src/platform/Cluster.ts"
+import * as ClusterNode from "../src/platform/ClusterNode.ts"
+import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
+import { layerPg } from "../src/platform/Sql.ts"
+import { serve } from "../src/Process.ts"
+import { VERSION } from "../src/service/Version.ts"
+
+/** The shard locks have a connection to themselves. */
+const LOCK_CONNECTIONS = 1
+const DRAIN_SECONDS = 2
+
+/** All that a node cannot do without, said at once. */
+const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
+  const problems: Array<string> = []
+  if (config.DATABASE_URL === undefined) problems.push("DATABASE_URL: a node needs PostgreSQL, the same as the other nodes")
+  if (config.REDIS_URL === undefined) problems.push("REDIS_URL: a node needs Redis, the same as the other nodes")
+  if (config.S3_BUCKET === undefined && config.SHARED_DIR === undefined) {
+    problems.push("S3_BUCKET: a node needs a store for files that all nodes share: a bucket (S3_*), or a folder (SHARED_DIR)")
+  }
+  return problems.length > 0
+    ? Effect.fail(new ConfigInvalid({ problems }))
+    : Effect.succeed({ ...config, DRAIN_SECONDS: config.DRAIN_SECONDS ?? DRAIN_SECONDS })
+}
+
+const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
+  RUNNER_SECRET !== undefined || RUNNER_HOST === "127.0.0.1" || RUNNER_HOST === "localhost" || RUNNER_HOST === "::1"
+    ? Effect.void
+    : Effect.logWarning(`RUNNER_SECRET is not set: whoever reaches ${RUNNER_HOST} can speak as a node`)
+
+serve({
+  what: "one of many equal nodes on PostgreSQL, Redis and a shared store for files",
+  settle,
+  own: Layer.empty,
+  database: ({ DATABASE_POOL, DATABASE_URL }) =>
+    DATABASE_URL === undefined
+      ? Layer.effectContext(Effect.die("settled"))
+      : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + LOCK_CONNECTIONS }),
+  cluster: ClusterNode.layer,
+  ready: awaitShare,
+  beside: (config) => Layer.effectDiscard(warning(config)),
+  welcome: ({ RUNNER_HOST, RUNNER_PORT }, url) =>
+    `Parley ${VERSION} listens on ${url}, and as a node on ${RUNNER_HOST}:${RUNNER_PORT}`
+})

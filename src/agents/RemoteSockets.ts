@@ -1,0 +1,328 @@
+import { Context, Effect, type Fiber, Latch, Layer, Schema } from "effect"
+import type { Rendered } from "../conversations/Message.ts"
+import { type Delivery, Peers } from "../platform/Peers.ts"
+import type { Push } from "./AgentActor.ts"
+
+const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
+
+/** What is done to an agent on every node, and has been done when the caller goes on. */
+const Notice = Schema.Union([
+  /** Its account has changed: caches forget it, its sockets are closed. */
+  Schema.TaggedStruct("Disconnect", { agentId: Schema.String, reason: CloseReasonSchema }),
+  /** One of its mutes was changed in storage. */
+  Schema.TaggedStruct("MuteChanged", {
+    agentId: Schema.String,
+    kind: Schema.Literals(["agent", "conversation"]),
+    targetId: Schema.String
+  })
+])
+export type Notice = typeof Notice.Type
+
+const Index = Schema.Int
+const About = Schema.Struct({ senderId: Schema.String, conversationId: Schema.String })
+
+/** Pushes name what many of them have in common by its place in a list. */
+const PushOnWay = Schema.Union([
+  Schema.TaggedStruct("Hint", {
+    to: Schema.String,
+    no: Schema.Int,
+    messageId: Schema.String,
+    senderId: Schema.String,
+    conversationId: Schema.String,
+    rendered: Index
+  }),
+  Schema.TaggedStruct("Echo", {
+    to: Schema.String,
+    after: Schema.Int,
+    before: Schema.NullOr(Schema.Int),
+    messageId: Schema.String,
+    rendered: Index
+  }),
+  Schema.TaggedStruct("Event", {
+    to: Schema.String,
+    frame: Index,
+    about: Schema.optionalKey(About),
+    after: Schema.optionalKey(Schema.Int)
+  })
+])
+
+/** One call to another node: what has gathered for it since the last. */
+const Bundle = Schema.Struct({
+  /** Sockets that agents have on the sender; 0 for the last one gone. */
+  counts: Schema.Array(Schema.Tuple([Schema.String, Schema.Int])),
+  rendered: Schema.Array(Schema.Struct({ before: Schema.String, after: Schema.String })),
+  frames: Schema.Array(Schema.String),
+  pushes: Schema.Array(PushOnWay),
+  notices: Schema.Array(Notice),
+  /** Pushes from before are lost. */
+  missed: Schema.Boolean
+})
+const encodeBundle = (bundle: typeof Bundle.Type): string => JSON.stringify(bundle)
+const decodeBundle = Schema.decodeUnknownEffect(Schema.fromJsonString(Bundle))
+
+/** Who acts on this node on what others tell. */
+export interface RemoteListener {
+  readonly push: (agentId: string, push: Push) => void
+  readonly notice: (notice: Notice) => Effect.Effect<void>
+  /** Pushes for sockets here may have been lost: storage has what they were hints of. */
+  readonly missed: () => void
+}
+
+/**
+ * Sockets that agents have on other nodes. Each node tells the others which agents
+ * have sockets on it, so a push goes straight from the node that committed something
+ * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
+ * gather for each node while the call before is under way, and are lost with a call
+ * that fails; the other side is told so and reads storage.
+ */
+export class RemoteSockets extends Context.Service<RemoteSockets, {
+  /** Sockets of an agent on other nodes, as far as they have told. */
+  readonly count: (agentId: string) => number
+  readonly tell: (agentId: string, push: Push) => void
+  /** How many sockets an agent has here, from now on. */
+  readonly announce: (agentId: string, sockets: number) => void
+  /** Completes once every node in reach knows what was announced: whatever it commits later is told here. */
+  readonly announced: Effect.Effect<void>
+  /** Does this on the other nodes; waits a second at most, and goes on trying. */
+  readonly everywhere: (notice: Notice) => Effect.Effect<void>
+  readonly listen: (listener: RemoteListener) => void
+}>()("parley/agents/RemoteSockets") {
+  static readonly layer = Layer.effect(
+    RemoteSockets,
+    Effect.gen(function*() {
+      const peers = yield* Peers
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const here = new Map<string, number>()
+      const lines = new Map<string, Line>()
+      let listener: RemoteListener | undefined
+
+      const speak = (line: Line): Effect.Effect<void> =>
+        Effect.gen(function*() {
+          while (true) {
+            yield* Effect.timeoutOption(line.work.await, BEAT)
+            const load = line.take(here)
+            const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
+            const now = line.settle(load, delivery)
+            if (load.first && delivery === "taken") listener?.missed()
+            if (!now) yield* Effect.sleep(AGAIN)
+          }
+        })
+
+      const receive = (node: string, body: string, first: boolean): Effect.Effect<void> =>
+        Effect.gen(function*() {
+          const line = lines.get(node)
+          if (line === undefined || listener === undefined) return
+          const { counts, frames, missed, notices, pushes, rendered } = yield* decodeBundle(body)
+          if (first) line.sockets.clear()
+          for (const [agentId, sockets] of counts) {
+            if (sockets > 0) line.sockets.set(agentId, sockets)
+            else line.sockets.delete(agentId)
+          }
+          for (const { to, ...push } of pushes) {
+            if (push._tag === "Event") {
+              const frame = frames[push.frame]
+              if (frame !== undefined) listener.push(to, { ...push, frame })
+            } else {
+              const shown = rendered[push.rendered]
+              if (shown !== undefined) listener.push(to, { ...push, rendered: shown })
+            }
+          }
+          if (missed) listener.missed()
+          for (const notice of notices) yield* listener.notice(notice)
+        }).pipe(Effect.catchCause((cause) => Effect.logWarning("Another node said what is not understood here", cause)))
+
+      peers.listen({
+        joined: (node) => {
+          if (lines.has(node)) return
+          const line = new Line(node)
+          lines.set(node, line)
+          line.fiber = runFork(speak(line))
+        },
+        left: (node) => {
+          const line = lines.get(node)
+          lines.delete(node)
+          line?.end()
+        },
+        receive
+      })
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          for (const line of lines.values()) line.end()
+          lines.clear()
+        }))
+
+      const onAll = (give: (line: Line, done: () => void) => void): Effect.Effect<void> =>
+        Effect.callback<void>((resume) => {
+          let waiting = lines.size
+          if (waiting === 0) return resume(Effect.void)
+          const done = () => {
+            if (--waiting === 0) resume(Effect.void)
+          }
+          for (const line of lines.values()) give(line, done)
+        }).pipe(Effect.timeoutOption(PATIENCE), Effect.asVoid)
+
+      return RemoteSockets.of({
+        count: (agentId) => {
+          let sockets = 0
+          for (const line of lines.values()) sockets += line.sockets.get(agentId) ?? 0
+          return sockets
+        },
+        tell: (agentId, push) => {
+          for (const line of lines.values()) if (line.sockets.has(agentId)) line.push(agentId, push)
+        },
+        announce: (agentId, sockets) => {
+          if (sockets > 0) here.set(agentId, sockets)
+          else here.delete(agentId)
+          for (const line of lines.values()) line.announce(agentId, sockets)
+        },
+        announced: onAll((line, done) => line.afterwards(done)),
+        everywhere: (notice) => onAll((line, done) => line.notify(notice, done)),
+        listen: (made) => {
+          listener = made
+        }
+      })
+    })
+  )
+}
+
+/** A node that has nothing to say still shows that it remembers what it was told. */
+const BEAT = "1 second"
+const AGAIN = "200 millis"
+const PATIENCE = "1 second"
+/** What may wait for a node, and go to it in one call. */
+const MAX_WAITING = 20_000
+const MAX_AT_ONCE = 2_000
+const MAX_CHARS = 4_000_000
+/** Calls in which a notice is tried: until then a node that is gone has left the list. */
+const MAX_TRIES = 50
+
+interface Sent {
+  readonly notice: Notice
+  readonly done: () => void
+  tries: number
+}
+
+interface Load {
+  readonly first: boolean
+  readonly bundle: typeof Bundle.Type
+  readonly notices: ReadonlyArray<Sent>
+  readonly after: ReadonlyArray<() => void>
+}
+
+/** What goes to one other node, and what that one has told. */
+class Line {
+  readonly node: string
+  /** Agents with sockets there. */
+  readonly sockets = new Map<string, number>()
+  readonly work = Latch.makeUnsafe(false)
+  fiber: Fiber.Fiber<void> | undefined
+  private counts = new Map<string, number>()
+  private pushes: Array<readonly [string, Push]> = []
+  private notices: Array<Sent> = []
+  private after: Array<() => void> = []
+  /** Whether the node knows what it was told so far. */
+  private knows = false
+  private reached = true
+  private missed = false
+
+  constructor(node: string) {
+    this.node = node
+  }
+
+  announce(agentId: string, sockets: number): void {
+    this.counts.set(agentId, sockets)
+    this.work.openUnsafe()
+  }
+
+  push(agentId: string, push: Push): void {
+    if (this.pushes.length >= MAX_WAITING) {
+      this.pushes = []
+      this.missed = true
+    }
+    this.pushes.push([agentId, push])
+    this.work.openUnsafe()
+  }
+
+  notify(notice: Notice, done: () => void): void {
+    this.notices.push({ notice, done, tries: 0 })
+    this.work.openUnsafe()
+  }
+
+  /** Calls back once all that was said before has arrived; at once if the node is out of reach. */
+  afterwards(done: () => void): void {
+    if (!this.reached) return done()
+    this.after.push(done)
+    this.work.openUnsafe()
+  }
+
+  take(here: ReadonlyMap<string, number>): Load {
+    const first = !this.knows
+    const pushes: Array<typeof PushOnWay.Type> = []
+    const rendered: Array<Rendered> = []
+    const frames: Array<string> = []
+    const places = new Map<Rendered | string, number>()
+    const place = <A extends Rendered | string>(list: Array<A>, value: A): number => {
+      let at = places.get(value)
+      if (at === undefined) places.set(value, at = list.push(value) - 1)
+      return at
+    }
+    let chars = 0
+    let taken = 0
+    for (; taken < this.pushes.length && taken < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
+      const [to, push] = this.pushes[taken]!
+      const listed = rendered.length + frames.length
+      if (push._tag === "Event") {
+        pushes.push({ ...push, to, frame: place(frames, push.frame) })
+        if (rendered.length + frames.length > listed) chars += push.frame.length
+      } else {
+        pushes.push({ ...push, to, rendered: place(rendered, push.rendered) })
+        if (rendered.length + frames.length > listed) chars += push.rendered.before.length + push.rendered.after.length
+      }
+    }
+    this.pushes.splice(0, taken)
+    const load: Load = {
+      first,
+      bundle: {
+        counts: [...(first ? here : this.counts)],
+        rendered,
+        frames,
+        pushes,
+        notices: this.notices.map(({ notice }) => notice),
+        missed: this.missed
+      },
+      notices: this.notices,
+      after: this.after
+    }
+    this.counts = new Map()
+    this.notices = []
+    this.after = []
+    this.missed = false
+    if (this.pushes.length === 0) this.work.closeUnsafe()
+    return load
+  }
+
+  /** Whether the next call may follow at once. */
+  settle({ after, bundle, notices }: Load, delivery: Delivery): boolean {
+    this.knows = delivery === "taken"
+    this.reached = delivery !== "unreachable"
+    if (delivery === "taken") {
+      for (const { done } of notices) done()
+      for (const done of after) done()
+      return true
+    }
+    this.missed ||= bundle.missed || bundle.pushes.length > 0
+    const again = notices.filter((sent) => ++sent.tries < MAX_TRIES)
+    for (const sent of notices) if (sent.tries >= MAX_TRIES) sent.done()
+    this.notices.unshift(...again)
+    if (this.reached) this.after.unshift(...after)
+    else for (const done of [...after, ...this.after.splice(0)]) done()
+    this.work.openUnsafe()
+    return false
+  }
+
+  end(): void {
+    this.fiber?.interruptUnsafe()
+    for (const { done } of this.notices.splice(0)) done()
+    for (const done of this.after.splice(0)) done()
+  }
+}

@@ -1,0 +1,112 @@
+import * as NodeSocket from "@effect/platform-node/NodeSocket"
+import * as NodeSocketServer from "@effect/platform-node/NodeSocketServer"
+import { Effect, Layer, Option, Redacted } from "effect"
+import {
+  MessageStorage,
+  RunnerAddress,
+  RunnerHealth,
+  Runners,
+  RunnerServer,
+  Sharding,
+  ShardingConfig,
+  SqlRunnerStorage
+} from "effect/cluster"
+import { RpcClient, RpcSerialization, RpcServer } from "effect/rpc"
+import { Socket } from "effect/socket"
+import { SqlClient } from "effect/sql"
+import { hkdfSync } from "node:crypto"
+import { common } from "./Cluster.ts"
+import type { Settings } from "./Config.ts"
+import { PeerRpcs, Peers } from "./Peers.ts"
+
+/** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
+const LOCK = 7_217_536_002
+
+/** Makes the tables in which nodes find each other, unless they are there. */
+export const migrate = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.withTransaction(Effect.andThen(
+    sql`SELECT pg_advisory_xact_lock(${LOCK})`,
+    Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
+  ))
+})
+
+/** Both sides of a connection prove that they know RUNNER_SECRET, and what they say is encrypted (TLS with a pre-shared key). */
+const sharedKey = (secret: Redacted.Redacted<string>) => {
+  const psk = Buffer.from(hkdfSync("sha256", Redacted.value(secret), "", "parley between nodes", 32))
+  const identity = "parley"
+  const options = { ciphers: "ECDHE-PSK-CHACHA20-POLY1305", minVersion: "TLSv1.2", maxVersion: "TLSv1.2" } as const
+  return {
+    server: { ...options, pskCallback: (_: unknown, given: string) => given === identity ? psk : null },
+    client: { ...options, pskCallback: () => ({ psk, identity }), checkServerIdentity: () => undefined }
+  }
+}
+
+/** An idle connection ends after a while, one that cannot be made soon is given up: the call is tried again. */
+const PATIENCE = { openTimeout: 1_000, timeout: 5_500 }
+
+const clients = ({ RUNNER_SECRET }: Settings) =>
+  Layer.effect(
+    Runners.RpcClientProtocol,
+    Effect.map(RpcSerialization.RpcSerialization, (serialization) => ({
+      codecFor: serialization.codecFor,
+      make: Effect.fnUntraced(function*({ host, port }: RunnerAddress.RunnerAddress) {
+        const socket = yield* RUNNER_SECRET === undefined
+          ? NodeSocket.makeNet({ ...PATIENCE, host, port })
+          : NodeSocket.makeTls({ ...PATIENCE, ...sharedKey(RUNNER_SECRET).client, host, port })
+        return yield* RpcClient.makeProtocolSocket().pipe(
+          Effect.provideService(Socket.Socket, socket),
+          Effect.provideService(RpcSerialization.RpcSerialization, serialization)
+        )
+      }, Effect.orDie)
+    }))
+  )
+
+const server = (config: Settings) => {
+  const address = { host: config.RUNNER_HOST, port: config.RUNNER_PORT }
+  return config.RUNNER_SECRET === undefined
+    ? NodeSocketServer.layer(address)
+    : NodeSocketServer.layerTls({ ...address, ...sharedKey(config.RUNNER_SECRET).server })
+}
+
+/** A node that does not answer for so long is taken for dead; one that is gone is noticed sooner (Peers). */
+const health = Layer.effect(
+  RunnerHealth.RunnerHealth,
+  Effect.map(Runners.Runners, (runners) =>
+    RunnerHealth.RunnerHealth.of({
+      isAlive: (address) =>
+        runners.ping(address).pipe(Effect.timeout("2 seconds"), Effect.retry({ times: 1 }), Effect.isSuccess)
+    }))
+)
+
+/**
+ * One of many equal nodes on PostgreSQL: its share of the shards is locked there, on a
+ * connection of its own, and calls come from the other nodes on RUNNER_PORT. A node
+ * that is killed loses its shards within about three seconds, one that hangs after
+ * ten, when the database ends its locks.
+ */
+export const layer = (config: Settings) =>
+  RpcServer.layer(Runners.Rpcs.merge(PeerRpcs), {
+    spanPrefix: "RunnerServer",
+    disableTracing: true,
+    disableFatalDefects: true
+  }).pipe(
+    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers]),
+    Layer.provideMerge(Sharding.layer),
+    Layer.provide(health),
+    Layer.provideMerge(Layer.mergeAll(Runners.layerRpc, Peers.layer)),
+    Layer.provideMerge(MessageStorage.layerNoop),
+    Layer.provide(RpcServer.layerProtocolSocketServer),
+    Layer.provide([clients(config), server(config)]),
+    Layer.provide(RpcSerialization.layerSchemaBinary()),
+    Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provide(Layer.effectDiscard(migrate)),
+    Layer.provide(ShardingConfig.layer({
+      ...common,
+      runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
+      refreshAssignmentsInterval: "1 second",
+      runnerHealthCheckInterval: "2 seconds",
+      shardLockExpiration: "10 seconds",
+      entityMessagePollInterval: "1 second"
+    }))
+  )

@@ -1,0 +1,35 @@
+import { Cause, Effect } from "effect"
+import { ClusterError } from "effect/cluster"
+import { Unavailable } from "./WireError.ts"
+
+/** How long a caller is held while what it calls moves to another node (wire.md C.0). */
+const HELD = "5 seconds"
+
+type Undelivered =
+  | ClusterError.MailboxFull
+  | ClusterError.AlreadyProcessingMessage
+  | ClusterError.PersistenceError
+  | ClusterError.EntityNotAssignedToRunner
+
+const isUndelivered = (error: unknown): error is Undelivered =>
+  error instanceof ClusterError.MailboxFull || error instanceof ClusterError.AlreadyProcessingMessage ||
+  error instanceof ClusterError.PersistenceError || error instanceof ClusterError.EntityNotAssignedToRunner
+
+/**
+ * A call to an entity of another node. The cluster tries it again until somebody owns
+ * the shard; the caller waits for that only so long. What ends without an answer may
+ * have been done: the caller is told to try again, and what it repeats has an id.
+ */
+export const remotely = <A, E, R>(
+  call: Effect.Effect<A, E | Undelivered, R>
+): Effect.Effect<A, Exclude<E, Undelivered> | Unavailable, R> =>
+  call.pipe(
+    Effect.timeoutOrElse({ duration: HELD, orElse: () => Effect.fail(new Unavailable()) }),
+    Effect.catchCause((cause) => {
+      const failure = cause.reasons.find(Cause.isFailReason)?.error
+      // An entity that is interrupted because its shard moves ends its callers' calls so.
+      if (cause.reasons.length > 0 && Cause.hasInterruptsOnly(cause)) return Effect.fail(new Unavailable())
+      if (failure === undefined) return Effect.failCause(cause as Cause.Cause<never>)
+      return Effect.fail(isUndelivered(failure) ? new Unavailable() : failure as Exclude<E, Undelivered>)
+    })
+  )

@@ -1,0 +1,177 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { once } from "node:events"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
+import { admin } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
+import { Cluster, missingForNodes } from "../support/Nodes.ts"
+import { agentOf, newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+
+/** The same agent, calling another node. */
+const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
+
+interface Sent {
+  readonly id: string
+  readonly conversation_id: string
+  readonly seq: number
+}
+
+const send = async (from: TestAgent, to: Readonly<Record<string, string>>, text: string): Promise<Sent> => {
+  const answer = await from.http.post("/v1/messages", {
+    ...to,
+    client_msg_id: `${text}-${Math.random()}`,
+    type: "text",
+    content: { text }
+  })
+  assert.strictEqual(answer.status, 201, `${answer}`)
+  return answer.body as Sent
+}
+
+describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
+  let cluster: Cluster
+  let one: Server
+  let two: Server
+  beforeAll(async () => {
+    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback" })
+    ;[one, two] = cluster.nodes as [Server, Server]
+  })
+  afterAll(() => cluster?.stop())
+
+  it("messages reach sockets on the other node, whoever owns the conversation, in order and once", async () => {
+    const sender = await newAgent(one, "ada")
+    const recipients = await Promise.all(Array.from({ length: 6 }, () => newAgent(two, "bob")))
+    for (const recipient of recipients) {
+      const there = await Socket.hello(two, recipient.key)
+      const here = await Socket.hello(one, recipient.key)
+      const echo = await Socket.hello(two, sender.key)
+      const opener = await send(sender, { to: recipient.handle }, "the first word")
+      await there.message(opener.id)
+      await send(on(one, recipient), { to: sender.handle }, "an answer")
+      const sent = [opener]
+      for (let i = 0; i < 5; i++) sent.push(await send(sender, { to: recipient.handle }, `word ${i}`))
+      for (const socket of [there, here, echo]) {
+        for (const { id } of sent) await socket.message(id)
+        const pushed = socket.pushed().filter((id) => sent.some((one) => one.id === id))
+        assert.deepStrictEqual(pushed, sent.map(({ id }) => id))
+      }
+      await Promise.all([there.close(), here.close(), echo.close()])
+    }
+  })
+
+  it("a group's messages and changes reach members on both nodes", async () => {
+    const admin = await newAgent(one, "admin")
+    const members = await Promise.all([newAgent(one, "near"), newAgent(two, "far")])
+    const invited = members.map((member) => member.handle)
+    const made = await admin.http.post("/v1/groups", { name: "Both sides", member_handles: invited })
+    const { add_results, group } = made.body as { group: { id: string }; add_results: Array<{ invite_id: string }> }
+    const sockets = [await Socket.hello(one, members[0]!.key), await Socket.hello(two, members[1]!.key)]
+    for (const [i, { invite_id }] of add_results.entries()) {
+      const accepted = await members[i]!.http.post(`/v1/groups/invites/${invite_id}/accept`)
+      assert.strictEqual(accepted.status, 200, `${accepted}`)
+    }
+    const sent: Array<Sent> = []
+    for (let i = 0; i < 6; i++) {
+      sent.push(await send(on(i % 2 === 0 ? one : two, admin), { conversation_id: group.id }, `to all ${i}`))
+    }
+    assert.deepStrictEqual(sent.map(({ seq }) => seq), sent.map((_, i) => sent[0]!.seq + i))
+    for (const socket of sockets) {
+      for (const { id } of sent) await socket.message(id)
+      assert.deepStrictEqual(socket.pushed().filter((id) => sent.some((m) => m.id === id)), sent.map(({ id }) => id))
+    }
+    const left = await on(two, members[0]!).http.post(`/v1/groups/${group.id}/leave`)
+    assert.strictEqual(left.status, 200, `${left}`)
+    await sockets[1]!.waitFor((frame) => JSON.stringify(frame).includes("member_left"))
+    await Promise.all(sockets.map((socket) => socket.close()))
+  })
+
+  it("typing, reads, mutes and blocks hold across nodes", async () => {
+    const [ada, bob] = [await newAgent(one, "ada"), await newAgent(two, "bob")]
+    const first = await send(ada, { to: bob.handle }, "the first word")
+    await send(bob, { to: ada.handle }, "an answer")
+    const [adas, bobs] = [await Socket.hello(one, ada.key), await Socket.hello(two, bob.key)]
+    await bobs.message(first.id)
+    adas.send({ type: "typing.start", payload: { conversation_id: first.conversation_id } })
+    await bobs.waitFor("typing.start")
+    bobs.send({ type: "message.read_ack", payload: { conversation_id: first.conversation_id, through_seq: 1 } })
+    await adas.waitFor("message.read")
+
+    // Muted on the node that does not have the socket.
+    const muted = await on(one, bob).http.post("/v1/mutes", { target_kind: "agent", target_handle: ada.handle })
+    assert.strictEqual(muted.status, 201, `${muted}`)
+    const unheard = await send(ada, { to: bob.handle }, "not to be shown")
+    const lifted = await on(one, bob).http.delete(`/v1/mutes/agent/${ada.handle}`)
+    assert.isBelow(lifted.status, 300, `${lifted}`)
+    const heard = await send(ada, { to: bob.handle }, "to be shown again")
+    await bobs.message(heard.id)
+    assert.notInclude(bobs.pushed(), unheard.id)
+
+    const blocked = await on(one, bob).http.post(`/v1/contacts/${ada.handle}/block`)
+    assert.strictEqual(blocked.status, 200, `${blocked}`)
+    for (const node of [one, two]) {
+      const refused = await on(node, ada).http.post("/v1/messages", {
+        to: bob.handle,
+        client_msg_id: `blocked-${node.url}`,
+        type: "text",
+        content: { text: "no" }
+      })
+      refused.refused(403, "BLOCKED")
+    }
+    await Promise.all([adas.close(), bobs.close()])
+  })
+
+  it("a key that is rotated, an account that is suspended or deleted ends the sockets on every node within a second", async () => {
+    const ends = async (agent: TestAgent, act: () => Promise<unknown>) => {
+      const sockets = [await Socket.hello(one, agent.key), await Socket.hello(two, agent.key)]
+      assert.strictEqual((await on(two, agent).http.get("/v1/agents/me")).status, 200)
+      await act()
+      await Promise.all(sockets.map((socket) => socket.closedWith(1008, 1_000)))
+    }
+    const rotated = await newAgent(one, "rotated")
+    await ends(rotated, async () => {
+      const begun = await rotated.http.post(`/v1/agents/${rotated.handle}/rotate-key`)
+      const { pending_id } = begun.body as { pending_id: string }
+      const path = `/v1/agents/${rotated.handle}/rotate-key/verify`
+      const done = await rotated.http.post(path, { pending_id, code: await one.code(rotated.email) })
+      assert.strictEqual(done.status, 200, `${done}`)
+      ;(await on(two, rotated).http.get("/v1/agents/me")).refused(401, "UNAUTHORIZED")
+    })
+    const deleted = await newAgent(two, "deleted")
+    await ends(deleted, async () => {
+      assert.isBelow((await deleted.http.delete(`/v1/agents/${deleted.handle}`)).status, 300)
+      ;(await on(one, deleted).http.get("/v1/agents/me")).refused(401, "UNAUTHORIZED")
+    })
+    const suspended = await newAgent(one, "suspended")
+    await ends(suspended, () => admin(cluster.env, "agents", "suspend", suspended.handle))
+  })
+
+  it("a webhook posts what was sent through the other node, once", async () => {
+    const posts: Array<string> = []
+    const receiver = createServer((request, response) => {
+      let body = ""
+      request.setEncoding("utf8").on("data", (part: string) => body += part).on("end", () => {
+        posts.push(body)
+        response.end()
+      })
+    }).listen(0, "127.0.0.1")
+    try {
+      await once(receiver, "listening")
+      const { port } = receiver.address() as AddressInfo
+      const ada = await newAgent(one, "ada")
+      const targets = await Promise.all(Array.from({ length: 4 }, () => newAgent(two, "hooked")))
+      const sent: Array<Sent> = []
+      for (const target of targets) {
+        const made = await target.http.post("/v1/webhooks", { url: `http://127.0.0.1:${port}/`, events: ["message.new"] })
+        assert.strictEqual(made.status, 201, `${made}`)
+        sent.push(await send(ada, { to: target.handle }, "to be posted"))
+      }
+      const count = (id: string) => posts.filter((body) => body.includes(id)).length
+      // The sweep of the outbox would take longer.
+      await eventually("the posts", () => sent.every(({ id }) => count(id) > 0) || undefined, 3_000)
+      assert.deepStrictEqual(sent.map(({ id }) => count(id)), sent.map(() => 1))
+    } finally {
+      receiver.close()
+      receiver.closeAllConnections()
+    }
+  })
+})

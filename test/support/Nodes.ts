@@ -1,0 +1,67 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { freshDatabase } from "./Databases.ts"
+import { missingRedis, RedisServer } from "./Redis.ts"
+import { type Server, startServer } from "./Server.ts"
+import { freePort } from "./ServerProcess.ts"
+
+/** What a test of nodes needs and this machine lacks; empty if nothing. */
+export const missingForNodes = missingRedis
+
+/** A cluster on one machine: a database, a Redis and a folder, and any number of nodes. */
+export class Cluster {
+  readonly nodes: Array<Server> = []
+  private readonly folder: string
+  readonly env: Readonly<Record<string, string>>
+  private readonly redis: RedisServer
+
+  private constructor(folder: string, redis: RedisServer, env: Readonly<Record<string, string>>) {
+    this.folder = folder
+    this.redis = redis
+    this.env = env
+  }
+
+  static async start(nodes: number, env: Readonly<Record<string, string>> = {}): Promise<Cluster> {
+    const folder = await mkdtemp(join(tmpdir(), "parley-nodes-"))
+    const redis = await RedisServer.start()
+    const cluster = new Cluster(folder, redis, {
+      DATABASE_URL: await freshDatabase(),
+      DATABASE_POOL: "5",
+      REDIS_URL: redis.url,
+      REDIS_TIMEOUT_MS: "1000",
+      SHARED_DIR: join(folder, "files"),
+      MAIL_OUTBOX: join(folder, "outbox"),
+      RUNNER_SECRET: "known to the nodes of this test",
+      LOG_LEVEL: "info",
+      ...env
+    })
+    await Promise.all(Array.from({ length: nodes }, () => cluster.add()))
+    return cluster
+  }
+
+  /** Starts one more node, or one again on the ports of one that has ended. */
+  async add(again?: Server): Promise<Server> {
+    const ports = again === undefined
+      ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
+      : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
+    const dataDir = await mkdtemp(join(this.folder, "node-"))
+    const node = await startServer({ script: "runners/runner.ts", dataDir, env: { ...this.env, ...ports } })
+    this.runnerPorts.set(node, ports.RUNNER_PORT)
+    if (again === undefined) this.nodes.push(node)
+    else this.nodes[this.nodes.indexOf(again)] = node
+    return node
+  }
+
+  private readonly runnerPorts = new Map<Server, string>()
+
+  async stop(): Promise<void> {
+    try {
+      await Promise.all(this.nodes.map((node) => node.stop()))
+    } finally {
+      await Promise.all(this.nodes.map((node) => node.kill().catch(() => undefined)))
+      await this.redis.kill()
+      await rm(this.folder, { recursive: true, force: true })
+    }
+  }
+}
