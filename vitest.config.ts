@@ -9,6 +9,8 @@ export default defineConfig({
     reporters: ["default", "./test/support/Budgets.ts"],
     pool: "forks",
     maxWorkers: 2,
+    // A worker keeps its modules from file to file: loading them costs a second each time.
+    isolate: false,
     testTimeout: 20_000,
     hookTimeout: 60_000
   }

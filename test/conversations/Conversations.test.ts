@@ -44,4 +44,4 @@ eachDatabase((database) => {
         assert.strictEqual((yield* conversations.list(b.id, {})).items.length, 0)
       }))
   })
-})
+}, { oldest: true })

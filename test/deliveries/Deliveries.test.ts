@@ -189,4 +189,4 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 10), [])
       }))
   })
-})
+}, { oldest: true })

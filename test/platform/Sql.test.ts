@@ -440,7 +440,7 @@ eachDatabase((database, { version }) => {
         yield* Fiber.interrupt(holder)
       }))
   })
-})
+}, { oldest: true })
 
 describe("PostgreSQL", () => {
   it.live("may crash and come back", () =>

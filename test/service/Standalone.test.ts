@@ -5,6 +5,7 @@ import { connect, createServer } from "node:net"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { settings } from "../../src/platform/Config.ts"
+import { eventually } from "../support/Eventually.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 const OLD_NODE = "/usr/local/bin:/usr/bin:/bin"
@@ -116,7 +117,8 @@ describe("npm start", () => {
     for (const path of ["/v1/health", "/v1/ready"]) assert.strictEqual((await fetch(`${url}${path}`)).status, 200)
     const command = /curl -s (\S+) -d '(.+)'/.exec(first.stdout())
     assert.strictEqual((await fetch(command?.[1] ?? "", { method: "POST", body: command?.[2] ?? "" })).status, 200)
-    const [mail = ""] = readdirSync(join(dataDir, "outbox")).filter((name) => name.endsWith(".eml"))
+    const mail = await eventually("the mail", () =>
+      readdirSync(join(dataDir, "outbox")).find((name) => name.endsWith(".eml")))
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
     assert.include(first.stdout(), code)
     assert.notInclude(first.stderr(), code)

@@ -11,7 +11,7 @@ import { Secrets } from "../../src/platform/Secrets.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { DatabaseFault, sqlError } from "../../src/platform/SqlValues.ts"
 import { Session } from "../../src/realtime/Session.ts"
-import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Databases.ts"
+import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
 import { isInstalled, type PostgresVersion } from "../support/Postgres.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 import { FakeSocket, layerSeam, Seam } from "./World.ts"
@@ -23,7 +23,7 @@ const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Rec
 const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
 
 const eachPostgres = (suite: (version: PostgresVersion) => void): void => {
-  for (const version of [15, 18] as const) {
+  for (const version of postgresVersions(false)) {
     const title = isInstalled(version) ? `PostgreSQL ${version}` : `PostgreSQL ${version} (not found: apt-get install postgresql-${version})`
     describe.skipIf(!isInstalled(version))(title, () => suite(version))
   }
