@@ -241,6 +241,11 @@ describe("wire.md J, Contacts", { timeout: 20_000 }, () => {
       assert.isTrue(is_contact)
       assert.deepStrictEqual(context.relationship, { is_contact: true, added_at, note: null })
     }
+    // Whoever is removed afterwards stays so, however much is written.
+    ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).ok(200, Shapes.Confirm)
+    for (const [one, other] of [[alice, bob], [bob, alice]] as const) await say(one, other)
+    assert.isFalse((await check(alice, bob.handle)).is_contact)
+    assert.isTrue((await check(bob, alice.handle)).is_contact)
   })
 
   it("G.16: lists and look-ups have a budget of their own each", async () => {

@@ -427,9 +427,15 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
       actor_handle: alice.handle
     })
     assert.deepStrictEqual(eventsOf(await inbox(bob)), ["member_removed"])
-    await catchUp(bob)
+    // What it got is still its own to read and to hide; what it never got is nothing to it.
+    assert.strictEqual((await markRead(bob, last.id)).status, "read")
+    assert.strictEqual((await markRead(bob, waiting.id)).id, waiting.id)
+    ;(await bob.http.delete(`/v1/messages/${waiting.id}`)).ok(200, Shapes.Confirm)
+    assert.deepStrictEqual(await inbox(bob), [])
     const unheard = await sayTo(carol, group)
     assert.deepStrictEqual(await inbox(bob), [])
+    ;(await bob.http.post(`/v1/messages/${unheard.id}/read`)).refused(404, "MESSAGE_NOT_FOUND")
+    ;(await bob.http.delete(`/v1/messages/${unheard.id}`)).refused(404, "MESSAGE_NOT_FOUND")
     await socket.settled()
     assert.notInclude(socket.pushed(), unheard.id)
     ;(await bob.http.get(`/v1/groups/${group}`)).refused(404, "GROUP_NOT_FOUND")
