@@ -3,7 +3,7 @@ import { type Agent, AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
-import { Ids } from "../platform/Ids.ts"
+import { IdempotentIds } from "../platform/IdempotentIds.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
@@ -81,7 +81,7 @@ export class Contacts extends Context.Service<Contacts, {
       const conversations = yield* Conversations
       const enforcement = yield* Enforcement
       const signals = yield* WebhookSignals
-      const ids = yield* Ids
+      const ids = yield* IdempotentIds
 
       const known = (handle: string): Effect.Effect<Agent, AgentNotFound | Unavailable> =>
         Effect.flatMap(agents.byHandle(handle), (agent) =>
@@ -175,13 +175,17 @@ export class Contacts extends Context.Service<Contacts, {
         }),
         report: Effect.fn("Contacts.report")(function*(agentId, handle, reason) {
           const agent = yield* another(agentId, handle)
+          const id = yield* ids.make("rpt")
           const outcome = yield* conversations.block({
             agentId,
             blockedId: agent.id,
             at: yield* Clock.currentTimeMillis,
-            report: { id: ids.make("rpt"), reason }
+            report: { id, reason }
           })
-          if (outcome === "AlreadyReported") return yield* new AlreadyReported()
+          // An earlier attempt at this very request may have made it, and never answered.
+          if (outcome === "AlreadyReported" && !(yield* unavailable(repo.isReport(agentId, agent.id, id)))) {
+            return yield* new AlreadyReported()
+          }
           if (outcome === "Blocked") signals.raise(agent.id)
           yield* enforcement.recount(agent.id)
         }),

@@ -66,6 +66,8 @@ SELECT b.blocked_id, b.created_at ${BLOCKS}
   AND ($2::bigint IS NULL OR (b.created_at, b.blocked_id) < ($2::bigint, $3::text))
 ORDER BY b.created_at DESC, b.blocked_id DESC OFFSET $4 LIMIT $5`
 
+const IS_REPORT = `SELECT FROM reports WHERE agent_id = $1 AND reported_id = $2 AND id = $3`
+
 const COUNT_BLOCKS = `SELECT count(*) AS total ${BLOCKS}`
 
 interface ContactColumns {
@@ -73,7 +75,7 @@ interface ContactColumns {
   readonly added_at: number
 }
 
-/** All statements on contacts, and the reading of blocks; blocks are written in their pair's order (ConversationsRepo). */
+/** All statements on contacts, and the reading of blocks and reports; these are written in their pair's order (ConversationsRepo). */
 export class ContactsRepo extends Context.Service<ContactsRepo, {
   /** The contact, made now or found; undefined: ask again. */
   readonly add: (
@@ -109,6 +111,8 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<ListedBlock>, SqlError.SqlError>
   readonly countBlocks: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
+  /** Whether an agent's report of another is the one with this id. */
+  readonly isReport: (agentId: string, reportedId: string, id: string) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/contacts/ContactsRepo") {
   static readonly layer = Layer.effect(
     ContactsRepo,
@@ -123,6 +127,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
       const removeAgent = database.prepared("remove_contacts_of_agent", REMOVE_AGENT)
       const blocks = database.prepared<{ blocked_id: string; created_at: number }>("list_blocks", LIST_BLOCKS)
       const countBlocks = database.prepared<{ total: number }>("count_blocks", COUNT_BLOCKS)
+      const isReport = database.prepared("is_report", IS_REPORT)
       return ContactsRepo.of({
         add: (agentId, contactId, notes, now) =>
           Effect.map(add([agentId, contactId, notes, now]), ([row]) =>
@@ -148,7 +153,8 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
             blocks([agentId, before?.createdAt ?? null, before?.id ?? null, offset, limit]),
             (rows) => rows.map((row) => ({ blockedId: row.blocked_id, createdAt: row.created_at }))
           ),
-        countBlocks: (agentId) => Effect.map(countBlocks([agentId]), ([row]) => row?.total ?? 0)
+        countBlocks: (agentId) => Effect.map(countBlocks([agentId]), ([row]) => row?.total ?? 0),
+        isReport: (agentId, reportedId, id) => Effect.map(isReport([agentId, reportedId, id]), (rows) => rows.length > 0)
       })
     })
   )

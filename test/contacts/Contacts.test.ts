@@ -8,6 +8,7 @@ import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity } from "../../src/conversations/ConversationEntity.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
@@ -212,6 +213,17 @@ eachDatabase((database) => {
         assert.strictEqual(yield* pair.Block({ command: report }), "AlreadyReported")
         assert.strictEqual(yield* pair.Unblock({ command: block }), "Unblocked")
         assert.strictEqual(yield* pair.Unblock({ command: block }), "NotBlocked")
+      }))
+
+    it.effect("a report that was made before its answer was lost is not refused to whoever asks again with its key", () =>
+      Effect.gen(function*() {
+        const contacts = yield* Contacts
+        const [a, b] = [yield* newAgent("again-a"), yield* newAgent("again-b")]
+        const report = (key: string) =>
+          Effect.provideService(tagOf(contacts.report(a.id, b.handle, null)), CurrentAttempt, { agentId: a.id, key, createdAt: 1_000 })
+        assert.deepStrictEqual([yield* report("one"), yield* report("one"), yield* report("other")], ["done", "done", "AlreadyReported"])
+        const sql = yield* SqlClient.SqlClient
+        assert.strictEqual((yield* sql`SELECT FROM reports WHERE agent_id = ${a.id}`).length, 1)
       }))
 
     it.effect("a deleted account is in no list, and nobody's contact", () =>

@@ -9,6 +9,7 @@ import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
+import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
@@ -251,6 +252,22 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
         assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("another attempt at the same request meets the group and the invite of the first, and charges nothing", () =>
+      Effect.gen(function*() {
+        const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
+        const groups = yield* Groups
+        const again = <A, E, R>(effect: Effect.Effect<A, E, R>) =>
+          Effect.provideService(Effect.all([effect, effect]), CurrentAttempt, { agentId: a.id, key: "once", createdAt: 1_000 })
+        const [first, second] = yield* again(newGroup(a, [b]))
+        assert.deepStrictEqual(second, first)
+        assert.strictEqual((yield* groups.invites(b.id)).length, 1)
+        const [one, other] = yield* again(groups.add(a, first.group.id, c.handle))
+        assert.deepStrictEqual([one, (yield* groups.invites(c.id)).map(({ id }) => id)], [other, [one.invite_id]])
+        // Of 20 invites 2 are spent.
+        assert.strictEqual(yield* tagOf(newGroup(a, yield* agents(19))), "RateLimited")
+        assert.strictEqual(yield* tagOf(newGroup(a, yield* agents(18))), "Done")
       }).pipe(Effect.provide(rooms(database))))
 
     it.effect("pages of what is pending, oldest first, have no gap and no repeat while invites come and go", () =>

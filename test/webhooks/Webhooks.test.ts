@@ -8,6 +8,7 @@ import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Mutes } from "../../src/mutes/Mutes.ts"
+import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { Presences } from "../../src/presence/Presences.ts"
 import { Dial, DialFailed, type Post } from "../../src/webhooks/Dial.ts"
 import { RETRY_MS } from "../../src/webhooks/Circuit.ts"
@@ -154,6 +155,19 @@ eachDatabase((database) => {
         const made = yield* webhooks.create(a.id, "https://nowhere.example/", ["message.read"], "a secret of sixteen")
         assert.strictEqual(made.secret, "a secret of sixteen")
         assert.strictEqual((yield* Effect.flip(create))._tag, "TooManyWebhooks")
+      }))
+
+    it.effect("another attempt at the same request meets the webhook of the first, with its secret", () =>
+      Effect.gen(function*() {
+        const webhooks = yield* Webhooks
+        const a = yield* newAgent("again")
+        const again = Effect.provideService(
+          webhooks.create(a.id, "https://nowhere.example/", ["message.new"], undefined),
+          CurrentAttempt,
+          { agentId: a.id, key: "once", createdAt: 1_000 }
+        )
+        assert.deepStrictEqual(yield* again, yield* again)
+        assert.strictEqual((yield* webhooks.list(a.id, {})).total, 1)
       }))
 
     it.effect("pages, oldest first, have no gap and no repeat while webhooks come and go", () =>
