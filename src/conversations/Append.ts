@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { Database } from "../platform/Sql.ts"
 import { intoOutbox, mayHook, unmuted } from "../webhooks/Outbox.ts"
+import { MESSAGE_COLUMNS, messageColumns, storing } from "./BatchStatement.ts"
 import type { Draft } from "./Message.ts"
 
 /** A send that its Conversation has decided to accept, on the state that it knows. */
@@ -61,8 +62,8 @@ const appendStatement = (kinds: "continuing" | "any"): string => {
   return `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(
-    i integer, conv text, epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean,
-    sender text, recipient text, key text, id text, type text, content text, metadata text, at bigint
+    ${MESSAGE_COLUMNS}, recipient text,
+    epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean
   )
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.epoch, c.version
@@ -143,18 +144,7 @@ ${also(`), freed AS (
   UNION ALL
   SELECT recipient, sender, min(at) FROM fresh WHERE establishes GROUP BY sender, recipient
   ON CONFLICT DO NOTHING
-`)}), stored AS (
-  INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
-  SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
-), counted AS (
-  UPDATE inboxes n
-  SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
-  FROM (SELECT recipient, count(*) AS n FROM fresh GROUP BY recipient) w
-  WHERE n.agent_id = w.recipient
-), enveloped AS (
-  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-  SELECT recipient, no, conv, seq, sender FROM fresh
-), posted AS (${
+`)}), ${storing("fresh")}, posted AS (${
     intoOutbox(
       "message.new",
       `SELECT f.recipient AS agent_id, f.id AS subject, f.at FROM fresh f WHERE f.hooked AND ${
@@ -251,19 +241,11 @@ const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Ro
 }
 
 const encode = (append: Append, i: number) => ({
-  i,
-  conv: append.conversationId,
+  ...messageColumns(i, append.conversationId, append),
+  recipient: append.recipientId,
   epoch: append.epoch,
   next_epoch: append.nextEpoch,
   version: append.version,
   opens: append.opens,
-  establishes: append.establishes,
-  sender: append.senderId,
-  recipient: append.recipientId,
-  key: append.draft.clientMsgId,
-  id: append.messageId,
-  type: append.draft.type,
-  content: append.draft.content,
-  metadata: append.draft.metadata,
-  at: append.at
+  establishes: append.establishes
 })

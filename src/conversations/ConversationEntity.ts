@@ -15,20 +15,13 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "./Conversation.ts"
-
-const DraftSchema = Schema.Struct({
-  clientMsgId: Schema.String,
-  type: Schema.Literals(["text", "structured", "file"]),
-  content: Schema.String,
-  metadata: Schema.String,
-  attachmentId: Schema.UndefinedOr(Schema.String)
-})
+import { Draft, MessageSender } from "./Message.ts"
 
 /** A direct send, complete: whoever handles it asks nobody who the two are. */
 export const SendCommand = Schema.Struct({
-  sender: Schema.Struct({ id: Schema.String, handle: Schema.String, displayName: Schema.NullOr(Schema.String) }),
+  sender: MessageSender,
   recipient: Schema.Struct({ id: Schema.String, handle: Schema.String }),
-  draft: DraftSchema
+  draft: Draft
 })
 export type SendCommand = typeof SendCommand.Type
 

@@ -56,13 +56,21 @@ export const SyncRow = Schema.Struct({
 }).annotate({ identifier: "SyncRow" })
 
 /** A validated send, texts already serialised as they are stored. */
-export interface Draft {
-  readonly clientMsgId: string
-  readonly type: "text" | "structured" | "file"
-  readonly content: string
-  readonly metadata: string
-  readonly attachmentId: string | undefined
-}
+export const Draft = Schema.Struct({
+  clientMsgId: Schema.String,
+  type: Schema.Literals(["text", "structured", "file"]),
+  content: Schema.String,
+  metadata: Schema.String,
+  attachmentId: Schema.UndefinedOr(Schema.String)
+})
+export type Draft = typeof Draft.Type
+
+/** Who sends, as its message will show it. */
+export const MessageSender = Schema.Struct({
+  id: Schema.String,
+  handle: Schema.String,
+  displayName: Schema.NullOr(Schema.String)
+})
 
 /** A message and its place in the order of its conversation, as committed. */
 export interface StoredMessage {

@@ -34,6 +34,18 @@ export const Group = Schema.Struct({
   your_role: RoleSchema
 }).annotate({ identifier: "Group" })
 
+/** Somebody who might be invited, as its inviter stands to it. */
+export const Candidate = Schema.Struct({
+  id: Schema.String,
+  handle: Schema.String,
+  policy: Schema.Literals(["open", "contacts_only"]),
+  blocked: Schema.Boolean,
+  /** Whether the candidate holds the inviter as a contact, and the other way round. */
+  holdsInviter: Schema.Boolean,
+  heldByInviter: Schema.Boolean
+})
+export type Candidate = typeof Candidate.Type
+
 /** What came of adding one handle; `joined` is reserved and never emitted (wire.md B8). */
 export const AddResult = Schema.Struct({
   handle: Schema.String,

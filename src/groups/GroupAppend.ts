@@ -1,4 +1,5 @@
 import { Effect } from "effect"
+import { MESSAGE_COLUMNS, messageColumns, storing } from "../conversations/BatchStatement.ts"
 import type { Draft } from "../conversations/Message.ts"
 import { Database } from "../platform/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
@@ -47,7 +48,7 @@ export type GroupAppended =
 const APPEND = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_recordset($1::json) AS x(
-    i integer, conv text, version bigint, sender text, key text, id text, type text, content text, metadata text, at bigint
+    ${MESSAGE_COLUMNS}, version bigint
   )
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.version
@@ -104,18 +105,7 @@ WITH input AS MATERIALIZED (
   UPDATE conversations c SET last_seq = w.seq, last_message_at = w.at
   FROM (SELECT conv, max(seq) AS seq, max(at) AS at FROM fresh GROUP BY conv) w
   WHERE c.id = w.conv
-), stored AS (
-  INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
-  SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
-), counted AS (
-  UPDATE inboxes n
-  SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
-  FROM (SELECT recipient, count(*) AS n FROM fan GROUP BY recipient) w
-  WHERE n.agent_id = w.recipient
-), enveloped AS (
-  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-  SELECT recipient, no, conv, seq, sender FROM fan
-), hooks AS MATERIALIZED (${hookedAmong("message.new", "SELECT agent_id FROM numbers")}
+), ${storing("fan")}, hooks AS MATERIALIZED (${hookedAmong("message.new", "SELECT agent_id FROM numbers")}
 ), posted AS (${
   intoOutbox(
     "message.new",
@@ -193,14 +183,6 @@ const nextFor = (
 }
 
 const encode = (append: GroupAppend, i: number) => ({
-  i,
-  conv: append.groupId,
-  version: append.version,
-  sender: append.senderId,
-  key: append.draft.clientMsgId,
-  id: append.messageId,
-  type: append.draft.type,
-  content: append.draft.content,
-  metadata: append.draft.metadata,
-  at: append.at
+  ...messageColumns(i, append.groupId, append),
+  version: append.version
 })

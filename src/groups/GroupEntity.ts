@@ -12,21 +12,13 @@ import {
   InboxRestricted
 } from "../conversations/Conversation.ts"
 import { Sent } from "../conversations/ConversationEntity.ts"
+import { Draft, MessageSender } from "../conversations/Message.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
-import { AddResult, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
+import { AddResult, Candidate, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
 /** A group send, complete: whoever handles it asks nobody who the sender is. */
-export const GroupSendCommand = Schema.Struct({
-  sender: Schema.Struct({ id: Schema.String, handle: Schema.String, displayName: Schema.NullOr(Schema.String) }),
-  draft: Schema.Struct({
-    clientMsgId: Schema.String,
-    type: Schema.Literals(["text", "structured", "file"]),
-    content: Schema.String,
-    metadata: Schema.String,
-    attachmentId: Schema.UndefinedOr(Schema.String)
-  })
-})
+export const GroupSendCommand = Schema.Struct({ sender: MessageSender, draft: Draft })
 export type GroupSendCommand = typeof GroupSendCommand.Type
 
 export const GroupSendFailure = Schema.Union([
@@ -42,15 +34,6 @@ export const GroupSendFailure = Schema.Union([
   Unavailable
 ])
 export type GroupSendFailure = typeof GroupSendFailure.Type
-
-const CandidateSchema = Schema.Struct({
-  id: Schema.String,
-  handle: Schema.String,
-  policy: Schema.Literals(["open", "contacts_only"]),
-  blocked: Schema.Boolean,
-  holdsInviter: Schema.Boolean,
-  heldByInviter: Schema.Boolean
-})
 
 /** What is done to a group, and by whom; complete, as a send is. */
 export const GroupCommand = Schema.Union([
@@ -71,7 +54,7 @@ export const GroupCommand = Schema.Union([
     inviteId: Schema.String,
     restricted: Schema.Boolean,
     /** Null: nobody has this handle. */
-    candidate: Schema.NullOr(CandidateSchema)
+    candidate: Schema.NullOr(Candidate)
   }),
   Schema.TaggedStruct("Remove", { actorId: Schema.String, targetId: Schema.NullOr(Schema.String) }),
   Schema.TaggedStruct("Promote", { actorId: Schema.String, targetId: Schema.NullOr(Schema.String) }),

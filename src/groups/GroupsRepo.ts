@@ -4,7 +4,7 @@ import { type AgentStatus, type Policy, statusAt } from "../agents/Agent.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../platform/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
-import type { Change, GroupState, Profile, Role } from "./Group.ts"
+import type { Candidate, Change, GroupState, Profile, Role } from "./Group.ts"
 import { DAY_MS } from "./Group.ts"
 import type { Numbered } from "./GroupAppend.ts"
 import { groupPictures } from "./GroupPictures.ts"
@@ -15,17 +15,6 @@ export interface StoredInvite {
   readonly inviteeId: string
   readonly inviterId: string
   readonly createdAt: number
-}
-
-/** Somebody who might be invited, as its inviter stands to it. */
-export interface Candidate {
-  readonly id: string
-  readonly handle: string
-  readonly policy: Policy
-  readonly blocked: boolean
-  /** Whether the candidate holds the inviter as a contact, and the other way round. */
-  readonly holdsInviter: boolean
-  readonly heldByInviter: boolean
 }
 
 export interface NewInvite {

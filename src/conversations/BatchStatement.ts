@@ -1,0 +1,41 @@
+import type { Draft } from "./Message.ts"
+
+/** What every batch statement gets of a message, as JSON; `i` is its place in the batch. */
+export const MESSAGE_COLUMNS =
+  "i integer, conv text, sender text, key text, id text, type text, content text, metadata text, at bigint"
+
+/** A message as these columns. */
+export const messageColumns = (i: number, conversationId: string, message: {
+  readonly senderId: string
+  readonly messageId: string
+  readonly at: number
+  readonly draft: Draft
+}) => ({
+  i,
+  conv: conversationId,
+  sender: message.senderId,
+  key: message.draft.clientMsgId,
+  id: message.messageId,
+  type: message.draft.type,
+  content: message.draft.content,
+  metadata: message.draft.metadata,
+  at: message.at
+})
+
+/**
+ * The end of every batch statement: messages are stored as `fresh` has them, envelopes as
+ * `envelopes` has them, and the counters of the inboxes, which are locked, go up by these.
+ */
+export const storing = (envelopes: "fresh" | "fan"): string => `
+stored AS (
+  INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
+  SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
+), counted AS (
+  UPDATE inboxes n
+  SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
+  FROM (SELECT recipient, count(*) AS n FROM ${envelopes} GROUP BY recipient) w
+  WHERE n.agent_id = w.recipient
+), enveloped AS (
+  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
+  SELECT recipient, no, conv, seq, sender FROM ${envelopes}
+)`
