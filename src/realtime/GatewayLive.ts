@@ -15,6 +15,7 @@ import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
+import { lookUp } from "./LookUp.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
@@ -24,8 +25,6 @@ const CHECK = "5 seconds"
 const CHECK_CHUNK = 500
 /** Frames that may wait while a key is checked. */
 const MAX_EARLY_FRAMES = 16
-/** Look-ups under way at which nothing more is read from a socket until one has ended. */
-const MAX_LOOKUPS = 8
 const READERS = 8
 const DRAIN_MS = 5_000
 /** Over how long the sockets of a server that stops are closed. */
@@ -48,7 +47,7 @@ interface Connection {
   awaitingPong: boolean
   second: number
   frames: number
-  /** What it has storage do now for frames that no limit counts. */
+  /** Of frames that no limit counts. */
   lookups: number
   /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
   reads: Map<string, number> | undefined
@@ -198,18 +197,6 @@ export const GatewayLive = Layer.effect(
       return ++connection.frames <= config.LIMITS_FRAMES_PER_SECOND
     }
 
-    /** Bounds what frames that no limit counts can ask of storage: their sender waits, and nothing is dropped. */
-    const lookUp = (connection: Connection, effect: Effect.Effect<void> | undefined): void => {
-      if (effect === undefined) return
-      if (++connection.lookups === MAX_LOOKUPS) connection.socket.pause()
-      fork(Effect.ensuring(
-        effect,
-        Effect.sync(() => {
-          if (connection.lookups-- === MAX_LOOKUPS) connection.socket.resume()
-        })
-      ))
-    }
-
     const receive = (connection: Connection, text: string): void => {
       const { session } = connection
       if (session === undefined) {
@@ -220,8 +207,11 @@ export const GatewayLive = Layer.effect(
       }
       const frame = parseClientFrame(text)
       if (frame?.type === "ack") {
-        if (typeof frame.message_id === "string") return lookUp(connection, session.acknowledge(frame.message_id))
-        return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
+        if (typeof frame.message_id !== "string") {
+          return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
+        }
+        const asked = session.acknowledge(frame.message_id)
+        return asked === undefined ? undefined : lookUp(connection, asked, fork)
       }
       if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
         return sendError(connection, "RATE_LIMITED", "too many frames in this second", frame?.type ?? null, frame?.id)
@@ -308,7 +298,7 @@ export const GatewayLive = Layer.effect(
           tellFailure(connection, raw.type, raw.id)(failure)
         },
         onSuccess: () => undefined
-      }))
+      }), fork)
     }
 
     const markRead = Effect.fnUntraced(function*(
