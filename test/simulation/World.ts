@@ -632,7 +632,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const own = state.inboxes[command.agent]!.map((slip) => slip.letter)
           const known = (command.pick % 10 === 0 ? letters() : own).filter((letter) => letter.id !== undefined)
           const letter = known[command.pick % (known.length + 1)]
-          connected.session.acknowledge(letter?.id ?? "msg_unknown")
+          // What this socket was not shown is looked up.
+          yield* connected.session.acknowledge(letter?.id ?? "msg_unknown") ?? Effect.void
           if (letter?.recipient === command.agent && Model.deliver(Model.slipOf(state, letter).slip, now())) {
             transition("stored → delivered, ack frame")
           } else transition("ack ignored")
