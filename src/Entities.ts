@@ -92,7 +92,7 @@ export const services = Registration.layer.pipe(
     MessageRetention.layer,
     MutesRepo.layer,
     PresenceRepo.layer,
-    PresenceStore.layerMemory,
+    PresenceStore.layer,
     RateLimits.layer,
     Secrets.layer,
     WebhookSignals.layer,

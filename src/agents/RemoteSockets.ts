@@ -100,6 +100,8 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
         Effect.gen(function*() {
           while (true) {
             yield* Effect.timeoutOption(line.work.await, BEAT)
+            // What the same turn of the event loop has to say goes along.
+            yield* Effect.yieldNow
             const load = line.take(here)
             const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
             const now = line.settle(load, delivery)

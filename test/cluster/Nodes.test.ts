@@ -6,7 +6,7 @@ import { admin } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
 import { agentOf, newAgent, type Server, type TestAgent } from "../support/Server.ts"
-import { Socket } from "../support/Socket.ts"
+import { type Frame, Socket } from "../support/Socket.ts"
 
 /** The same agent, calling another node. */
 const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
@@ -118,6 +118,28 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
       refused.refused(403, "BLOCKED")
     }
     await Promise.all([adas.close(), bobs.close()])
+  })
+
+  it("presence is the same on every node, and those that hold an agent are told on theirs", async () => {
+    const [ada, bob] = [await newAgent(one, "ada"), await newAgent(two, "bob")]
+    await send(ada, { to: bob.handle }, "the first word")
+    await send(bob, { to: ada.handle }, "an answer")
+    const bobs = await Socket.hello(two, bob.key)
+    const of = (status: string) => (frame: Frame) =>
+      frame.type === "presence.update" && frame.payload?.["handle"] === ada.handle && frame.payload["status"] === status
+    const status = async (node: Server) =>
+      ((await on(node, bob).http.get(`/v1/presence/${ada.handle}`)).body as { readonly status: string }).status
+    const [first, second] = [await Socket.hello(one, ada.key), await Socket.hello(two, ada.key)]
+    await bobs.waitFor(of("online"))
+    assert.deepStrictEqual([await status(one), await status(two)], ["online", "online"])
+    await first.close()
+    // With the socket on the other node it stays online.
+    await second.settled()
+    assert.deepStrictEqual([await status(one), await status(two)], ["online", "online"])
+    await second.close()
+    await bobs.waitFor(of("offline"))
+    assert.deepStrictEqual([await status(one), await status(two)], ["offline", "offline"])
+    await bobs.close()
   })
 
   it("a key that is rotated, an account that is suspended or deleted ends the sockets on every node within a second", async () => {

@@ -8,6 +8,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   agents: 25,
   attachments: 15,
   auth: 5,
+  cluster: 45,
   contacts: 15,
   contract: 150,
   conversations: 30,

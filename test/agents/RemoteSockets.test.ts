@@ -1,0 +1,121 @@
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import type { Push } from "../../src/agents/AgentActor.ts"
+import { type Notice, RemoteSockets } from "../../src/agents/RemoteSockets.ts"
+import { type Delivery, type PeerListener, Peers } from "../../src/platform/Peers.ts"
+
+/** Nodes that reach each other in one process, as long as nothing is broken. */
+class Wires {
+  readonly listeners = new Map<string, PeerListener>()
+  /** Calls that arrived, by receiver. */
+  readonly calls: Array<string> = []
+  broken = false
+
+  readonly peers = (self: string) =>
+    Layer.succeed(
+      Peers,
+      Peers.of({
+        listen: (listener) => {
+          for (const [node, other] of this.listeners) {
+            listener.joined(node)
+            other.joined(self)
+          }
+          this.listeners.set(self, listener)
+        },
+        deliver: (node, body, first) =>
+          Effect.suspend((): Effect.Effect<Delivery> => {
+            const listener = this.listeners.get(node)
+            if (this.broken || listener === undefined) return Effect.succeed("unreachable")
+            this.calls.push(node)
+            return Effect.as(listener.receive(self, body, first), "taken")
+          }),
+        received: () => Effect.void
+      })
+    )
+}
+
+const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
+  const remote = Context.get(
+    yield* Layer.build(Layer.fresh(RemoteSockets.layer).pipe(Layer.provide(wires.peers(name)))),
+    RemoteSockets
+  )
+  const heard: Array<readonly [string, Push]> = []
+  const notices: Array<Notice> = []
+  const state = { missed: 0 }
+  remote.listen({
+    push: (agentId, push) => heard.push([agentId, push]),
+    notice: (notice) => Effect.sync(() => void notices.push(notice)),
+    missed: () => state.missed++
+  })
+  return { remote, heard, notices, state }
+})
+
+const rendered = { before: "{\"a\":", after: "}" }
+const hint = (no: number): Push =>
+  ({ _tag: "Hint", no, messageId: `msg_${no}`, senderId: "agt_s", conversationId: "conv_1", rendered })
+
+it.effect("pushes reach the node that has the agent's sockets, in order, and many of them in one call", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    one.remote.announce("agt_a", 2)
+    yield* one.remote.announced
+    assert.strictEqual(two.remote.count("agt_a"), 2)
+    wires.calls.length = 0
+    const pushes: ReadonlyArray<Push> = [
+      ...Array.from({ length: 50 }, (_, i) => hint(i + 1)),
+      { _tag: "Echo", after: 2, before: null, messageId: "msg_x", rendered: { before: "x", after: "y" } },
+      { _tag: "Event", frame: "{}", about: { senderId: "agt_s", conversationId: "conv_1" }, after: 3 },
+      { _tag: "Event", frame: "{}" }
+    ]
+    for (const push of pushes) two.remote.tell("agt_a", push)
+    two.remote.tell("agt_nobody", hint(1))
+    yield* two.remote.announced
+    assert.deepStrictEqual(one.heard, pushes.map((push) => ["agt_a", push] as const))
+    assert.deepStrictEqual(wires.calls, ["one"])
+    one.remote.announce("agt_a", 0)
+    yield* one.remote.announced
+    two.remote.tell("agt_a", hint(51))
+    yield* two.remote.announced
+    assert.strictEqual(one.heard.length, pushes.length)
+  }))
+
+it.effect("a node that was out of reach is told anew who is where, that it has missed something, and every notice", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    one.remote.announce("agt_a", 1)
+    two.remote.announce("agt_b", 1)
+    yield* Effect.andThen(one.remote.announced, two.remote.announced)
+    const before = one.state.missed
+    wires.broken = true
+    two.remote.tell("agt_a", hint(1))
+    two.remote.announce("agt_b", 3)
+    const notice: Notice = { _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } }
+    const told = yield* Effect.forkChild(two.remote.everywhere(notice), { startImmediately: true })
+    // Nobody waits for longer than a second, and a socket that opens not at all.
+    yield* TestClock.adjust("1 seconds")
+    assert.isDefined(told.pollUnsafe())
+    yield* two.remote.announced
+    assert.deepStrictEqual(one.notices, [])
+    wires.broken = false
+    yield* TestClock.adjust("1 seconds")
+    assert.deepStrictEqual(one.notices, [notice])
+    assert.strictEqual(one.remote.count("agt_b"), 3)
+    assert.deepStrictEqual(one.heard, [])
+    assert.isAbove(one.state.missed, before)
+  }))
+
+it.effect("a node that has left has no sockets, and nobody waits for it", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    two.remote.announce("agt_b", 1)
+    yield* two.remote.announced
+    assert.strictEqual(one.remote.count("agt_b"), 1)
+    wires.listeners.get("one")?.left("two")
+    assert.strictEqual(one.remote.count("agt_b"), 0)
+    yield* one.remote.everywhere({ _tag: "MuteChanged", agentId: "agt_b", kind: "agent", targetId: "agt_a" })
+    assert.deepStrictEqual(two.notices, [])
+  }))

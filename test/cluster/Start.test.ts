@@ -1,0 +1,65 @@
+import { assert, describe, it } from "@effect/vitest"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { Client } from "pg"
+import { freshDatabase } from "../support/Databases.ts"
+import { within } from "../support/Eventually.ts"
+import { freePort } from "../support/ServerProcess.ts"
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url))
+
+const run = async (script: string, env: Readonly<Record<string, string>>) => {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), ["--import", "./runners/require-node.js", script], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
+    stdio: ["ignore", "pipe", "pipe"]
+  })
+  let stdout = ""
+  let stderr = ""
+  child.stdout.setEncoding("utf8").on("data", (text: string) => stdout += text)
+  child.stderr.setEncoding("utf8").on("data", (text: string) => stderr += text)
+  const [code] = await within(`the end of ${script}`, once(child, "close"), 15_000).finally(() => child.kill("SIGKILL"))
+  return { code: code as number | null, stdout, stderr }
+}
+
+const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
+  const client = new Client(url)
+  await client.connect()
+  const { rows } = await client.query("SELECT tablename FROM pg_tables WHERE schemaname = 'public'").finally(() => client.end())
+  return rows.map((row: { readonly tablename: string }) => row.tablename)
+}
+
+describe("the start of a node", () => {
+  it("names all that is missing at once", async () => {
+    const { code, stderr } = await run("runners/runner.ts", {})
+    assert.strictEqual(code, 1)
+    assert.deepStrictEqual(
+      stderr.trim().split("\n").map((line) => /^parley: (\w+): /.exec(line)?.[1]),
+      ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"]
+    )
+  })
+
+  it("a database is made by whoever migrates first, and a node stops at one that is newer", async () => {
+    const url = await freshDatabase(18, "empty")
+    const both = await Promise.all([run("runners/migrate.ts", { DATABASE_URL: url }), run("runners/migrate.ts", { DATABASE_URL: url })])
+    for (const { code, stderr } of both) assert.strictEqual(code, 0, stderr)
+    assert.includeMembers([...await tablesOf(url)], ["migrations", "agents", "cluster_runners", "cluster_locks"])
+
+    const client = new Client(url)
+    await client.connect()
+    await client.query("INSERT INTO migrations SELECT max(id) + 1, '9999_add_future.sql', 'x', 0 FROM migrations")
+      .finally(() => client.end())
+    const port = await freePort()
+    const { code, stderr } = await run("runners/runner.ts", {
+      DATABASE_URL: url,
+      REDIS_URL: "redis://127.0.0.1:1",
+      SHARED_DIR: "/nowhere",
+      PORT: String(port)
+    })
+    assert.strictEqual(code, 1)
+    assert.match(stderr, /a newer version of Parley made it/)
+    assert.notInclude(stderr, "\n    at ")
+  })
+})

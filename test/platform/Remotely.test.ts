@@ -1,0 +1,34 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Exit, Fiber } from "effect"
+import { ClusterError } from "effect/cluster"
+import { TestClock } from "effect/testing"
+import { remotely } from "../../src/platform/Remotely.ts"
+import { NotFound } from "../../src/platform/WireError.ts"
+
+it.effect("a caller is held for 5 s while a shard moves, then told to try again", () =>
+  Effect.gen(function*() {
+    const fiber = yield* Effect.forkChild(Effect.flip(remotely(Effect.never)), { startImmediately: true })
+    yield* TestClock.adjust("4999 millis")
+    assert.isUndefined(fiber.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    const failure = yield* Fiber.join(fiber)
+    assert.strictEqual(failure._tag, "Unavailable")
+    assert.strictEqual(failure.retryAfterMs, 2_000)
+  }))
+
+it.effect("what was not delivered, or ended with its entity, is to be tried again; an answer stays what it is", () =>
+  Effect.gen(function*() {
+    const full = ClusterError.PersistenceError.refail(Effect.fail("the storage is away"))
+    assert.strictEqual((yield* Effect.flip(remotely(full)))._tag, "Unavailable")
+    assert.strictEqual((yield* Effect.flip(remotely(Effect.interrupt)))._tag, "Unavailable")
+    assert.strictEqual((yield* Effect.flip(remotely(Effect.fail(new NotFound({ message: "not here" })))))._tag, "NotFound")
+    assert.strictEqual(yield* remotely(Effect.succeed(1)), 1)
+    assert.isTrue(Exit.hasDies(yield* Effect.exit(remotely(Effect.die("a bug")))))
+  }))
+
+it.effect("a caller that is interrupted itself ends", () =>
+  Effect.gen(function*() {
+    const fiber = yield* Effect.forkChild(remotely(Effect.never), { startImmediately: true })
+    yield* Fiber.interrupt(fiber)
+    assert.isTrue(Exit.hasInterrupts(yield* Fiber.await(fiber)))
+  }))
