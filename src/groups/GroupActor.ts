@@ -438,7 +438,7 @@ export class GroupActor {
         case "Refused":
           return yield* new RateLimited({
             message: "This agent was asked not long ago: it cannot be invited again yet.",
-            details: { retry_after_ms: Math.max(1, invited.at + DAY_MS - at), window: "day" }
+            details: { retry_after_ms: Math.max(1, invited.at + DAY_MS - at), limit: 1, window: "day" }
           })
         case "OverBudget":
           return yield* budgetSpent(world.inviteLimit, invited.freeAt - at)

@@ -173,7 +173,7 @@ describe("wire.md J, Groups", { timeout: 20_000 }, () => {
     assert.isString((await carol.client.rejectGroupInvite(carols ?? "")).message)
     ;(await carol.http.post(`/v1/groups/invites/${carols}/accept`)).refused(404, "INVITE_NOT_FOUND")
     const again = await alice.http.post(`/v1/groups/${group.id}/members`, { handle: carol.handle })
-    again.refused(429, "RATE_LIMITED")
+    assert.deepInclude(again.refused(429, "RATE_LIMITED").details, { limit: 1, window: "day" })
     assert.isAbove(Number(again.header("retry-after")), 86_000)
     assert.instanceOf(await failure(carol.client.acceptGroupInvite(carols ?? "")), NotFoundError)
   })
