@@ -75,8 +75,10 @@ describe.each([["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(
                 await Promise.all(crowd.map((i) => random() < 0.7 ? send(fromA, b.handle, i) : send(fromB, a.handle, i)))
               }
               const whole = Array.from({ length: MESSAGES }, (_, i) => i + 1)
-              for (const { seqs } of ends) {
-                await eventually("every message", () => new Set(seqs).size === MESSAGES || undefined, 20_000)
+              for (const [end, { seqs }] of ends.entries()) {
+                const missing = () => whole.filter((seq) => !seqs.includes(seq))
+                await eventually("every message", () => missing().length === 0 || undefined, 20_000).catch(() =>
+                  assert.fail(`${"ab"[end]} has no ${missing().join(", ")} after ${seqs.join(" ")}, seed ${SEED}`))
                 assert.deepStrictEqual([...new Set(seqs)], whole, `in order, seed ${SEED}`)
               }
               for (const client of [fromA, fromB]) {
