@@ -3,7 +3,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
 import { setTimeout as wait } from "node:timers/promises"
 import { type CustomTypesConfig, Pool, type PoolClient } from "pg"
-import { databaseIsNew, PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
+import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { DatabaseFault, encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError } from "./SqlValues.ts"
 
@@ -340,7 +340,6 @@ const RECOVERY_INTERVAL_MILLIS = 1_000
  */
 export const layerPglite = (settings: PgliteSettings) =>
   Layer.effectContext(Effect.gen(function*() {
-    if (databaseIsNew(settings)) yield* Effect.logInfo("Creating the database…")
     const checkpointDue = yield* Latch.make()
     const database = yield* Effect.acquireRelease(
       Effect.tryPromise({
