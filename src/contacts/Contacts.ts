@@ -4,7 +4,7 @@ import { Agents } from "../agents/Agents.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../platform/WireError.ts"
@@ -25,10 +25,7 @@ const LIMIT = 50
 const MAX = 200
 
 const ContactCursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
-const BlockCursor = Schema.Struct({
-  createdAt: Schema.Int,
-  id: Schema.String.check(Schema.isPattern(/^agt_[A-Za-z0-9_-]+$/))
-})
+const BlockCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
  * Whom an agent knows, blocks and has reported (wire.md C.5, G.9). Handles are

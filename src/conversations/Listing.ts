@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { CursorId } from "../platform/Page.ts"
 import type { MessageType } from "./Message.ts"
 
 const LABELS: Readonly<Record<MessageType, string>> = {
@@ -15,7 +16,7 @@ export const Listing = {
   LIMIT: 50,
   MAX: 200,
   /** Where a page ended: the activity and id of its last row. */
-  Cursor: Schema.Struct({ activityAt: Schema.Int, id: Schema.String }),
+  Cursor: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
   /** The text of a text message, white space collapsed, at most 140 characters; a label for the rest. */
   preview: (type: MessageType, content: string): string => {
     if (type !== "text") return LABELS[type]

@@ -17,7 +17,7 @@ import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso, isoOrNull } from "../platform/Text.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
@@ -85,7 +85,7 @@ const MAX = 200
 /** Groups and invites that a deleted account is taken out of at once. */
 const LEAVING = 100
 const SWEEP_ROWS = 500
-const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: Schema.String })
+const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
  * Groups: members, roles, invites and sends to all (wire.md C.8, G.6, G.7). Outsiders

@@ -7,7 +7,7 @@ import type { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type Unavailable, type ValidationFailed } from "../platform/WireError.ts"
 import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
@@ -17,7 +17,7 @@ import { MutesRepo } from "./MutesRepo.ts"
 const MAX_LIMIT = 200
 const SWEEP_ROWS = 1_000
 
-const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: Schema.String })
+const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
 
 export interface MutePage {
   readonly mutes: ReadonlyArray<StoredMute>

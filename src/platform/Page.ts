@@ -25,6 +25,9 @@ export const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> 
     ? Effect.fail(ValidationFailed.field("cursor", "cannot be combined with offset"))
     : Effect.void
 
+/** An id in a cursor: it comes back from outside, and no database takes every text. */
+export const CursorId = Schema.String.check(Schema.isPattern(/^[a-z]+_[A-Za-z0-9_-]{1,64}$/))
+
 /** An opaque cursor around a JSON value. */
 export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url")
 

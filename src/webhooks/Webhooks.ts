@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer, Schema } from "effect"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../platform/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { eventBit, type WebhookEvent } from "./Outbox.ts"
@@ -16,7 +16,7 @@ const MAX = 200
 const LOOKUP_TIMEOUT = "3 seconds"
 const TRIES = 20
 
-const Position = Schema.Struct({ createdAt: Schema.Int, id: Schema.String })
+const Position = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 export interface WebhookPage {
   readonly webhooks: ReadonlyArray<StoredWebhook>

@@ -321,6 +321,13 @@ describe("wire.md J, Common", { timeout: 20_000 }, () => {
     for (const cursor of ["x", "%21%21", "bnVsbA", "e30", "W10", "MQ", "a".repeat(5_000)]) {
       ;(await pair.alice.http.get(`/v1/conversations?cursor=${cursor}`)).refused(400, "VALIDATION_ERROR")
     }
+    const { group } = await pair.alice.client.createGroup({ name: "The band" })
+    const lists = ["conversations", "contacts", "contacts/blocks", "mutes", "webhooks", `groups/${group.id}/invites`]
+    for (const text of ["\0", "a\0", "\ud800", ""]) {
+      const position = { activityAt: 1, createdAt: 1, handle: text, id: text, kind: "agent", targetId: text }
+      const cursor = Buffer.from(JSON.stringify(position)).toString("base64url")
+      for (const list of lists) (await pair.alice.http.get(`/v1/${list}?cursor=${cursor}`)).refused(400, "VALIDATION_ERROR")
+    }
   })
 
   it("12. offset and cursor together are 400", async () => {
