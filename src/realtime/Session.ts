@@ -4,6 +4,7 @@ import type { WebSocket } from "ws"
 import type { AgentActor, LiveSession } from "../agents/AgentActor.ts"
 import { messageJson, type Rendered } from "../conversations/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
+import { isStorable } from "../platform/Text.ts"
 import type { CloseReason } from "./Gateway.ts"
 
 /** Rows read from storage at once. */
@@ -153,7 +154,8 @@ export class Session implements LiveSession {
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const no = this.unacked?.get(messageId)
     if (no === undefined) {
-      return this.agent.isOwn(messageId)
+      // No message has an id that storage cannot be asked for.
+      return this.agent.isOwn(messageId) || !isStorable(messageId)
         ? undefined
         : Effect.ignore(this.world.deliveries.acknowledgeMessage(this.agent, messageId))
     }
