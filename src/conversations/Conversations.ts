@@ -7,25 +7,22 @@ import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../agents/ColdSlots.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { Deliveries, LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
-import type { GroupDeleted } from "../groups/Group.ts"
 import type { GroupSendFailure } from "../groups/GroupEntity.ts"
 import { Groups } from "../groups/Groups.ts"
-import { type GroupCard, GroupSettings, isGroupId } from "../groups/GroupSettings.ts"
+import { GroupSettings, isGroupId } from "../groups/GroupSettings.ts"
 import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
 import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
 import type { RateRule } from "../platform/RateRule.ts"
 import { remotely } from "../platform/Remotely.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../platform/Sql.ts"
-import { iso, isoOrNull } from "../platform/Text.ts"
+import { iso } from "../platform/Text.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { type RateLimited, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend } from "./Append.ts"
-import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound, GroupNotFound, makeDirectIds } from "./Conversation.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
 import {
@@ -38,16 +35,9 @@ import {
   type UnblockCommand,
   type UnblockOutcome
 } from "./ConversationEntity.ts"
-import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
-import { Listing } from "./Listing.ts"
-import {
-  type ContentTooLarge,
-  type Draft,
-  messageJson,
-  MessageNotFound,
-  renderMessage,
-  type Setting
-} from "./Message.ts"
+import { ConversationsRepo } from "./ConversationsRepo.ts"
+import { type ContentTooLarge, type Draft, messageJson, renderMessage } from "./Message.ts"
+import { makeReading, type Reading } from "./Reading.ts"
 
 /** Who sends. */
 export interface Sender {
@@ -60,21 +50,6 @@ export type Target =
   | { readonly _tag: "Direct"; readonly handle: string }
   | { readonly _tag: "Conversation"; readonly id: string }
 
-export interface HistoryQuery {
-  readonly limit: number
-  readonly before: number | null
-  readonly after: number | null
-  readonly around: string | null
-}
-
-export interface ListedPage {
-  readonly items: ReadonlyArray<typeof ConversationListItem.Type>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
 export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
 const IDLE_MS = 300_000
@@ -82,26 +57,9 @@ const TYPING_MEMORY_MS = 1_000
 const WARN_EVERY_MS = 10_000
 
 /** Conversations and their messages. */
-export class Conversations extends Context.Service<Conversations, {
+export class Conversations extends Context.Service<Conversations, Reading & {
   /** Sends a message; `Sent.body` is the JSON text of the Message. Acknowledged means committed. */
   readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
-  /** Messages as JSON texts, in the order of the query (wire.md C.6). */
-  readonly history: (
-    agentId: string,
-    conversationId: string,
-    query: HistoryQuery
-  ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
-  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<ListedPage, ValidationFailed | Unavailable>
-  readonly context: (
-    agentId: string,
-    conversationId: string
-  ) => Effect.Effect<typeof ConversationContext.Type, ConversationNotFound | Unavailable>
-  readonly participants: (
-    agentId: string,
-    conversationId: string
-  ) => Effect.Effect<ReadonlyArray<typeof Party.Type>, ConversationNotFound | Unavailable>
-  readonly hide: (agentId: string, conversationId: string) => Effect.Effect<void, ConversationNotFound | Unavailable>
-  readonly hideMessage: (agentId: string, messageId: string) => Effect.Effect<void, MessageNotFound | Unavailable>
   /** Relays typing to the other participants, not across a block; nothing is stored. */
   readonly typing: (
     agentId: string,
@@ -109,10 +67,6 @@ export class Conversations extends Context.Service<Conversations, {
     conversationId: string,
     event: "typing.start" | "typing.stop"
   ) => Effect.Effect<void, ConversationNotFound | Unavailable>
-  readonly participation: (
-    agentId: string,
-    conversationId: string
-  ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
   /**
    * Blocks one agent for another, in the order of their conversation: a message that
    * was accepted is committed before, and no send that begins after is accepted.
@@ -130,6 +84,7 @@ export class Conversations extends Context.Service<Conversations, {
   static readonly layer = Layer.effect(
     Conversations,
     Effect.gen(function*() {
+      const reading = yield* makeReading
       const clock = yield* Clock.Clock
       const config = yield* Config
       const repo = yield* ConversationsRepo
@@ -394,153 +349,13 @@ export class Conversations extends Context.Service<Conversations, {
           }
         })
 
-      const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
-        const found = yield* unavailable(repo.participation(agentId, conversationId))
-        return found ?? (yield* new ConversationNotFound())
-      })
-
-      const settingsOf = Effect.fnUntraced(function*(conversationId: string, senderIds: ReadonlyArray<string>) {
-        const senders = yield* agents.byIds([...new Set(senderIds)])
-        const settingOf = yield* groupSettings.settings([conversationId])
-        return (senderId: string): Setting => settingOf(conversationId, senders.get(senderId))
-      })
-
-      /** Whoever was in a group that is deleted learns that; to everybody else it is unknown. */
-      const toldDeleted = <A, E>(
-        effect: Effect.Effect<A, E | ConversationNotFound>,
-        agentId: string,
-        conversationId: string
-      ): Effect.Effect<A, E | ConversationNotFound | GroupDeleted | Unavailable> =>
-        Effect.catch(effect, (error): Effect.Effect<never, E | ConversationNotFound | GroupDeleted | Unavailable> =>
-          error instanceof ConversationNotFound && isGroupId(conversationId)
-            ? Effect.flatMap(groups.outside(agentId, conversationId), (failure) =>
-              Effect.fail(failure._tag === "GroupDeleted" ? failure : error))
-            : Effect.fail(error))
-
-      const history = Effect.fn("Conversations.history")(
-        function*(agentId: string, conversationId: string, query: HistoryQuery) {
-          const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
-          let range: HistoryRange = query
-          if (query.around !== null) {
-            const seq = yield* unavailable(repo.anchor(agentId, own, query.around))
-            if (seq === undefined) return yield* new MessageNotFound()
-            range = { before: seq + 1, after: null, limit: query.limit }
-          }
-          const rows = yield* unavailable(repo.history(agentId, own, range))
-          const settingOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
-          return rows.map((row) =>
-            messageJson(
-              renderMessage(row.message, settingOf(row.message.senderId), row.progress),
-              row.no === null ? null : deliveries.ids.encode(agentId, row.no)
-            )
-          )
-        }
-      )
-
-      const party = (agent: Agent | undefined): typeof Party.Type => ({
-        handle: agent?.handle ?? "",
-        display_name: agent === undefined || agent.deletedAt !== null ? null : agent.displayName ?? agent.handle,
-        avatar_url: agent === undefined || agent.deletedAt !== null ? null : agents.avatarUrl(agent)
-      })
-
-      const item = (
-        agentId: string,
-        row: ListedConversation,
-        others: ReadonlyMap<string, Agent>,
-        group: GroupCard | undefined
-      ): typeof ConversationListItem.Type => ({
-        id: row.id,
-        type: row.kind,
-        participants: row.counterpartyId === null ? [] : [party(others.get(row.counterpartyId))],
-        group_name: group?.name ?? null,
-        group_avatar_url: group?.avatarUrl ?? null,
-        group_member_count: group?.memberCount ?? null,
-        last_message_preview: row.last === null ? null : Listing.preview(row.last.type, row.last.content),
-        last_message_is_own: row.last?.senderId === agentId,
-        last_message_type: row.last?.type ?? null,
-        last_message_at: isoOrNull(row.lastMessageAt),
-        updated_at: iso(row.activityAt),
-        unread_count: row.unreadCount,
-        oldest_unread_seq: row.oldestUnread,
-        newest_unread_seq: row.newestUnread,
-        is_muted: row.muted
-      })
-
-      const list = Effect.fn("Conversations.list")(function*(agentId: string, query: PageQuery) {
-        yield* oneWay(query)
-        const limit = Math.min(query.limit ?? Listing.LIMIT, Listing.MAX)
-        const offset = query.offset ?? 0
-        const before = query.cursor === undefined ? null : yield* decodeCursor(Listing.Cursor)(query.cursor)
-        const rows = yield* unavailable(repo.list(agentId, before, offset, limit + 1, now()))
-        const total = yield* unavailable(repo.count(agentId))
-        const shown = rows.slice(0, limit)
-        const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
-        const cards = yield* groupSettings.cards(shown.map((row) => row.id))
-        const last = shown.at(-1)
-        return {
-          items: shown.map((row) => item(agentId, row, others, cards.get(row.id))),
-          total,
-          limit,
-          offset,
-          nextCursor: rows.length > limit && last !== undefined
-            ? encodeCursor({ activityAt: last.activityAt, id: last.id })
-            : null
-        }
-      })
-
-      const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
-        const facts = yield* unavailable(repo.context(agentId, conversationId))
-        if (facts === undefined) return yield* new ConversationNotFound()
-        const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
-        if (facts.counterpartyId === null) {
-          const card = (yield* groupSettings.cards([conversationId])).get(conversationId)
-          const role = yield* groupSettings.role(conversationId, agentId)
-          // Left meanwhile.
-          if (card === undefined || role === undefined) return yield* new ConversationNotFound()
-          return {
-            conversation_id: conversationId,
-            type: "group" as const,
-            group: { name: card.name, description: card.description, member_count: card.memberCount, your_role: role },
-            counterparty: null,
-            relationship: null,
-            direct_state: null,
-            unread
-          }
-        }
-        const other = (yield* agents.byIds([facts.counterpartyId])).get(facts.counterpartyId)
-        return {
-          conversation_id: conversationId,
-          type: "direct" as const,
-          group: null,
-          counterparty: party(other),
-          relationship: {
-            is_contact: facts.isContact,
-            added_at: isoOrNull(facts.contactSince),
-            note: facts.note
-          },
-          direct_state: {
-            state: facts.establishedAt === null ? "cold" as const : "established" as const,
-            initiated_by_self: facts.initiatorId === agentId,
-            last_message_at: isoOrNull(facts.lastMessageAt)
-          },
-          unread
-        }
-      })
-
-      const participants = Effect.fn("Conversations.participants")(function*(agentId: string, conversationId: string) {
-        const { counterpartyId } = yield* participation(agentId, conversationId)
-        const ids = counterpartyId === null ? yield* groupSettings.members(conversationId) : [counterpartyId]
-        const found = yield* agents.byIds(ids)
-        return ids.map((id) => party(found.get(id)))
-      })
-
       // Typing comes in bursts: who may hear it is remembered for a moment.
       const listeners = new Map<string, { readonly until: number; readonly to: ReadonlyArray<string> }>()
       const listenersOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
         const key = `${agentId} ${conversationId}`
         const known = listeners.get(key)
         if (known !== undefined && known.until > now()) return known.to
-        const { counterpartyId } = yield* participation(agentId, conversationId)
+        const { counterpartyId } = yield* reading.participation(agentId, conversationId)
         let to: ReadonlyArray<string>
         if (counterpartyId === null) {
           to = (yield* groupSettings.members(conversationId)).filter((id) => id !== agentId)
@@ -555,20 +370,7 @@ export class Conversations extends Context.Service<Conversations, {
 
       return Conversations.of({
         send,
-        history,
-        list,
-        context,
-        participants,
-        participation,
-        hide: Effect.fn("Conversations.hide")(function*(agentId, conversationId) {
-          yield* participation(agentId, conversationId)
-          yield* unavailable(repo.hideConversation(agentId, conversationId, now()))
-        }),
-        hideMessage: Effect.fn("Conversations.hideMessage")(function*(agentId, messageId) {
-          const found = yield* deliveries.find(agentId, messageId)
-          if (found === undefined) return yield* new MessageNotFound()
-          yield* unavailable(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
-        }),
+        ...reading,
         typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
           const frame = JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
           for (const to of yield* listenersOf(agentId, conversationId)) {

@@ -13,6 +13,7 @@ import * as Shapes from "./Shapes.ts"
 import { attempt, freshMsgId, say } from "./Talk.ts"
 
 const CALLERS = 200
+const callers = Array.from({ length: CALLERS }, (_, i) => i)
 /** For what a busy machine takes its time to do. */
 const PATIENCE = 20_000
 
@@ -56,12 +57,14 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
   const agents = async (n: number): Promise<ReadonlyArray<Both>> => {
     const made = Array.from({ length: n }, () => {
       const handle = `race-${serial++}`
-      return { id: `agt_${handle}`, handle, email: `${handle}@example.com`, key: `ac_${randomBytes(32).toString("base64url")}` }
+      const key = `ac_${randomBytes(32).toString("base64url")}`
+      return { id: `agt_${handle}`, handle, email: `${handle}@example.com`, key }
     })
     await database.query(
       `WITH made AS (
         INSERT INTO agents (id, handle, email, key_hash, created_at, updated_at)
-        SELECT id, handle, email, decode(hash, 'hex'), 0, 0 FROM json_to_recordset($1) AS x(id text, handle text, email text, hash text)
+        SELECT id, handle, email, decode(hash, 'hex'), 0, 0
+        FROM json_to_recordset($1) AS x(id text, handle text, email text, hash text)
         RETURNING id
       ) INSERT INTO inboxes (agent_id) SELECT id FROM made`,
       [JSON.stringify(made.map(({ key, ...agent }) => ({ ...agent, hash: sha256(key).toString("hex") })))]
@@ -76,7 +79,11 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     (await database.query(text, [...values])).rows as ReadonlyArray<Record<string, unknown>>
 
   /** Lets both servers come as far as what this statement locks, each on what it has read, before either can go on. */
-  const abreast = async (lock: string, id: string, race: () => ReadonlyArray<Promise<Answer>>): Promise<ReadonlyArray<Answer>> => {
+  const abreast = async (
+    lock: string,
+    id: string,
+    race: () => ReadonlyArray<Promise<Answer>>
+  ): Promise<ReadonlyArray<Answer>> => {
     await database.query("BEGIN")
     await database.query(lock, [id])
     const answers = Promise.all(race())
@@ -87,6 +94,9 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     }
     return answers
   }
+
+  const count = async (from: string, ...values: ReadonlyArray<unknown>): Promise<unknown> =>
+    (await rows(`SELECT count(*)::integer AS n FROM ${from}`, ...values))[0]?.["n"]
 
   const assertSound = async (): Promise<void> => assert.deepStrictEqual(await rows(UNSOUND), [])
 
@@ -108,7 +118,7 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     const { "201": sent, "403 AWAITING_REPLY": waiting = 0, "429 COLD_CAP_EXCEEDED": refused = 0, ...rest } = tally(again)
     assert.deepStrictEqual([sent, waiting + refused, rest], [1, CALLERS - 1, {}])
     assert.isAtMost(waiting, 1)
-    assert.deepStrictEqual(await rows("SELECT count(*)::integer AS n FROM cold_slots WHERE agent_id = $1", a[0].id), [{ n: 100 }])
+    assert.strictEqual(await count("cold_slots WHERE agent_id = $1", a[0].id), 100)
     await assertSound()
   })
 
@@ -120,7 +130,8 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
       `WITH c AS (UPDATE conversations SET version = version + 1 WHERE id = $1),
       g AS (UPDATE groups SET member_count = 255 WHERE id = $1),
       m AS (
-        INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq) SELECT $1, a, 'member', 0, 0 FROM unnest($2::text[]) a
+        INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq)
+        SELECT $1, a, 'member', 0, 0 FROM unnest($2::text[]) a
       ), p AS (INSERT INTO participants (agent_id, conversation_id) SELECT a, $1 FROM unnest($2::text[]) a)
       INSERT INTO group_invites (id, group_id, invitee_id, inviter_id, created_at)
       SELECT 'inv_' || a, $1, a, $3, 0 FROM unnest($4::text[]) a`,
@@ -152,11 +163,12 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     for (const to of [b, c]) {
       const client_msg_id = freshMsgId()
       keys.push(client_msg_id)
-      const answers = await Promise.all(Array.from({ length: CALLERS }, (_, i) => attempt(at(a, i), to[0], { client_msg_id })))
+      const answers = await Promise.all(callers.map((i) => attempt(at(a, i), to[0], { client_msg_id })))
       assert.deepStrictEqual(tally(answers), { 200: CALLERS - 1, 201: 1 })
       const ids = new Set(answers.map((answer) => answer.ok(answer.status, Shapes.Message).id))
       assert.strictEqual(ids.size, 1)
-      assert.deepStrictEqual(await rows("SELECT id FROM messages WHERE client_msg_id = $1", client_msg_id), [{ id: [...ids][0] }])
+      const stored = await rows("SELECT id FROM messages WHERE client_msg_id = $1", client_msg_id)
+      assert.deepStrictEqual(stored, [{ id: [...ids][0] }])
     }
     // What another server has stored a socket finds when it looks: the next message here makes it look.
     for (const i of [0, 1] as const) {
@@ -176,7 +188,7 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     const [a] = await agents(1) as [Both]
     const create = (i: number) =>
       at(a, i).http.post("/v1/groups", { name: "Once" }, { "idempotency-key": "the-only-key" })
-    const answers = await Promise.all(Array.from({ length: CALLERS }, (_, i) => create(i)))
+    const answers = await Promise.all(callers.map(create))
     const { "200": created = 0, "409 IDEMPOTENT_IN_PROGRESS": under = 0, ...rest } = tally(answers)
     assert.deepStrictEqual([created + under, rest], [CALLERS, {}])
     const made = answers.filter(({ status }) => status === 200)
@@ -189,7 +201,7 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
       const again = await create(i)
       assert.deepStrictEqual([again.status, again.header("idempotent-replay"), again.text], [200, "true", made[0]?.text])
     }
-    assert.deepStrictEqual(await rows("SELECT count(*)::integer AS n FROM groups WHERE creator_id = $1", a[0].id), [{ n: 1 }])
+    assert.strictEqual(await count("groups WHERE creator_id = $1", a[0].id), 1)
     await assertSound()
   })
 
@@ -212,7 +224,8 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
         }
         return answers
       })
-      await eventually("a message", async () => (await rows("SELECT FROM messages WHERE conversation_id = $1 AND seq > 2", first.conversation_id)).length > 0 || undefined, PATIENCE)
+      const beyond = "messages WHERE conversation_id = $1 AND seq > 2"
+      await eventually("a message", async () => await count(beyond, first.conversation_id) !== 0 || undefined, PATIENCE)
       // By either side.
       const [by, against] = round % 2 === 0 ? [a, b] : [b, a]
       ;(await at(by, round >> 1).http.post(`/v1/contacts/${against[0].handle}/block`)).ok(200, Shapes.Confirm)
@@ -242,9 +255,9 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     // The statement that stores messages gets no further than this.
     await database.query("LOCK TABLE message_keys IN SHARE ROW EXCLUSIVE MODE")
     const lost = attempt(a[1], last[1]).then(() => "answered", () => "lost")
-    const slots = () =>
-      rows("SELECT count(*) FILTER (WHERE claimed_at IS NULL)::integer AS reserved, count(*)::integer AS n FROM cold_slots WHERE agent_id = $1", a[0].id)
-    await eventually("the reservation", async () => (await slots())[0]?.["reserved"] === 1 || undefined, PATIENCE)
+    const reserved = () => count("cold_slots WHERE agent_id = $1 AND claimed_at IS NULL", a[0].id)
+    const taken = () => count("cold_slots WHERE agent_id = $1", a[0].id)
+    await eventually("the reservation", async () => await reserved() === 1 || undefined, PATIENCE)
     await eventually("the message at the lock", async () => (await rows(WAITING)).length === 1 || undefined, PATIENCE)
     dead = true
     await two.kill()
@@ -253,17 +266,14 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
     await database.query("COMMIT")
     assert.strictEqual(await lost, "lost")
 
-    assert.deepStrictEqual(await slots(), [{ reserved: 1, n: 100 }])
-    assert.deepStrictEqual(
-      await rows("SELECT count(*)::integer AS n FROM conversations WHERE initiator_id = $1", a[0].id),
-      [{ n: 99 }]
-    )
+    assert.deepStrictEqual([await taken(), await reserved()], [100, 1])
+    assert.strictEqual(await count("conversations WHERE initiator_id = $1", a[0].id), 99)
     ;(await attempt(a[0], next[0])).refused(429, "COLD_CAP_EXCEEDED")
     // A minute later.
     await database.query("UPDATE cold_slots SET reserved_at = reserved_at - 60000 WHERE claimed_at IS NULL")
     await say(a[0], next[0])
     ;(await attempt(a[0], last[0])).refused(429, "COLD_CAP_EXCEEDED")
-    assert.deepStrictEqual(await slots(), [{ reserved: 0, n: 100 }])
+    assert.deepStrictEqual([await taken(), await reserved()], [100, 0])
     await assertSound()
   })
 })

@@ -1,0 +1,225 @@
+import { Clock, Effect } from "effect"
+import type { Agent } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { Deliveries } from "../deliveries/Deliveries.ts"
+import type { GroupDeleted } from "../groups/Group.ts"
+import { Groups } from "../groups/Groups.ts"
+import { type GroupCard, GroupSettings, isGroupId } from "../groups/GroupSettings.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
+import { iso, isoOrNull } from "../platform/Text.ts"
+import { unavailable } from "../platform/Unavailable.ts"
+import type { Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
+import { ConversationNotFound } from "./Conversation.ts"
+import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
+import { Listing } from "./Listing.ts"
+import { messageJson, MessageNotFound, renderMessage, type Setting } from "./Message.ts"
+
+export interface HistoryQuery {
+  readonly limit: number
+  readonly before: number | null
+  readonly after: number | null
+  readonly around: string | null
+}
+
+export interface ListedPage {
+  readonly items: ReadonlyArray<typeof ConversationListItem.Type>
+  readonly total: number
+  readonly limit: number
+  readonly offset: number
+  readonly nextCursor: string | null
+}
+
+/** What an agent sees of its conversations, and hides from itself: straight from storage, past the actors. */
+export interface Reading {
+  /** Messages as JSON texts, in the order of the query (wire.md C.6). */
+  readonly history: (
+    agentId: string,
+    conversationId: string,
+    query: HistoryQuery
+  ) => Effect.Effect<ReadonlyArray<string>, ConversationNotFound | GroupDeleted | MessageNotFound | Unavailable>
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<ListedPage, ValidationFailed | Unavailable>
+  readonly context: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<typeof ConversationContext.Type, ConversationNotFound | Unavailable>
+  readonly participants: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<ReadonlyArray<typeof Party.Type>, ConversationNotFound | Unavailable>
+  readonly hide: (agentId: string, conversationId: string) => Effect.Effect<void, ConversationNotFound | Unavailable>
+  readonly hideMessage: (agentId: string, messageId: string) => Effect.Effect<void, MessageNotFound | Unavailable>
+  readonly participation: (
+    agentId: string,
+    conversationId: string
+  ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
+}
+
+/** The part of `Conversations` that takes no part in their order. */
+export const makeReading = Effect.gen(function*() {
+  const clock = yield* Clock.Clock
+  const repo = yield* ConversationsRepo
+  const agents = yield* Agents
+  const deliveries = yield* Deliveries
+  const groups = yield* Groups
+  const groupSettings = yield* GroupSettings
+  const now = () => clock.currentTimeMillisUnsafe()
+
+  const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
+    const found = yield* unavailable(repo.participation(agentId, conversationId))
+    return found ?? (yield* new ConversationNotFound())
+  })
+
+  const settingsOf = Effect.fnUntraced(function*(conversationId: string, senderIds: ReadonlyArray<string>) {
+    const senders = yield* agents.byIds([...new Set(senderIds)])
+    const settingOf = yield* groupSettings.settings([conversationId])
+    return (senderId: string): Setting => settingOf(conversationId, senders.get(senderId))
+  })
+
+  /** Whoever was in a group that is deleted learns that; to everybody else it is unknown. */
+  const toldDeleted = <A, E>(
+    effect: Effect.Effect<A, E | ConversationNotFound>,
+    agentId: string,
+    conversationId: string
+  ): Effect.Effect<A, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+    Effect.catch(effect, (error): Effect.Effect<never, E | ConversationNotFound | GroupDeleted | Unavailable> =>
+      error instanceof ConversationNotFound && isGroupId(conversationId)
+        ? Effect.flatMap(groups.outside(agentId, conversationId), (failure) =>
+          Effect.fail(failure._tag === "GroupDeleted" ? failure : error))
+        : Effect.fail(error))
+
+  const history = Effect.fn("Conversations.history")(
+    function*(agentId: string, conversationId: string, query: HistoryQuery) {
+      const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
+      let range: HistoryRange = query
+      if (query.around !== null) {
+        const seq = yield* unavailable(repo.anchor(agentId, own, query.around))
+        if (seq === undefined) return yield* new MessageNotFound()
+        range = { before: seq + 1, after: null, limit: query.limit }
+      }
+      const rows = yield* unavailable(repo.history(agentId, own, range))
+      const settingOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
+      return rows.map((row) =>
+        messageJson(
+          renderMessage(row.message, settingOf(row.message.senderId), row.progress),
+          row.no === null ? null : deliveries.ids.encode(agentId, row.no)
+        )
+      )
+    }
+  )
+
+  const party = (agent: Agent | undefined): typeof Party.Type => ({
+    handle: agent?.handle ?? "",
+    display_name: agent === undefined || agent.deletedAt !== null ? null : agent.displayName ?? agent.handle,
+    avatar_url: agent === undefined || agent.deletedAt !== null ? null : agents.avatarUrl(agent)
+  })
+
+  const item = (
+    agentId: string,
+    row: ListedConversation,
+    others: ReadonlyMap<string, Agent>,
+    group: GroupCard | undefined
+  ): typeof ConversationListItem.Type => ({
+    id: row.id,
+    type: row.kind,
+    participants: row.counterpartyId === null ? [] : [party(others.get(row.counterpartyId))],
+    group_name: group?.name ?? null,
+    group_avatar_url: group?.avatarUrl ?? null,
+    group_member_count: group?.memberCount ?? null,
+    last_message_preview: row.last === null ? null : Listing.preview(row.last.type, row.last.content),
+    last_message_is_own: row.last?.senderId === agentId,
+    last_message_type: row.last?.type ?? null,
+    last_message_at: isoOrNull(row.lastMessageAt),
+    updated_at: iso(row.activityAt),
+    unread_count: row.unreadCount,
+    oldest_unread_seq: row.oldestUnread,
+    newest_unread_seq: row.newestUnread,
+    is_muted: row.muted
+  })
+
+  const list = Effect.fn("Conversations.list")(function*(agentId: string, query: PageQuery) {
+    yield* oneWay(query)
+    const limit = Math.min(query.limit ?? Listing.LIMIT, Listing.MAX)
+    const offset = query.offset ?? 0
+    const before = query.cursor === undefined ? null : yield* decodeCursor(Listing.Cursor)(query.cursor)
+    const rows = yield* unavailable(repo.list(agentId, before, offset, limit + 1, now()))
+    const total = yield* unavailable(repo.count(agentId))
+    const shown = rows.slice(0, limit)
+    const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
+    const cards = yield* groupSettings.cards(shown.map((row) => row.id))
+    const last = shown.at(-1)
+    return {
+      items: shown.map((row) => item(agentId, row, others, cards.get(row.id))),
+      total,
+      limit,
+      offset,
+      nextCursor: rows.length > limit && last !== undefined
+        ? encodeCursor({ activityAt: last.activityAt, id: last.id })
+        : null
+    }
+  })
+
+  const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
+    const facts = yield* unavailable(repo.context(agentId, conversationId))
+    if (facts === undefined) return yield* new ConversationNotFound()
+    const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
+    if (facts.counterpartyId === null) {
+      const card = (yield* groupSettings.cards([conversationId])).get(conversationId)
+      const role = yield* groupSettings.role(conversationId, agentId)
+      // Left meanwhile.
+      if (card === undefined || role === undefined) return yield* new ConversationNotFound()
+      return {
+        conversation_id: conversationId,
+        type: "group" as const,
+        group: { name: card.name, description: card.description, member_count: card.memberCount, your_role: role },
+        counterparty: null,
+        relationship: null,
+        direct_state: null,
+        unread
+      }
+    }
+    const other = (yield* agents.byIds([facts.counterpartyId])).get(facts.counterpartyId)
+    return {
+      conversation_id: conversationId,
+      type: "direct" as const,
+      group: null,
+      counterparty: party(other),
+      relationship: {
+        is_contact: facts.isContact,
+        added_at: isoOrNull(facts.contactSince),
+        note: facts.note
+      },
+      direct_state: {
+        state: facts.establishedAt === null ? "cold" as const : "established" as const,
+        initiated_by_self: facts.initiatorId === agentId,
+        last_message_at: isoOrNull(facts.lastMessageAt)
+      },
+      unread
+    }
+  })
+
+  const participants = Effect.fn("Conversations.participants")(function*(agentId: string, conversationId: string) {
+    const { counterpartyId } = yield* participation(agentId, conversationId)
+    const ids = counterpartyId === null ? yield* groupSettings.members(conversationId) : [counterpartyId]
+    const found = yield* agents.byIds(ids)
+    return ids.map((id) => party(found.get(id)))
+  })
+
+  const reading: Reading = {
+    history,
+    list,
+    context,
+    participants,
+    participation,
+    hide: Effect.fn("Conversations.hide")(function*(agentId, conversationId) {
+      yield* participation(agentId, conversationId)
+      yield* unavailable(repo.hideConversation(agentId, conversationId, now()))
+    }),
+    hideMessage: Effect.fn("Conversations.hideMessage")(function*(agentId, messageId) {
+      const found = yield* deliveries.find(agentId, messageId)
+      if (found === undefined) return yield* new MessageNotFound()
+      yield* unavailable(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
+    })
+  }
+  return reading
+})
