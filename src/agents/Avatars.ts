@@ -15,6 +15,8 @@ import { AvatarsRepo } from "./AvatarsRepo.ts"
 
 const DAY_MILLIS = 86_400_000
 const SWEEP_ROWS = 100
+/** When a picture is looked at again that could not be removed: it does not stand before the others. */
+const AGAIN_MILLIS = 600_000
 
 const objectOf = (key: string) => `avatars/${key}`
 
@@ -101,7 +103,9 @@ export class Avatars extends Context.Service<Avatars, {
       })
       const sweep = Effect.gen(function*() {
         const found = yield* repo.overdue(now(), SWEEP_ROWS)
-        for (const key of found) yield* look(key)
+        for (const key of found) {
+          yield* Effect.tapError(look(key), () => Effect.ignore(repo.lookAgain(key, now() + AGAIN_MILLIS)))
+        }
         return batchUpTo(SWEEP_ROWS)(found.length)
       })
 

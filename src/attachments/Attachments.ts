@@ -39,6 +39,8 @@ export type AttachmentRefusal =
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
+/** When a file is looked at again that could not be dealt with: it does not stand before the others. */
+const AGAIN_MILLIS = 600_000
 /** How long what came through the address of an upload at last may take to arrive. */
 const LAST_BYTES_MILLIS = 300_000
 
@@ -116,7 +118,9 @@ export class Attachments extends Context.Service<Attachments, {
 
       const sweep = Effect.gen(function*() {
         const files = yield* repo.overdue(now(), SWEEP_ROWS)
-        for (const file of files) yield* look(file)
+        for (const file of files) {
+          yield* Effect.tapError(look(file), () => Effect.ignore(repo.lookAgain(file.id, now() + AGAIN_MILLIS)))
+        }
         return batchUpTo(SWEEP_ROWS)(files.length)
       })
 

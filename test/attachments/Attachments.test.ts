@@ -3,7 +3,7 @@ import { Clock, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
-import { access, mkdtemp, rm } from "node:fs/promises"
+import { access, mkdir, mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Readable } from "node:stream"
@@ -187,6 +187,26 @@ eachDatabase((database) => {
         const blocked = yield* Effect.flip(conversations.send(a, to, carrying("replay-2", "att_AAAAAAAAAAAAAAAA")))
         assert.strictEqual(blocked._tag, "Blocked")
         assert.isTrue((yield* sql`SELECT FROM attachments WHERE id = ${id} AND used_at IS NOT NULL`).length === 1)
+      }))
+
+    it.effect("bytes that cannot be removed do not stand before others", () =>
+      Effect.gen(function*() {
+        const attachments = yield* Attachments
+        const { DATA_DIR } = yield* Config
+        const [a, b] = [yield* newAgent("stuck-a"), yield* newAgent("stuck-b")]
+        const reserve = Effect.andThen(leap("1 second"), attachments.reserve(a.id, uploadOf(b.handle, Buffer.from("bare"))))
+        const [stuck, other] = [yield* reserve, yield* reserve]
+        const inTheWay = join(DATA_DIR, "blobs", "files", stuck.id)
+        yield* Effect.promise(() => mkdir(inTheWay, { recursive: true }))
+        yield* leap("25 hours")
+        assert.strictEqual((yield* Effect.flip(attachments.sweep))._tag, "StorageUnavailable")
+        yield* attachments.sweep
+        assert.deepStrictEqual([yield* isKnown(stuck.id), yield* isKnown(other.id)], [true, false])
+        yield* Effect.promise(() => rm(inTheWay, { recursive: true }))
+        yield* leap("10 minutes")
+        yield* attachments.sweep
+        assert.isFalse(yield* isKnown(stuck.id))
+        assert.deepStrictEqual(yield* usage(a.id), [0, 0])
       }))
 
     it.effect("what was never put goes soon, what no message used goes later, what one did stays", () =>
