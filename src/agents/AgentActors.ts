@@ -38,6 +38,13 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly reachable: Effect.Effect<void>
   /** Called when hints for sockets here may have been lost. */
   readonly onMissed: (listener: () => void) => void
+  /**
+   * Called when a node is gone or was out of touch, with the agents that had sockets there: keys and
+   * mutes of agents with sockets here may have changed unheard.
+   */
+  readonly onParted: (listener: (agentIds: ReadonlyArray<string>) => void) => void
+  /** Reads again what the agents with sockets here have muted. */
+  readonly reloadMutes: Effect.Effect<void, Unavailable>
   /** Reads what an agent has muted, unless that is known: to be done before a session of it starts. */
   readonly loadMutes: (actor: AgentActor) => Effect.Effect<void, Unavailable>
   /** After a mute was changed in storage: the agent's sockets, wherever they are, follow it once this returns. */
@@ -73,6 +80,13 @@ export class AgentActors extends Context.Service<AgentActors, {
         return actor
       }
 
+      const readMutes = (actor: AgentActor) =>
+        Effect.map(unavailable(mutes.all(actor.id, now())), (rows) => {
+          const set = new MuteSet(now)
+          for (const row of rows) set.add(row.target_id, row.muted_until)
+          actor.mutes = set
+        })
+
       const muteChangedHere = (agentId: string, kind: MuteKind, targetId: string) =>
         Effect.suspend(() => {
           const actor = actors.get(agentId)
@@ -94,6 +108,7 @@ export class AgentActors extends Context.Service<AgentActors, {
         })
 
       let missed = (): void => {}
+      let parted = (_agentIds: ReadonlyArray<string>): void => {}
       remote.listen({
         push: (agentId, push) => actors.get(agentId)?.tell(push),
         notice: (notice) =>
@@ -103,7 +118,8 @@ export class AgentActors extends Context.Service<AgentActors, {
             actors.get(notice.agentId)?.disconnect(notice.reason)
             return Effect.void
           }),
-        missed: () => missed()
+        missed: () => missed(),
+        parted: (agentIds) => parted(agentIds)
       })
 
       // Sessions keep an actor; without any it holds nothing that is not in storage.
@@ -145,13 +161,18 @@ export class AgentActors extends Context.Service<AgentActors, {
         onMissed: (listener) => {
           missed = listener
         },
+        onParted: (listener) => {
+          parted = listener
+        },
+        reloadMutes: Effect.suspend(() =>
+          Effect.forEach(actors.values(), (actor) =>
+            actor.muting.withPermits(1)(Effect.suspend(() => actor.mutes === undefined ? Effect.void : readMutes(actor))), {
+            concurrency: 8,
+            discard: true
+          })),
         loadMutes: (actor) =>
           actor.muting.withPermits(1)(Effect.suspend(() =>
-            actor.mutes !== undefined ? Effect.void : Effect.map(unavailable(mutes.all(actor.id, now())), (rows) => {
-              const set = new MuteSet(now)
-              for (const row of rows) set.add(row.target_id, row.muted_until)
-              actor.mutes = set
-            })
+            actor.mutes !== undefined ? Effect.void : readMutes(actor)
           )),
         muteChanged: (agentId, kind, targetId) =>
           Effect.andThen(

@@ -1,6 +1,7 @@
 import { type Cause, Clock, Context, Effect, Fiber, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
+import { unavailable } from "../platform/Unavailable.ts"
 import { Unavailable } from "../platform/WireError.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"
@@ -19,6 +20,8 @@ export class Agents extends Context.Service<Agents, {
   readonly byHandle: (handle: string) => Effect.Effect<Agent | undefined, Unavailable>
   /** By id, deleted ones included (their messages keep a sender); unknown ids are absent. One query at most. */
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
+  /** The hashes of the live keys of these agents, as storage has them. */
+  readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
   /** What the cache holds right now, without asking anybody. */
   readonly peek: (id: AgentId) => Agent | undefined
   /** Forgets what the caches hold of this agent, its key included. */
@@ -135,6 +138,9 @@ export class Agents extends Context.Service<Agents, {
               return found
             })
           }),
+        keyHashes: (ids) =>
+          Effect.map(unavailable(repo.byIds(ids)), (found) =>
+            new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
         peek: (id) => cache.byId(id, now()),
         forget: (id) => {
           changes++

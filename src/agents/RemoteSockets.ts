@@ -66,6 +66,11 @@ export interface RemoteListener {
   readonly notice: (notice: Notice) => Effect.Effect<void>
   /** Pushes for sockets here may have been lost: storage has what they were hints of. */
   readonly missed: () => void
+  /**
+   * A node is gone, or was out of touch: notices of it may be lost, storage has what they
+   * were of; these agents had sockets there.
+   */
+  readonly parted: (agentIds: ReadonlyArray<string>) => void
 }
 
 /**
@@ -114,8 +119,14 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
         Effect.gen(function*() {
           const line = lines.get(node)
           if (line === undefined || listener === undefined) return
+          let parted: ReadonlyArray<string> | undefined
           const { counts, frames, missed, notices, pushes, rendered } = yield* decodeBundle(body)
-          if (first) line.sockets.clear()
+          if (first) {
+            const before = [...line.sockets.keys()]
+            line.sockets.clear()
+            if (line.heard) parted = before
+            line.heard = true
+          }
           for (const [agentId, sockets] of counts) {
             if (sockets > 0) line.sockets.set(agentId, sockets)
             else line.sockets.delete(agentId)
@@ -130,6 +141,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
             }
           }
           if (missed) listener.missed()
+          if (parted !== undefined) listener.parted(parted)
           for (const notice of notices) yield* listener.notice(notice)
         }).pipe(Effect.catchCause((cause) => Effect.logWarning("Another node said what is not understood here", cause)))
 
@@ -142,8 +154,10 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
         },
         left: (node) => {
           const line = lines.get(node)
+          if (line === undefined) return
           lines.delete(node)
-          line?.end()
+          line.end()
+          listener?.parted([...line.sockets.keys()])
         },
         receive
       })
@@ -218,6 +232,8 @@ class Line {
   readonly sockets = new Map<string, number>()
   readonly work = Latch.makeUnsafe(false)
   fiber: Fiber.Fiber<void> | undefined
+  /** Whether it has told anything. */
+  heard = false
   private counts = new Map<string, number>()
   private pushes: Array<readonly [string, Push]> = []
   private notices: Array<Sent> = []

@@ -19,7 +19,7 @@ export const PeerRpcs = RpcGroup.make(Deliver)
 /** Who is told of the other nodes and by them. */
 export interface PeerListener {
   readonly joined: (node: string) => void
-  /** It has left, or is dead: nothing that it said holds any more. */
+  /** It has left, is dead, or does not answer: nothing that it said holds any more. */
   readonly left: (node: string) => void
   /** Calls of one node come one after the other. */
   readonly receive: (node: string, body: string, first: boolean) => Effect.Effect<void>
@@ -85,19 +85,13 @@ export class Peers extends Context.Service<Peers, {
 
       const look = Effect.gen(function*() {
         const seen = new Set<string>()
-        const healthy: Array<[string, Peer]> = []
         for (const [runner, isHealthy] of yield* storage.getRunners) {
           const node = nameOf(runner.address)
-          if (node === self) continue
+          if (node === self || !isHealthy) continue
           seen.add(node)
-          let peer = known.get(node)
-          if (peer === undefined) {
-            peer = { address: runner.address, refusals: 0 }
-            known.set(node, peer)
-            listener?.joined(node)
-          }
-          if (isHealthy) healthy.push([node, peer])
-          else peer.refusals = 0
+          if (known.has(node)) continue
+          known.set(node, { address: runner.address, refusals: 0 })
+          listener?.joined(node)
         }
         for (const node of known.keys()) {
           if (seen.has(node)) continue
@@ -106,7 +100,7 @@ export class Peers extends Context.Service<Peers, {
           listener?.left(node)
           yield* RcMap.invalidate(clients, node)
         }
-        yield* Effect.forEach(healthy, ([node, peer]) => refused(node, peer), { concurrency: 16, discard: true })
+        yield* Effect.forEach(known, ([node, peer]) => refused(node, peer), { concurrency: 16, discard: true })
       })
       yield* look.pipe(
         Effect.timeout("5 seconds"),

@@ -4,11 +4,13 @@ import type { Duplex } from "node:stream"
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { type Agent, AgentSuspended } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
+import { Agents } from "../agents/Agents.ts"
 import { Auth } from "../auth/Auth.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
+import { sha256 } from "../platform/Ids.ts"
 import { isStorableJson } from "../platform/Text.ts"
 import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
@@ -39,6 +41,8 @@ const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 interface Connection {
   readonly socket: WebSocket
   session: Session | undefined
+  /** Of the key that it came with, from its session's beginning. */
+  keyHash: string
   /** While the key is being checked: what came meanwhile. */
   early: Array<string> | undefined
   /** When a HELLO, or a pong, is due. */
@@ -78,6 +82,7 @@ export const GatewayLive = Layer.effect(
   Effect.gen(function*() {
     const clock = yield* Clock.Clock
     const config = yield* Config
+    const agents = yield* Agents
     const auth = yield* Auth
     const actors = yield* AgentActors
     const deliveries = yield* Deliveries
@@ -135,6 +140,7 @@ export const GatewayLive = Layer.effect(
       const acknowledges = capabilities.includes("ack")
       const session = new Session(connection.socket, actor, agent.handle, acknowledges, world)
       connection.session = session
+      connection.keyHash = sha256(key).toString("hex")
       actors.attach(agent.id, session)
       if (actor.sessions.size === 1) fork(Effect.ignore(presences.sockets(agent.id)))
       connection.deadline = Number.POSITIVE_INFINITY
@@ -323,6 +329,7 @@ export const GatewayLive = Layer.effect(
       const connection: Connection = {
         socket,
         session: undefined,
+        keyHash: "",
         early: undefined,
         deadline: now() + helloMs,
         nextPing: Number.POSITIVE_INFINITY,
@@ -433,6 +440,26 @@ export const GatewayLive = Layer.effect(
     yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
     yield* Effect.forkScoped(Effect.repeat(Effect.ignore(check), Schedule.spaced(CHECK)))
 
+    /** Closes the sockets whose keys have died unheard, and shows what is not muted by now. */
+    const recheck = Effect.gen(function*() {
+      const open = [...connections]
+      for (let from = 0; from < open.length; from += CHECK_CHUNK) {
+        const chunk = open.slice(from, from + CHECK_CHUNK)
+        const hashes = yield* agents.keyHashes([...new Set(chunk.flatMap(({ session }) => session?.agent.id ?? []))])
+        for (const { keyHash, session } of chunk) {
+          if (session !== undefined && hashes.get(session.agent.id) !== keyHash) session.close(badKey)
+        }
+      }
+      yield* actors.reloadMutes
+    }).pipe(
+      Effect.retry(readAgain),
+      Effect.catchCause((cause) => Effect.logWarning("Sockets could not be looked at again", cause))
+    )
+    actors.onParted((agentIds) =>
+      fork(Effect.andThen(
+        recheck,
+        Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
+      )))
     // Twice, for it is the second look that acts.
     actors.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 

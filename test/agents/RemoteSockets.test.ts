@@ -43,12 +43,14 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
   const heard: Array<readonly [string, Push]> = []
   const notices: Array<Notice> = []
   const state = { missed: 0 }
+  const parted: Array<ReadonlyArray<string>> = []
   remote.listen({
     push: (agentId, push) => heard.push([agentId, push]),
     notice: (notice) => Effect.sync(() => void notices.push(notice)),
-    missed: () => state.missed++
+    missed: () => state.missed++,
+    parted: (agentIds) => parted.push(agentIds)
   })
-  return { remote, heard, notices, state }
+  return { remote, heard, notices, parted, state }
 })
 
 const rendered = { before: "{\"a\":", after: "}" }
@@ -105,6 +107,7 @@ it.effect("a node that was out of reach is told anew who is where, that it has m
     assert.strictEqual(one.remote.count("agt_b"), 3)
     assert.deepStrictEqual(one.heard, [])
     assert.isAbove(one.state.missed, before)
+    assert.deepStrictEqual(one.parted, [["agt_b"]])
   }))
 
 it.effect("a node that has left has no sockets, and nobody waits for it", () =>
@@ -116,6 +119,7 @@ it.effect("a node that has left has no sockets, and nobody waits for it", () =>
     assert.strictEqual(one.remote.count("agt_b"), 1)
     wires.listeners.get("one")?.left("two")
     assert.strictEqual(one.remote.count("agt_b"), 0)
+    assert.deepStrictEqual(one.parted, [["agt_b"]])
     yield* one.remote.everywhere({ _tag: "MuteChanged", agentId: "agt_b", kind: "agent", targetId: "agt_a" })
     assert.deepStrictEqual(two.notices, [])
   }))

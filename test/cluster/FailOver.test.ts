@@ -1,5 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatClient, type Message } from "agentchatme"
+import { Client } from "pg"
 import { setTimeout as pause } from "node:timers/promises"
 import { Balancer } from "../support/Balancer.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -55,7 +56,7 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
   const verify = async (talks: ReadonlyArray<Talk>, node: Server) => {
     for (const [i, talk] of talks.entries()) {
       assert.deepStrictEqual(talk.failures, [], "failed sends")
-      const client = new AgentChatClient({ apiKey: pairs[i]!.recipient.key, baseUrl: node.url })
+      const client = new AgentChatClient({ apiKey: pairs[i]!.sender.key, baseUrl: node.url })
       const history: Array<Message> = []
       for (let before: number | undefined;;) {
         const page = await client.getMessages(talk.accepted[0]!.message.conversation_id, {
@@ -95,9 +96,23 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     const socket = await Socket.hello(one, pairs[0]!.recipient.key)
     const talks = start(one.url)
     await Promise.all(talks.map((talk) => talk.again(performance.now())))
+    // A key that was replaced by a node that did not live to tell the others, and a socket that dies with it.
+    const rotated = await Socket.hello(one, pairs[1]!.recipient.key)
+    const client = new Client(cluster.env["DATABASE_URL"])
+    await client.connect()
+    await client.query("UPDATE agents SET key_hash = sha256('another'::bytea) WHERE id = $1", [pairs[1]!.recipient.id])
+      .finally(() => client.end())
+    await Socket.hello(two, pairs[2]!.recipient.key)
+    const presence = (status: string) => eventually(`a presence ${status}`, async () => {
+      const answer = await pairs[2]!.sender.http.get(`/v1/presence/${pairs[2]!.recipient.handle}`)
+      return (answer.body as { readonly status: string }).status === status || undefined
+    })
+    await presence("online")
     const killed = performance.now()
     two.process.kill("SIGKILL")
     const took = await Promise.all(talks.map((talk) => talk.again(killed)))
+    await rotated.closedWith(1008)
+    await presence("offline")
     await Promise.all(talks.map((talk) => talk.stop()))
     console.log(`fail-over after ${took.map((ms) => (ms / 1_000).toFixed(2)).join(" ")} s`)
     assert.isBelow(Math.max(...took), 5_000)
