@@ -17,7 +17,7 @@ import {
   type Purpose
 } from "./Code.ts"
 import { codeMail } from "./CodeMail.ts"
-import { type Allowance, CodesRepo, HOUR_MILLIS, type RedeemedCode } from "./CodesRepo.ts"
+import { type Allowance, CodesRepo, HOUR_MILLIS, type NewCode, type RedeemedCode } from "./CodesRepo.ts"
 
 interface Recipient {
   readonly id: string
@@ -114,6 +114,12 @@ export class Codes extends Context.Service<Codes, {
         return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
       }
 
+      /** Together: a caller that goes away in between would leave a cooldown without a mail. */
+      const issueWith = (code: NewCode, now: number, then: Effect.Effect<unknown>) =>
+        Effect.uninterruptible(
+          Effect.tap(repo.issue(code, allowance, now), (issued) => issued ? then : Effect.void)
+        )
+
       const refusal = (email: string, purpose: Purpose, now: number) =>
         Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
           Effect.fail(
@@ -157,10 +163,7 @@ export class Codes extends Context.Service<Codes, {
                 Effect.andThen(complain(purpose, reason), Effect.ignore(repo.withdraw(stored.id, email, purpose, now)))
               )
             )
-            // Together: a caller that goes away in between would leave a cooldown without a mail.
-            const issued = yield* Effect.uninterruptible(
-              Effect.tap(repo.issue(stored, allowance, now), (issued) => issued ? inBackground(mailed) : Effect.void)
-            )
+            const issued = yield* issueWith(stored, now, inBackground(mailed))
             if (!issued) return yield* refusal(email, purpose, now)
             return stored.pendingId
           },
@@ -180,10 +183,6 @@ export class Codes extends Context.Service<Codes, {
               description: null,
               decoy: agent === undefined
             })
-            if (!(yield* repo.issue(stored, allowance, now))) {
-              yield* repo.again(stored.pendingId, email, purpose, now)
-              return stored.pendingId
-            }
             const mailed = agent === undefined
               ? Effect.void
               : Effect.suspend(() =>
@@ -199,14 +198,17 @@ export class Codes extends Context.Service<Codes, {
                   again
                 )
               )
-            yield* inBackground(
-              (yield* isFull)
-                ? complain(purpose, FULL)
-                : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
-                  Effect.andThen(mailed),
-                  Effect.catch(({ reason }) => complain(purpose, reason))
-                )
-            )
+            const later = Effect.flatMap(isFull, (full) =>
+              inBackground(
+                full
+                  ? complain(purpose, FULL)
+                  : Effect.sleep(100 + ids.bytes(1).readUInt8()).pipe(
+                    Effect.andThen(mailed),
+                    Effect.catch(({ reason }) => complain(purpose, reason))
+                  )
+              ))
+            const issued = yield* issueWith(stored, now, later)
+            if (!issued) yield* repo.again(stored.pendingId, email, purpose, now)
             return stored.pendingId
           },
           orUnavailable
