@@ -356,6 +356,8 @@ export const GatewayLive = Layer.effect(
         }
       })
       socket.on("pong", () => {
+        // No limit counts pongs, so those that nobody asked for are worth nothing.
+        if (!connection.awaitingPong) return
         connection.awaitingPong = false
         if (connection.session !== undefined) fork(Effect.ignore(presences.sockets(connection.session.agent.id)))
       })

@@ -482,6 +482,19 @@ describe("attacks", { timeout: 30_000 }, () => {
       await pinging.end(10_000)
       assert.isBelow(pinging.received.length, 40_000_000)
 
+      // Pongs that nobody asked for are not counted, so they have nothing looked up or written.
+      const answering = await Socket.hello(server, mallory.key)
+      const seen = async () => (await mallory.http.get(`/v1/presence/${mallory.handle}`)).ok(200, Shapes.Presence)
+      const { last_seen } = await eventually("its presence", async () => {
+        const shown = await seen()
+        return shown.status === "online" ? shown : undefined
+      })
+      await pause(5)
+      for (let i = 0; i < 1_000; i++) answering.pong()
+      await answering.settled()
+      assert.strictEqual((await seen()).last_seen, last_seen)
+      await answering.close()
+
       // Frames as fast as they go: each above the limit is answered, and no other agent waits.
       const flood = await Promise.all(Array.from({ length: 5 }, () => Socket.hello(server, mallory.key)))
       for (const one of flood) for (let i = 0; i < 1_000; i++) one.send({ type: "ping", id: i })

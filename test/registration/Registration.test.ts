@@ -642,6 +642,21 @@ eachDatabase((database) => {
           assert.deepStrictEqual(later, { ok: 1, OTP_COOLDOWN: 19 })
         }))
 
+      it.effect("a recovery whose caller goes away leaves no cooldown without a mail", () =>
+        Effect.gen(function*() {
+          const registration = yield* Registration
+          for (let turns = 0; turns < 40; turns++) {
+            const { email } = yield* newAccount()
+            const before = (yield* mailsTo(email)).length
+            const left = yield* Effect.forkChild(registration.recover(email))
+            for (let turn = 0; turn < turns / 2; turn++) yield* Effect.yieldNow
+            yield* Fiber.interrupt(left)
+            yield* registration.recover(email)
+            yield* TestClock.adjust(400)
+            assert.strictEqual((yield* mailsTo(email)).length, before + 1, `after ${turns / 2} turns`)
+          }
+        }))
+
       it.effect("twenty recoveries mail one code, and every pending id stands for it", () =>
         Effect.gen(function*() {
           const registration = yield* Registration

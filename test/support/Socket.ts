@@ -113,6 +113,11 @@ export class Socket {
     this.send({ type: "ack", message_id: messageId })
   }
 
+  /** A pong, whether or not there was a ping. */
+  pong(): void {
+    this.ws.pong()
+  }
+
   /** Stops reading, as a client does that has other things to do; what the server sends piles up. */
   pause(): void {
     this.ws.pause()
