@@ -76,17 +76,26 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   })
   const idleWaiters = new Set<() => void>()
 
+  /** One that throws is nobody else's harm: the rest of its batch is told all the same. */
+  const tell = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
+    try {
+      settle(settled)
+    } catch (error) {
+      runFork(Effect.logError(`What ${options.name} committed could not be told`, Cause.die(error)))
+    }
+  }
+
   const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number): Effect.Effect<void> =>
     Effect.matchCauseEffect(options.commit(batch.map((waiting) => waiting.item)), {
       onSuccess: (results) => {
-        for (let i = 0; i < batch.length; i++) batch[i]!.settle({ _tag: "Done", value: results[i]! })
+        for (let i = 0; i < batch.length; i++) tell(batch[i]!, { _tag: "Done", value: results[i]! })
         return Effect.void
       },
       onFailure: (cause) => {
         const error = cause.reasons.find(Cause.isFailReason)?.error
         if (error !== undefined && tries < 3 && mayPass(error)) return attempt(batch, tries + 1)
         if (error === undefined || error.reason._tag === "ConnectionError" || batch.length === 1) {
-          for (const waiting of batch) waiting.settle(failed)
+          for (const waiting of batch) tell(waiting, failed)
           return Effect.logError(`A commit of ${options.name} failed`, cause)
         }
         const middle = batch.length >> 1

@@ -55,6 +55,22 @@ const done = (settled: ReadonlyArray<readonly [number, Settled<string>]>) =>
   settled.map(([item, outcome]) => outcome._tag === "Done" ? outcome.value : `failed ${item}`)
 
 describe("GroupCommit", () => {
+  it.effect("one that throws when it is told keeps nobody else waiting", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make()
+      const told: Array<string> = []
+      for (const item of upTo(4)) {
+        group.submit(item, (settled) => {
+          told.push(settled._tag)
+          if (item === 1) throw new Error("what nobody thought of")
+        })
+      }
+      assert.deepStrictEqual(done(yield* submitAll(group, [4])), ["stored 4"])
+      assert.deepStrictEqual(told, ["Done", "Done", "Done", "Done"])
+      assert.strictEqual(batches.length, 1)
+      assert.deepStrictEqual(done(yield* submitAll(group, [5])), ["stored 5"])
+    }))
+
   it.effect("commits what comes together together, and settles in the order of submission", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make()
