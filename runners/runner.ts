@@ -6,8 +6,8 @@ import { layerPg } from "../src/platform/Sql.ts"
 import { serve } from "../src/Process.ts"
 import { VERSION } from "../src/service/Version.ts"
 
-/** The shard locks have a connection to themselves. */
-const LOCK_CONNECTIONS = 1
+/** The shard locks have a connection to themselves, the node's address another. */
+const LOCK_CONNECTIONS = 2
 const DRAIN_SECONDS = 2
 
 /** All that a node cannot do without, said at once. */

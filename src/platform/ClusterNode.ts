@@ -1,6 +1,6 @@
 import * as NodeSocket from "@effect/platform-node/NodeSocket"
 import * as NodeSocketServer from "@effect/platform-node/NodeSocketServer"
-import { Effect, Layer, Option, Redacted } from "effect"
+import { Data, Deferred, type Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
 import {
   MessageStorage,
   RunnerAddress,
@@ -14,7 +14,7 @@ import {
 import { RpcClient, RpcSerialization, RpcServer } from "effect/rpc"
 import { Socket } from "effect/socket"
 import { SqlClient } from "effect/sql"
-import { hkdfSync } from "node:crypto"
+import { createHash, hkdfSync } from "node:crypto"
 import { common } from "./Cluster.ts"
 import type { Settings } from "./Config.ts"
 import { PeerRpcs, Peers } from "./Peers.ts"
@@ -30,6 +30,57 @@ export const migrate = Effect.gen(function*() {
     Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
   ))
 })
+
+/** Two nodes with one address. */
+export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ readonly address: string }> {
+  override get message(): string {
+    return `Another node of this database is ${this.address}: set RUNNER_HOST and RUNNER_PORT to where the others reach this one`
+  }
+}
+
+const ADDRESS_LOCKS = 721_753_601
+const LOCK_EXPIRES_MS = 10_000
+
+/**
+ * Claims the node's address for as long as it lives, on a session that PostgreSQL
+ * ends when it is not heard of: whoever is started again waits that long for itself.
+ */
+export const claimAddress = (
+  { RUNNER_HOST, RUNNER_PORT }: Pick<Settings, "RUNNER_HOST" | "RUNNER_PORT">,
+  patience: Duration.Input = LOCK_EXPIRES_MS + 5_000
+) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const address = `${RUNNER_HOST}:${RUNNER_PORT}`
+    const key = createHash("sha256").update(address).digest().readInt32BE()
+    const claimed = yield* Deferred.make<void>()
+    const hold = Effect.scoped(Effect.gen(function*() {
+      const session = yield* sql.reserve
+      // The session goes back to the pool.
+      yield* Effect.addFinalizer(() =>
+        Effect.ignore(Effect.andThen(
+          session.executeRaw("SELECT pg_advisory_unlock_all()", []),
+          session.executeRaw("RESET idle_session_timeout", [])
+        )))
+      yield* session.executeRaw(`SELECT set_config('idle_session_timeout', '${LOCK_EXPIRES_MS}', false)`, [])
+      const attempt = Effect.filterOrFail(
+        session.executeValues(`SELECT pg_try_advisory_lock(${ADDRESS_LOCKS}, ${key})`, []),
+        ([row]) => row?.[0] === true,
+        () => new NodeAddressTaken({ address })
+      )
+      yield* Effect.retry(attempt, {
+        while: (error) => error._tag === "NodeAddressTaken",
+        schedule: Schedule.spaced("500 millis")
+      })
+      yield* Deferred.succeed(claimed, undefined)
+      yield* Effect.repeat(session.executeRaw("SELECT 1", []), Schedule.spaced(LOCK_EXPIRES_MS / 4))
+    }))
+    // Its session may be lost, with the database for one: then it is claimed again.
+    yield* hold.pipe(Effect.ignore, Effect.repeat(Schedule.spaced("1 second")), Effect.forkScoped)
+    yield* Deferred.await(claimed).pipe(
+      Effect.timeoutOrElse({ duration: patience, orElse: () => Effect.fail(new NodeAddressTaken({ address })) })
+    )
+  })
 
 /** Both sides of a connection prove that they know RUNNER_SECRET, and what they say is encrypted (TLS with a pre-shared key). */
 const sharedKey = (secret: Redacted.Redacted<string>) => {
@@ -100,13 +151,13 @@ export const layer = (config: Settings) =>
     Layer.provide([clients(config), server(config)]),
     Layer.provide(RpcSerialization.layerSchemaBinary()),
     Layer.provide(SqlRunnerStorage.layerStorage({})),
-    Layer.provide(Layer.effectDiscard(migrate)),
+    Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),
     Layer.provide(ShardingConfig.layer({
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
       refreshAssignmentsInterval: "1 second",
       runnerHealthCheckInterval: "2 seconds",
-      shardLockExpiration: "10 seconds",
+      shardLockExpiration: LOCK_EXPIRES_MS,
       entityMessagePollInterval: "1 second"
     }))
   )
