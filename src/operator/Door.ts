@@ -1,4 +1,4 @@
-import { Cause, Effect, Exit, Layer, Schema } from "effect"
+import { Cause, Effect, Exit, Layer, Result, Schema } from "effect"
 import { chmodSync, rmSync } from "node:fs"
 import { connect, createServer, type Socket } from "node:net"
 import { join, relative, resolve } from "node:path"
@@ -35,12 +35,17 @@ const line = (socket: Socket): Effect.Effect<string, OperatorRefused> =>
     socket.setTimeout(PATIENCE_MS, () => socket.destroy(new Error("it took too long")))
     socket.on("error", (error) => fail(`The server's door failed: ${error.message}`))
     socket.on("close", () => fail("The server's door was closed before it answered; whether it was done is open."))
-    socket.on("data", (part: Buffer) => {
+    const heard = (part: Buffer) => {
       parts.push(part)
       size += part.length
-      if (part.includes(10)) return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
+      if (part.includes(10)) {
+        // What comes after the line is read, so that the other side gets to its answer, and forgotten.
+        socket.off("data", heard).resume()
+        return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
+      }
       if (size > MAX_LINE) socket.destroy(new Error("it said too much"))
-    })
+    }
+    socket.on("data", heard)
   })
 
 /**
@@ -57,12 +62,18 @@ export const DoorLive = Layer.effectDiscard(Effect.gen(function*() {
     return yield* Effect.logWarning("DATA_DIR has too long a name for operators' commands while the server runs")
   }
 
-  const answer = (text: string): Effect.Effect<typeof Reply.Type> =>
-    Effect.map(Effect.exit(Effect.flatMap(decodeCommand(text), operator.run)), (exit): typeof Reply.Type => {
-      if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
-      const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
-      return { _tag: "Refused", message: failure instanceof OperatorRefused ? failure.message : `The server failed: ${failure?.message ?? "see its log"}` }
-    })
+  const answer = Effect.fnUntraced(function*(text: string): Effect.fn.Return<typeof Reply.Type> {
+    const decoded = yield* Effect.result(decodeCommand(text))
+    if (Result.isFailure(decoded)) {
+      return { _tag: "Refused", message: `The server does not understand this command: ${decoded.failure.message}` }
+    }
+    const exit = yield* Effect.exit(operator.run(decoded.success))
+    if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
+    const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
+    if (failure instanceof OperatorRefused) return { _tag: "Refused", message: failure.message }
+    yield* Effect.logError("An operator's command failed", exit.cause)
+    return { _tag: "Refused", message: `The server failed: ${failure?.message ?? "see its log"}` }
+  })
 
   const open = new Set<Socket>()
   const server = createServer((socket) => {

@@ -66,7 +66,7 @@ export const settings = {
   DATA_DIR: make(anyText, "./data", "database, files and outbox of a standalone server"),
   DATABASE_URL: maybe(secretUrl("postgres:", "postgresql:"), "PostgreSQL instead of the built-in database", "none: PGlite in DATA_DIR", true),
   DATABASE_POOL: int(10, "connections to PostgreSQL", 4, 1000),
-  REDIS_URL: maybe(secretUrl("redis:", "rediss:"), "Redis that several servers count rates in together", "none: each counts its own", true),
+  REDIS_URL: maybe(secretUrl("redis:", "rediss:"), "Redis in which several servers count rates together and keep who is there", "none: each keeps its own", true),
   REDIS_TIMEOUT_MS: int(50, "milliseconds that a request waits for Redis before it passes unlimited", 1, 10_000),
   S3_BUCKET: maybe(anyText, "bucket for files", "none: files in DATA_DIR"),
   S3_ENDPOINT: maybe(url("http:", "https:"), "address of the store that has the bucket, as clients reach it", "Amazon's"),

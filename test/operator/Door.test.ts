@@ -1,0 +1,62 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer, Logger } from "effect"
+import { writeFileSync } from "node:fs"
+import { stat } from "node:fs/promises"
+import { connect } from "node:net"
+import { join } from "node:path"
+import { askServer, DoorLive } from "../../src/operator/Door.ts"
+import { Operator, OperatorRefused } from "../../src/operator/Operator.ts"
+import { DataDir } from "../../src/platform/DataDir.ts"
+import { within } from "../support/Eventually.ts"
+import { makeDataDir } from "../support/Server.ts"
+
+/** What comes back for bytes as they are; empty if the door just closes. */
+const tell = (path: string, ...parts: ReadonlyArray<string>): Promise<string> =>
+  within("the door's answer", new Promise((resolve) => {
+    let answer = ""
+    const socket = connect(path, () => parts.forEach((part) => socket.write(part)))
+    socket.on("data", (part) => answer += String(part)).on("error", () => undefined).on("close", () => resolve(answer))
+  }))
+
+it.live("a server's door takes one line of bounded length, outlives whatever it is told, and logs what failed", () =>
+  Effect.gen(function*() {
+    const dataDir = yield* Effect.promise(makeDataDir)
+    const path = join(dataDir, "admin.sock")
+    // What a server that was killed has left behind.
+    writeFileSync(path, "")
+    let commands = 0
+    const log: Array<string> = []
+    const operator = Operator.of({
+      run: (command) => {
+        commands++
+        if (command._tag === "Audit") return Effect.die(new Error("what nobody thought of"))
+        return command._tag === "Show"
+          ? new OperatorRefused({ message: `no ${command.handle}` })
+          : Effect.succeed({ text: command._tag, data: null })
+      }
+    })
+    const door = DoorLive.pipe(
+      Layer.provide([Layer.succeed(Operator, operator), DataDir.layerAt(dataDir)]),
+      Layer.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
+    )
+    yield* Effect.gen(function*() {
+      assert.strictEqual((yield* Effect.promise(() => stat(path))).mode & 0o777, 0o600)
+      const config = `${JSON.stringify({ _tag: "Config" })}\n`
+      const done = `${JSON.stringify({ _tag: "Done", answer: { text: "Config", data: null } })}\n`
+      assert.strictEqual(yield* Effect.promise(() => tell(path, config)), done)
+      // More than the line is not listened to.
+      assert.strictEqual(yield* Effect.promise(() => tell(path, config, config, "x".repeat(4_000_000))), done)
+      assert.strictEqual(commands, 2)
+      assert.strictEqual(yield* Effect.promise(() => tell(path, "x".repeat(2_000_000))), "")
+      assert.include(yield* Effect.promise(() => tell(path, "{}\n")), `"Refused"`)
+      assert.strictEqual(commands, 2)
+      const refused = yield* Effect.flip(askServer(dataDir, { _tag: "Show", handle: "ada" }))
+      assert.strictEqual(refused.message, "no ada")
+      assert.deepStrictEqual(log, [])
+      const failed = yield* Effect.flip(askServer(dataDir, { _tag: "Audit", limit: 1, handle: null }))
+      assert.include(failed.message, "see its log")
+      assert.deepStrictEqual(log, ["An operator's command failed"])
+      assert.strictEqual((yield* askServer(dataDir, { _tag: "Config" }))?.text, "Config")
+    }).pipe(Effect.provide(door))
+    assert.strictEqual(yield* askServer(dataDir, { _tag: "Config" }), undefined)
+  }))
