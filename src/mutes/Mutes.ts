@@ -16,6 +16,8 @@ import { MutesRepo } from "./MutesRepo.ts"
 
 const MAX_LIMIT = 200
 const SWEEP_ROWS = 1_000
+/** Muters of an agent that has ended whose sockets are told together. */
+const MUTERS_AT_ONCE = 16
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
 
@@ -61,7 +63,7 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
   ) => Effect.Effect<void, NotFound | Unavailable>
-  /** Drops the mutes of an agent, and those on it (wire.md G.12); idempotent. */
+  /** Drops the mutes of an agent, and those on it, which open sockets follow (wire.md G.12); idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes some of the mutes that have ended. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
@@ -140,10 +142,16 @@ export class Mutes extends Context.Service<Mutes, {
           if (!lifted) return yield* notMuted()
           yield* actors.muteChanged(muterId, target.kind, targetId)
         }),
-        removeAgent: (agentId) =>
-          Effect.asVoid(unavailable(
-            Effect.repeat(repo.removeAgent(agentId, SWEEP_ROWS), { while: (removed) => removed > 0 })
-          )),
+        removeAgent: Effect.fn("Mutes.removeAgent")(function*(agentId) {
+          for (let rows = 1; rows > 0;) {
+            const removed = yield* unavailable(repo.removeAgent(agentId, SWEEP_ROWS))
+            rows = removed.rows
+            yield* Effect.forEach(removed.muters, (muterId) => actors.muteChanged(muterId, "agent", agentId), {
+              concurrency: MUTERS_AT_ONCE,
+              discard: true
+            })
+          }
+        }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
       })
     })

@@ -209,7 +209,7 @@ eachDatabase((database) => {
         assert.deepStrictEqual(shown, ["muted 2"])
       }))
 
-    it.effect("an account that ends takes its mutes and those on it along", () =>
+    it.effect("an account that ends takes its mutes and those on it along, on open sockets too", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         const mutes = yield* Mutes
@@ -217,7 +217,10 @@ eachDatabase((database) => {
         yield* mutes.mute(a.id, { kind: "agent", handle: b.handle }, null)
         yield* mutes.mute(b.id, { kind: "agent", handle: c.handle }, null)
         yield* mutes.mute(a.id, { kind: "agent", handle: c.handle }, null)
+        yield* attach(a.id)
         yield* (yield* Accounts).remove(b.id)
+        const known = (yield* AgentActors).live(a.id)?.mutes
+        assert.deepStrictEqual([b.id, c.id].map((id) => known?.covers(id, "conv_any")), [false, true])
         const left = yield* sql<{ target_id: string }>`
           SELECT target_id FROM mutes WHERE muter_id IN (${a.id}, ${b.id}, ${c.id})`
         assert.deepStrictEqual(left.map((row) => row.target_id), [c.id])
