@@ -7,7 +7,8 @@ import { layerRooms } from "../support/Rooms.ts"
 import type { Command } from "./Commands.ts"
 import { keysBeforeTheFence, numbersByIdentityColumn, pushBeforeCommit } from "./Mutants.ts"
 import { search } from "./Search.ts"
-import { type Coverage, layerSeam, makeWorld, type Mutant, Seam, SETTINGS, Violation } from "./World.ts"
+import { Violation } from "./Violation.ts"
+import { type Coverage, layerSeam, makeWorld, type Mutant, Seam, SETTINGS } from "./World.ts"
 
 const coverage: Coverage = { commands: new Map(), transitions: new Map() }
 /** Fixed: a mutant is to be found every time. */

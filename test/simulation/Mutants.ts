@@ -10,9 +10,9 @@ import type { Mutant } from "./World.ts"
  */
 
 /** Replaces a passage that must be there: a mutant that no longer applies is an error, not a pass. */
-const replacing = (text: string, from: string | RegExp, to: string): string => {
+export const replacing = (text: string, from: string | RegExp, to: string): string => {
   const replaced = text.replace(from, () => to)
-  if (replaced === text) throw new Error(`the batch statement no longer holds: ${String(from)}`)
+  if (replaced === text) throw new Error(`the statement no longer holds: ${String(from)}`)
   return replaced
 }
 

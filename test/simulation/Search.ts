@@ -9,13 +9,13 @@ export const RUNS = setting("SIMULATION_RUNS", 150)
 export const COMMANDS = setting("SIMULATION_COMMANDS", 50)
 export const SEED = setting("SIMULATION_SEED", Date.now() % 1_000_000_000)
 
-type Run<R> = (commands: ReadonlyArray<Command>) => Effect.Effect<void, unknown, R>
+type Run<C, R> = (commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>
 
 const problemOf = (exit: Exit.Exit<void, unknown>): string | undefined =>
   Exit.isSuccess(exit) ? undefined : Cause.prettyErrors(exit.cause).map((error) => error.stack ?? error.message).join("\n")
 
 /** Takes out what the failure does not need, in ever smaller pieces. */
-const shrink = Effect.fnUntraced(function*<R>(run: Run<R>, failing: ReadonlyArray<Command>, shrinks: number) {
+const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: ReadonlyArray<C>, shrinks: number) {
   let commands = failing
   let left = shrinks
   for (let size = commands.length >> 1; size >= 1 && left > 0;) {
@@ -34,28 +34,42 @@ const shrink = Effect.fnUntraced(function*<R>(run: Run<R>, failing: ReadonlyArra
   return commands
 })
 
-/** Runs until something fails; what failed, as short as it gets, with the seed that finds it again. */
-export const search = Effect.fnUntraced(function*<R>(
-  run: Run<R>,
-  runs: number,
-  seed: number,
+/** Runs lists made from successive seeds until one fails; what failed, as short as it gets, with the seed that finds it again. */
+export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
+  readonly run: Run<C, R>
+  readonly commandsOf: (seed: number) => ReadonlyArray<C>
+  readonly runs: number
+  readonly seed: number
   /** How often a shorter list is tried. */
-  shrinks = 300
-) {
+  readonly shrinks: number
+  /** How to run one seed again. */
+  readonly again: (seed: number) => string
+}) {
+  const { again, run, runs, seed, shrinks } = options
   for (let i = 0; i < runs; i++) {
-    const commands = commandsOf(seed + i, COMMANDS)
+    const commands = options.commandsOf(seed + i)
     const exit = yield* Effect.exit(run(commands))
     if (Exit.isSuccess(exit)) continue
     const shortest = yield* shrink(run, commands, shrinks)
     const last = problemOf(yield* Effect.exit(run(shortest))) ?? problemOf(exit)
     return [
-      `run ${i + 1} failed; again with SIMULATION_SEED=${seed + i} SIMULATION_RUNS=1`,
+      `run ${i + 1} failed; again with ${again(seed + i)}`,
       ...shortest.map((command) => `  ${JSON.stringify(command)}`),
       last
     ].join("\n")
   }
   return undefined
 })
+
+export const search = <R>(run: Run<Command, R>, runs: number, seed: number, shrinks = 300) =>
+  searchAmong({
+    run,
+    runs,
+    seed,
+    shrinks,
+    commandsOf: (each) => commandsOf(each, COMMANDS),
+    again: (each) => `SIMULATION_SEED=${each} SIMULATION_RUNS=1`
+  })
 
 /** How often each command and each transition ran. */
 export const covered = ({ commands, transitions }: Coverage): string => {

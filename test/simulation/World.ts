@@ -16,21 +16,7 @@ import type { TestDatabase } from "../support/Databases.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
 import type { Command, Cursor } from "./Commands.ts"
 import * as Model from "./Model.ts"
-
-/** What a run found that should not be. */
-export class Violation extends Error {
-  override readonly name = "Violation"
-}
-
-const check = (holds: boolean, what: () => string): void => {
-  if (!holds) throw new Violation(what())
-}
-
-const same = (actual: unknown, expected: unknown, what: string): void => {
-  const left = JSON.stringify(actual)
-  const right = JSON.stringify(expected)
-  check(left === right, () => `${what}: got ${left}, expected ${right}`)
-}
+import { check, same, Violation } from "./Violation.ts"
 
 type Service<T> = T extends Context.Key<infer _I, infer S> ? S : never
 type DatabaseShape = Service<typeof Database>

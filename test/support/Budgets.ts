@@ -21,7 +21,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   realtime: 5,
   registration: 20,
   service: 40,
-  simulation: 90,
+  simulation: 110,
   webhooks: 30
 }
 

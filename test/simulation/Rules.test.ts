@@ -1,0 +1,14 @@
+import { layer } from "@effect/vitest"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { inHistories, RUNS } from "./rules/Runs.ts"
+import { layerSociety, makeSocietyWorld } from "./rules/SocietyWorld.ts"
+import { stepsOf } from "./rules/Steps.ts"
+
+layer(layerSociety(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+  it.effect(`${RUNS} histories of agents who write, block, mute, gather and leave agree with the models`, () =>
+    inHistories(
+      ["Envelope", "Message as shown", "Direct conversation", "Agent", "Group invite", "Attachment"],
+      (seed) => stepsOf(seed, 90),
+      makeSocietyWorld
+    ), 1_200_000)
+})

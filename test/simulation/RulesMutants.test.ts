@@ -1,0 +1,204 @@
+import { assert, describe, layer } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { SlidingWindows } from "../../src/platform/SlidingWindows.ts"
+import { rateRefusal, type RateRule, type RateState } from "../../src/platform/RateRule.ts"
+import { Database } from "../../src/platform/Sql.ts"
+import type { RateLimited } from "../../src/platform/WireError.ts"
+import { layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
+import { replacing } from "./Mutants.ts"
+import { codeStepsOf, layerCodes, makeCodesWorld } from "./rules/CodesWorld.ts"
+import { Ledger } from "./rules/Ledger.ts"
+import { layerRates, makeRatesWorld, rateStepsOf } from "./rules/RatesWorld.ts"
+import { layerSociety, makeSocietyWorld } from "./rules/SocietyWorld.ts"
+import { stepsOf } from "./rules/Steps.ts"
+import { searchAmong } from "./Search.ts"
+
+/** Fixed: a mutant is to be found every time. */
+const SEED = 20_261_120
+/** Histories until one must have found a mutant. */
+const RUNS = 40
+/** All of them, or those that stand for the rest. */
+const ALL = process.env["RULES_MUTANTS"] === "all"
+
+/** A statement of the product's with one passage changed. */
+interface Mutant {
+  readonly what: string
+  /** Where the search begins, if not with `SEED`: a little before what finds it. */
+  readonly seed?: number
+  readonly statements: Readonly<Record<string, readonly [from: string | RegExp, to: string]>>
+}
+
+const often: ReadonlyArray<Mutant> = [
+  {
+    what: "a window of 23 hours for blocks",
+    seed: 20_261_127,
+    statements: { enforcement_case: ["SELECT b.created_at ", "SELECT b.created_at - 3600000 "] }
+  },
+  { what: "blocks that count whoever wrote first", seed: 20_261_126, statements: { enforcement_case: ["AND b.counts", ""] } },
+  {
+    what: "a reply that frees no slot",
+    seed: 20_261_121,
+    statements: { append: ["f.establishes AND s.conversation_id", "false AND s.conversation_id"] }
+  },
+  {
+    what: "a mute that outlives its end",
+    seed: 20_261_121,
+    statements: {
+      all_mutes: ["m.muted_until FROM", "m.muted_until + 7200000 AS muted_until FROM"],
+      one_mute: ["SELECT m.*,", "SELECT m.*, m.muted_until + 7200000 AS muted_until,"]
+    }
+  }
+]
+
+const rarely: ReadonlyArray<Mutant> = [
+  { what: "a cold window of 23 hours", statements: { reserve_cold_slot: ["claimed_at > $2", "claimed_at > $2::bigint + 3600000"] } },
+  {
+    what: "a mute that is listed after its end",
+    statements: { list_mutes: ["m.muted_until > $2::bigint", "m.muted_until > $2::bigint - 7200000"] }
+  },
+  {
+    what: "a removal that leaves what waits",
+    statements: { change_group: ["AND conversation_id = h.id AND delivered_at IS NULL", "AND false"] }
+  },
+  {
+    what: "a group message that is as far as its fastest recipient",
+    seed: 20_261_123,
+    statements: { group_history_before: ["count(*) = count(x.read_at)", "count(x.read_at) > 0"] }
+  },
+  {
+    what: "a refusal that holds for 23 hours",
+    seed: 20_261_123,
+    statements: { invite_to_group: ["r.refused_at > $5::bigint", "r.refused_at - 3600000 > $5::bigint"] }
+  },
+  {
+    what: "an invite that outlives its inviter",
+    seed: 20_261_129,
+    statements: { group_invites_about: [/UNION ALL\s+SELECT id, group_id FROM group_invites WHERE inviter_id = \$1/, ""] }
+  }
+]
+
+/** A database on which the present mutant's statements take the place of the product's. */
+const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefined }): TestDatabase =>
+  Layer.effectContext(Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const real = yield* Database
+    const prepared: typeof real.prepared = <Row extends object>(name: string, text: string) => {
+      const sound = real.prepared<Row>(name, text)
+      const mutated = new Map<Mutant, typeof sound>()
+      return (params) => {
+        const { mutant } = state
+        const change = mutant?.statements[name]
+        if (mutant === undefined || change === undefined) return sound(params)
+        let statement = mutated.get(mutant)
+        if (statement === undefined) {
+          statement = real.prepared<Row>(`${name}_${serial++}`, replacing(text, ...change))
+          mutated.set(mutant, statement)
+        }
+        return statement(params)
+      }
+    }
+    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { driver: real.driver, prepared }))
+  })).pipe(Layer.provide(database))
+
+let serial = 0
+
+const isFound = (found: string | undefined, what: string): void => {
+  assert.isString(found, `${what}: no history of ${RUNS} found it`)
+  assert.match(found ?? "", /Violation/, what)
+}
+
+const search = <C, R>(
+  run: (commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>,
+  commandsOf: (seed: number) => ReadonlyArray<C>,
+  seed = SEED
+) => searchAmong({ run, commandsOf, runs: RUNS, seed, shrinks: 0, again: String })
+
+describe("society", () => {
+  const state: { mutant: Mutant | undefined } = { mutant: undefined }
+  layer(layerSociety(layerMutable(layerPgliteTest, state)), { timeout: "60 seconds" })((it) => {
+    for (const mutant of [...often, ...ALL ? rarely : []]) {
+      it.effect(`the models find ${mutant.what}`, () =>
+        Effect.gen(function*() {
+          state.mutant = mutant
+          const run = yield* makeSocietyWorld(new Ledger())
+          isFound(yield* search(run, (seed) => stepsOf(seed, 90), mutant.seed), mutant.what)
+        }).pipe(Effect.ensuring(Effect.sync(() => {
+          state.mutant = undefined
+        }))), 120_000)
+    }
+  })
+})
+
+describe("codes", () => {
+  const about = [
+    ["a code that survives six wrong tries", { LIMITS_OTP_ATTEMPTS: 6 }],
+    ...ALL
+      ? [
+        ["a code that lives a second too long", { LIMITS_OTP_TTL_SECONDS: 601 }],
+        ["a cooldown of 59 seconds", { LIMITS_OTP_COOLDOWN_SECONDS: 59 }]
+      ] as const
+      : []
+  ] as const
+  for (const [what, changes] of about) {
+    layer(layerCodes(layerPgliteTest, changes), { timeout: "60 seconds" })((it) => {
+      it.effect(`the model finds ${what}`, () =>
+        Effect.gen(function*() {
+          isFound(yield* search(yield* makeCodesWorld(new Ledger()), (seed) => codeStepsOf(seed, 50)), what)
+        }), 120_000)
+    })
+  }
+  if (ALL) {
+    layer(layerCodes(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+      it.effect("the model finds a used code that leaves its cooldown", () =>
+        Effect.gen(function*() {
+          const sql = yield* SqlClient.SqlClient
+          yield* sql.unsafe(`
+            CREATE FUNCTION keep_cooling() RETURNS trigger LANGUAGE plpgsql AS
+              $$ BEGIN NEW.cleared = false; RETURN NEW; END $$;
+            CREATE TRIGGER keep_cooling BEFORE UPDATE ON code_addresses FOR EACH ROW EXECUTE FUNCTION keep_cooling();`).unprepared
+          isFound(yield* search(yield* makeCodesWorld(new Ledger()), (seed) => codeStepsOf(seed, 50)), "cooldown")
+        }), 120_000)
+    })
+  }
+})
+
+/** Counts what came since the clock's last full window. */
+class FixedWindows extends SlidingWindows {
+  private readonly counts = new Map<string, { readonly window: number; n: number }>()
+
+  override take(rule: RateRule, key: string): RateState | RateLimited {
+    const now = this["now"]()
+    const window = Math.floor(now / rule.windowMs)
+    const known = this.counts.get(`${rule.name} ${key}`)
+    const count = known?.window === window ? known : { window, n: 0 }
+    const resetMs = (window + 1) * rule.windowMs - now
+    if (count.n >= rule.limit) return rateRefusal(rule, resetMs)
+    count.n++
+    this.counts.set(`${rule.name} ${key}`, count)
+    return { limit: rule.limit, remaining: rule.limit - count.n, resetMs, at: now }
+  }
+}
+
+describe("rates", () => {
+  layer(layerRates(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+    it.effect("the definition finds a fixed window", () =>
+      Effect.gen(function*() {
+        const { take } = SlidingWindows.prototype
+        // Whoever has made its windows already gets the other way of counting.
+        const fixed = new WeakMap<SlidingWindows, FixedWindows>()
+        SlidingWindows.prototype.take = function(rule, key) {
+          if (this instanceof FixedWindows) return take.call(this, rule, key)
+          let windows = fixed.get(this)
+          if (windows === undefined) fixed.set(this, windows = new FixedWindows(this["now"]))
+          return windows.take(rule, key)
+        }
+        const found = yield* search(yield* makeRatesWorld(new Ledger()), (seed) => rateStepsOf(seed, 40)).pipe(
+          Effect.ensuring(Effect.sync(() => {
+            SlidingWindows.prototype.take = take
+          }))
+        )
+        isFound(found, "a fixed window")
+      }), 120_000)
+  })
+})

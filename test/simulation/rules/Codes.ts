@@ -1,0 +1,161 @@
+import type { Purpose } from "../../../src/registration/Code.ts"
+
+/** Limits of one-time codes, as few mails an hour as a history reaches. */
+export const CODES = { ttl: 600_000, attempts: 5, cooldown: 60_000, perHour: 4, lifetime: 3 }
+
+const HOUR = 3_600_000
+
+export interface Code {
+  readonly purpose: Purpose
+  readonly email: number
+  /** The account it is for, by its place among all accounts. */
+  readonly account: number | undefined
+  readonly handle: number | undefined
+  readonly decoy: boolean
+  readonly expires: number
+  attempts: number
+  state: "open" | "used" | "exhausted"
+  /** The six digits, once they were read. */
+  digits: string
+}
+
+export interface Account {
+  readonly email: number
+  readonly handle: number
+  alive: boolean
+  id: string
+}
+
+interface Address {
+  last: number
+  cleared: boolean
+  readonly sent: Array<number>
+  code: number
+}
+
+interface TooSoon {
+  readonly refused: "OtpCooldown" | "OtpHourlyCap"
+  readonly wait: number
+}
+
+export type Issued =
+  | TooSoon
+  | { readonly refused: "HandleTaken"; readonly wait: number }
+  | { readonly code: number; readonly bound: boolean }
+
+/** What may be known of a code when it is tried. */
+export type Tried =
+  | "CodeExpired"
+  | "Forbidden"
+  | "OtpAttemptsExhausted"
+  | "EmailTaken"
+  | "EmailExhausted"
+  | "HandleTaken"
+  | { readonly remaining: number }
+  | { readonly account: number }
+
+/** Codes by e-mail and the accounts that come of them (wire.md C.2, D, F). Plain data, so that one order after another can be tried. */
+export class Codes {
+  readonly codes: Array<Code> = []
+  readonly accounts: Array<Account> = []
+  private readonly addresses = new Map<string, Address>()
+
+  live(email: number): number | undefined {
+    const found = this.accounts.findIndex((account) => account.email === email && account.alive)
+    return found < 0 ? undefined : found
+  }
+
+  /** A copy that shares nothing. */
+  clone(): Codes {
+    return Object.assign(new Codes(), structuredClone({ ...this }))
+  }
+
+  private room(email: number, purpose: Purpose, now: number): TooSoon | undefined {
+    const address = this.addresses.get(`${email} ${purpose}`)
+    if (address === undefined) return undefined
+    const cooling = address.cleared ? 0 : address.last + CODES.cooldown - now
+    if (cooling > 0) return { refused: "OtpCooldown", wait: cooling }
+    const recent = address.sent.filter((at) => at > now - HOUR)
+    if (recent.length < CODES.perHour) return undefined
+    return { refused: "OtpHourlyCap", wait: recent[recent.length - CODES.perHour]! + HOUR - now }
+  }
+
+  private issue(
+    purpose: Purpose,
+    email: number,
+    about: { readonly account?: number | undefined; readonly handle?: number; readonly decoy: boolean },
+    now: number
+  ): number {
+    this.codes.push({
+      purpose,
+      email,
+      account: about.account,
+      handle: about.handle,
+      decoy: about.decoy,
+      expires: now + CODES.ttl,
+      attempts: 0,
+      state: "open",
+      digits: ""
+    })
+    const key = `${email} ${purpose}`
+    const sent = this.addresses.get(key)?.sent ?? []
+    this.addresses.set(key, { last: now, cleared: false, sent: [...sent, now], code: this.codes.length - 1 })
+    return this.codes.length - 1
+  }
+
+  register(email: number, handle: number, now: number): Issued {
+    if (this.accounts.some((account) => account.handle === handle)) return { refused: "HandleTaken", wait: 0 }
+    return this.room(email, "register", now) ?? { code: this.issue("register", email, { handle, decoy: false }, now), bound: false }
+  }
+
+  rotate(account: number, now: number): Issued {
+    const { email } = this.accounts[account]!
+    return this.room(email, "rotate", now) ?? { code: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
+  }
+
+  /** Never refused: what cannot be mailed again stands for what was mailed last. */
+  recover(email: number, now: number): { readonly code: number; readonly bound: boolean } {
+    if (this.room(email, "recover", now) !== undefined) {
+      return { code: this.addresses.get(`${email} recover`)!.code, bound: true }
+    }
+    const account = this.live(email)
+    return { code: this.issue("recover", email, { account, decoy: account === undefined }, now), bound: false }
+  }
+
+  /** One try of a code for a purpose; `by` is who tries a rotation. */
+  attempt(n: number, purpose: Purpose, digits: string, by: number | undefined, now: number): Tried {
+    const code = this.codes[n]!
+    if (code.purpose !== purpose) return "CodeExpired"
+    // Whose it is, only its owner need not be told.
+    if (by !== undefined && code.account !== by) return "Forbidden"
+    if (code.state !== "open" || code.expires <= now) return "CodeExpired"
+    if (code.attempts >= CODES.attempts) {
+      code.state = "exhausted"
+      return "OtpAttemptsExhausted"
+    }
+    if (code.decoy || digits !== code.digits) {
+      code.attempts++
+      return { remaining: CODES.attempts - code.attempts }
+    }
+    code.state = "used"
+    const address = this.addresses.get(`${code.email} ${purpose}`)
+    if (address?.code === n) address.cleared = true
+    if (purpose !== "register") {
+      const account = code.account!
+      return this.accounts[account]!.alive ? { account } : "CodeExpired"
+    }
+    if (this.live(code.email) !== undefined) return "EmailTaken"
+    if (this.accounts.filter((account) => account.email === code.email).length >= CODES.lifetime) return "EmailExhausted"
+    if (this.accounts.some((account) => account.handle === code.handle)) return "HandleTaken"
+    this.accounts.push({ email: code.email, handle: code.handle!, alive: true, id: "" })
+    return { account: this.accounts.length - 1 }
+  }
+
+  /** When something changes by itself. */
+  edges(): ReadonlyArray<number> {
+    return [
+      ...this.codes.filter(({ state }) => state === "open").map(({ expires }) => expires),
+      ...[...this.addresses.values()].flatMap(({ last, sent }) => [last + CODES.cooldown, ...sent.map((at) => at + HOUR)])
+    ]
+  }
+}

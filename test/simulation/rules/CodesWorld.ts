@@ -1,0 +1,263 @@
+import { Clock, Effect, Exit, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import * as fc from "fast-check"
+import { Accounts, type Issued } from "../../../src/agents/Accounts.ts"
+import type { Settings } from "../../../src/platform/Config.ts"
+import type { Purpose } from "../../../src/registration/Code.ts"
+import { Registration } from "../../../src/registration/Registration.ts"
+import { layerRoom, Neighbours, other } from "../../registration/Room.ts"
+import type { TestDatabase } from "../../support/Databases.ts"
+import { layerLeapingClock, leap } from "../../support/Leap.ts"
+import { check, same, Violation } from "../Violation.ts"
+import { Codes, CODES, type Tried } from "./Codes.ts"
+import type { Ledger } from "./Ledger.ts"
+
+const EMAILS = 2
+const HANDLES = 10
+
+export const layerCodes = (database: TestDatabase, changes: Partial<Settings> = {}) =>
+  layerRoom(database, { LIMITS_OTP_PER_HOUR: CODES.perHour, ...changes }).pipe(Layer.provideMerge(layerLeapingClock))
+
+export type CodeStep =
+  | { readonly _tag: "Jump"; readonly ms: number }
+  | { readonly _tag: "Edge"; readonly pick: number; readonly offset: -1 | 0 | 1 }
+  | { readonly _tag: "Register"; readonly email: number; readonly handle: number }
+  | { readonly _tag: "Recover"; readonly email: number }
+  | { readonly _tag: "Rotate"; readonly pick: number }
+  /** Several wrong ones, or a right one; now and then for another purpose, or by somebody else. */
+  | { readonly _tag: "Try"; readonly pick: number; readonly right: boolean; readonly times: number; readonly wild: number }
+  /** Two right ones at once. */
+  | { readonly _tag: "Race"; readonly pick: number; readonly other: number }
+  | { readonly _tag: "Delete"; readonly pick: number }
+
+const pick = fc.nat(10_000)
+const step = <T extends CodeStep["_tag"], R>(tag: T, fields: fc.Arbitrary<R>) => fields.map((rest) => ({ _tag: tag, ...rest }))
+const email = fc.nat(EMAILS - 1)
+
+const steps = fc.oneof(
+  { weight: 3, arbitrary: step("Jump", fc.record({ ms: fc.constantFrom(1, 1_000, 30_000, 61_000, 61_000, 300_000) })) },
+  { weight: 5, arbitrary: step("Edge", fc.record({ pick, offset: fc.constantFrom(-1 as const, 0 as const, 1 as const) })) },
+  { weight: 9, arbitrary: step("Register", fc.record({ email, handle: fc.nat(HANDLES - 1) })) },
+  { weight: 7, arbitrary: step("Recover", fc.record({ email })) },
+  { weight: 5, arbitrary: step("Rotate", fc.record({ pick })) },
+  { weight: 12, arbitrary: step("Try", fc.record({ pick, right: fc.boolean(), times: fc.integer({ min: 1, max: 7 }), wild: fc.nat(11) })) },
+  { weight: 3, arbitrary: step("Race", fc.record({ pick, other: pick })) },
+  { weight: 5, arbitrary: step("Delete", fc.record({ pick })) }
+) as fc.Arbitrary<CodeStep>
+
+export const codeStepsOf = (seed: number, length: number): ReadonlyArray<CodeStep> =>
+  fc.sample(fc.noBias(fc.array(steps, { minLength: length, maxLength: length + 20, size: "max" })), { numRuns: 1, seed })[0] ?? []
+
+const choose = <A>(among: ReadonlyArray<A>, n: number): A | undefined => among[n % Math.max(1, among.length)]
+
+let serial = 0
+
+/** Runs histories of requests for codes and tries of them, and compares every answer with the model. */
+export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
+  const accounts = yield* Accounts
+  const registration = yield* Registration
+  const { mails } = yield* Neighbours
+  const clock = yield* Clock.Clock
+  const now = () => clock.currentTimeMillisUnsafe()
+
+  return Effect.fnUntraced(function*(history: ReadonlyArray<CodeStep>) {
+    let model = new Codes()
+    const mark = (serial++).toString(36)
+    const addressOf = (n: number) => `c${mark}-${n}@example.com`
+    const handleOf = (n: number) => `c${mark}-${"abcdefghij"[n]}`
+    /** Ids that were given out, and the code that each stands for. */
+    const pending: Array<{ readonly id: string; readonly code: number }> = []
+    /** Codes that are over, of which nobody has asked since. */
+    const expired = new Set<number>()
+
+    const failureOf = (exit: Exit.Exit<unknown, unknown>): { readonly _tag?: string; readonly details?: Record<string, unknown> } | undefined => {
+      if (Exit.isSuccess(exit)) return undefined
+      const reason = exit.cause.reasons.find((one) => one._tag === "Fail")
+      if (reason === undefined) throw new Violation(`died: ${String(exit.cause)}`)
+      return reason.error as { readonly _tag?: string }
+    }
+
+    const expect = (exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
+      const failure = failureOf(exit)
+      check(failure?._tag === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
+      ledger.answered(`${what}: ${refused ?? "done"}`)
+      return refused === undefined
+    }
+
+    const asked = Effect.fnUntraced(function*(
+      what: Purpose,
+      ask: Effect.Effect<string, unknown>,
+      outcome: ReturnType<Codes["register"]>
+    ) {
+      const before = mails.length
+      const exit = yield* Effect.exit(ask)
+      if ("refused" in outcome) {
+        expect(exit, outcome.refused, what)
+        if (outcome.wait > 0) same(failureOf(exit)?.details?.["retry_after_ms"], outcome.wait, `${outcome.refused}: the wait`)
+        same(mails.length, before, "mails of what is refused")
+        return
+      }
+      expect(exit, undefined, what)
+      if (!Exit.isSuccess(exit)) return
+      check(exit.value.startsWith("pnd_"), () => `an id ${exit.value}`)
+      pending.push({ id: exit.value, code: outcome.code })
+      const code = model.codes[outcome.code]!
+      // A recovery's mail leaves a moment later.
+      if (what === "recover") yield* TestClock.adjust(400)
+      const fresh = mails.slice(before)
+      same(fresh.map((mail) => mail.to), outcome.bound || code.decoy ? [] : [addressOf(code.email)], "who is mailed")
+      if (outcome.bound) ledger.add("Pending code", "none → open: bound to the code already mailed")
+      else if (code.decoy) ledger.add("Pending code", "none → open: decoy")
+      else {
+        ledger.add("Pending code", "none → open")
+        code.digits = /^(\d{6})$/m.exec(fresh[0]?.text ?? "")?.[1] ?? ""
+      }
+    })
+
+    const complete = (
+      purpose: Purpose,
+      pendingId: string,
+      digits: string,
+      by: number | undefined
+    ): Effect.Effect<Issued, { readonly _tag: string }> => {
+      const answer = { pendingId, code: digits }
+      switch (purpose) {
+        case "register":
+          return registration.completeRegistration(answer)
+        case "recover":
+          return registration.completeRecovery(answer)
+        case "rotate":
+          return registration.completeRotation(answer, model.accounts[by ?? 0]?.id ?? "")
+      }
+    }
+
+    const agrees = (tried: Tried, exit: Exit.Exit<{ readonly agent: { readonly id: string; readonly handle: string } }, unknown>): boolean => {
+      const failure = failureOf(exit)
+      if (typeof tried === "string") return failure?._tag === tried
+      if ("remaining" in tried) return failure?._tag === "CodeInvalid" && failure.details?.["attempts_remaining"] === tried.remaining
+      return Exit.isSuccess(exit) && exit.value.agent.handle === handleOf(model.accounts[tried.account]?.handle ?? -1)
+    }
+
+    const settle = (tried: Tried, exit: Exit.Exit<{ readonly agent: { readonly id: string } }, unknown>): void => {
+      if (typeof tried === "object" && "account" in tried && Exit.isSuccess(exit)) model.accounts[tried.account]!.id = exit.value.agent.id
+      ledger.answered(`try: ${typeof tried === "string" ? tried : "remaining" in tried ? `CodeInvalid, ${tried.remaining} left` : "done"}`)
+    }
+
+    const attempt = Effect.fnUntraced(function*(id: string, n: number, purpose: Purpose, digits: string, by: number | undefined) {
+      const code = model.codes[n]!
+      const was = code.state
+      const late = code.state === "open" && code.expires <= now()
+      const exit = yield* Effect.exit(complete(purpose, id, digits, by))
+      const tried = model.attempt(n, purpose, digits, by, now())
+      check(agrees(tried, exit), () =>
+        `a try of a code for ${purpose}: got ${JSON.stringify(failureOf(exit) ?? "a success")}, expected ${JSON.stringify(tried)}`)
+      settle(tried, exit)
+      if (code.purpose !== purpose) return
+      if (tried === "OtpAttemptsExhausted") ledger.add("Pending code", "open → exhausted")
+      else if (was === "open" && code.state === "used") ledger.add("Pending code", "open → used")
+      if (tried !== "CodeExpired") return
+      if (late) {
+        if (!expired.has(n)) ledger.add("Pending code", "open → expired")
+        expired.add(n)
+        ledger.add("Pending code", "expired → EXPIRED")
+      } else if (was !== "open") ledger.add("Pending code", was === "used" ? "used → EXPIRED" : "exhausted → EXPIRED")
+    })
+
+    /** Who may try a rotation: its owner, or another account. */
+    const rotator = (n: number, wild: boolean): number | undefined => {
+      const live = model.accounts.flatMap((account, i) => account.alive ? [i] : [])
+      const owner = model.codes[n]?.account
+      return wild ? live.find((one) => one !== owner) ?? live[0] : live.find((one) => one === owner)
+    }
+
+    const execute = Effect.fnUntraced(function*(one: CodeStep) {
+      switch (one._tag) {
+        case "Jump":
+        case "Edge":
+          return
+        case "Register": {
+          const applicant = { email: addressOf(one.email), handle: handleOf(one.handle), displayName: null, description: null }
+          return yield* asked("register", registration.register(applicant), model.register(one.email, one.handle, now()))
+        }
+        case "Recover":
+          return yield* asked("recover", registration.recover(addressOf(one.email)), model.recover(one.email, now()))
+        case "Rotate": {
+          const live = model.accounts.flatMap((account, i) => account.alive ? [i] : [])
+          const n = choose(live, one.pick)
+          if (n === undefined) return
+          const { email, handle, id } = model.accounts[n]!
+          return yield* asked("rotate", registration.rotate({ id, handle: handleOf(handle), email: addressOf(email) }), model.rotate(n, now()))
+        }
+        case "Try": {
+          // Mostly what is open.
+          const open = pending.filter(({ code }) => model.codes[code]!.state === "open" && model.codes[code]!.expires > now())
+          const tried = choose(one.pick % 3 === 0 || open.length === 0 ? pending : open, one.pick >> 2)
+          if (tried === undefined) return
+          const code = model.codes[tried.code]!
+          const purpose = one.wild === 0 ? choose(["register", "recover", "rotate"] as const, one.pick)! : code.purpose
+          const by = purpose === "rotate" ? rotator(tried.code, one.wild === 1) : undefined
+          if (purpose === "rotate" && by === undefined) return
+          const wrong = other(code.digits === "" ? "123456" : code.digits)
+          for (let i = 0; i < (one.right ? 1 : one.times); i++) {
+            yield* attempt(tried.id, tried.code, purpose, one.right ? (code.digits === "" ? "123456" : code.digits) : wrong, by)
+          }
+          return
+        }
+        case "Race": {
+          const open = pending.filter(({ code }) => model.codes[code]!.state === "open" && model.codes[code]!.expires > now())
+          const first = choose(open, one.pick)
+          const second = one.other % 3 === 0 ? first : choose(open, one.other)
+          if (first === undefined || second === undefined) return
+          const racers = [first, second].flatMap(({ code: n, id }) => {
+            const { digits, purpose } = model.codes[n]!
+            const by = purpose === "rotate" ? rotator(n, false) : undefined
+            return purpose === "rotate" && by === undefined ? [] : [{ id, n, purpose, by, digits: digits === "" ? "123456" : digits }]
+          })
+          const exits = yield* Effect.all(
+            racers.map((racer) => Effect.exit(complete(racer.purpose, racer.id, racer.digits, racer.by))),
+            { concurrency: "unbounded" }
+          )
+          const tried = racers.map((racer, i) => ({ ...racer, exit: exits[i]! }))
+          const before = model
+          // Some order of them must explain both answers.
+          for (const order of [tried, tried.toReversed()]) {
+            model = before.clone()
+            const outcomes = order.map((racer) => model.attempt(racer.n, racer.purpose, racer.digits, racer.by, now()))
+            if (!order.every(({ exit }, i) => agrees(outcomes[i]!, exit))) continue
+            order.forEach(({ exit }, i) => settle(outcomes[i]!, exit))
+            for (const n of new Set(order.map((racer) => racer.n))) {
+              if (before.codes[n]!.state === "open" && model.codes[n]!.state === "used") ledger.add("Pending code", "open → used")
+            }
+            ledger.answered("race")
+            return
+          }
+          model = before
+          throw new Violation(`no order explains a race: ${exits.map((exit) => JSON.stringify(failureOf(exit) ?? "a success")).join(", ")}`)
+        }
+        case "Delete": {
+          const account = choose(model.accounts.filter(({ alive }) => alive), one.pick)
+          if (account === undefined) return
+          yield* accounts.remove(account.id)
+          account.alive = false
+        }
+      }
+    })
+
+    for (const one of history) {
+      let ms = 1
+      if (one._tag === "Jump") ms = one.ms
+      if (one._tag === "Edge") {
+        // Mostly what is near: a code does not live long.
+        const edges = model.edges().filter((at) => at + one.offset > now()).toSorted((a, b) => a - b)
+        const edge = choose(one.pick % 3 === 0 ? edges : edges.slice(0, 3), one.pick >> 2)
+        if (edge !== undefined) ms = edge + one.offset - now()
+      }
+      yield* leap(ms)
+      yield* execute(one)
+    }
+    for (const [n, account] of model.accounts.entries()) {
+      const found = yield* accounts.byEmail(addressOf(account.email))
+      if (account.alive) same(found?.id, account.id, `account ${n}`)
+    }
+  })
+})

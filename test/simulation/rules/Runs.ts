@@ -1,0 +1,32 @@
+import { assert } from "@effect/vitest"
+import { Effect } from "effect"
+import { searchAmong } from "../Search.ts"
+import { Ledger, type Machine } from "./Ledger.ts"
+
+/** How many histories, of how many steps at least, beginning with which seed: history n has seed SEED + n. */
+export const RUNS = Number(process.env["RUNS"] ?? 12)
+export const SEED = Number(process.env["SEED"] ?? Date.now() % 1_000_000_000)
+/** How often 500 histories must have gone through each transition. */
+const LEAST = 50
+
+/** Runs histories until one fails, and prints what all of them went through. */
+export const inHistories = <C, R, R2>(
+  machines: ReadonlyArray<Machine>,
+  commandsOf: (seed: number) => ReadonlyArray<C>,
+  makeWorld: (ledger: Ledger) => Effect.Effect<(commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>, never, R2>
+): Effect.Effect<void, never, R | R2> =>
+  Effect.gen(function*() {
+    const ledger = new Ledger()
+    const run = yield* makeWorld(ledger)
+    const found = yield* searchAmong({
+      run,
+      commandsOf,
+      runs: RUNS,
+      seed: SEED,
+      shrinks: 200,
+      again: (seed) => `SEED=${seed} RUNS=1`
+    })
+    console.log(`${RUNS} histories, seed ${SEED}\n${ledger.table(machines)}`)
+    if (found !== undefined) assert.fail(found)
+    if (RUNS >= 500) assert.deepStrictEqual(ledger.rarer(machines, LEAST), [])
+  })

@@ -1,0 +1,196 @@
+import { Attachments, type File } from "./Attachments.ts"
+import { ColdCap } from "./ColdCap.ts"
+import { type Change, Groups, type Refused } from "./Groups.ts"
+import { Inboxes, type Letter, type Slip } from "./Inboxes.ts"
+import { Mutes } from "./Mutes.ts"
+import { Standing, type Status } from "./Standing.ts"
+
+/** The limits under which some forty steps reach them. */
+export const LIMITS = {
+  cold: 3,
+  restrictBlocks: 2,
+  suspendBlocks: 3,
+  suspendReports: 2,
+  members: 4,
+  invitesPerDay: 6
+}
+
+export const AGENTS = 7
+/** It takes messages and invites from its contacts only. */
+export const RESERVED = AGENTS - 1
+
+export interface Talk {
+  readonly name: string
+  readonly initiator: number
+  readonly began: number
+  established: boolean
+}
+
+export type Sent =
+  | {
+    readonly _tag: "Created"
+    readonly letter: Letter
+    readonly slips: ReadonlyArray<Slip>
+    readonly change: "opened" | "established" | "continued"
+  }
+  | { readonly _tag: "Replayed"; readonly letter: Letter }
+  | { readonly _tag: "Refused"; readonly failure: string; readonly figures: Readonly<Record<string, unknown>> }
+
+const refusal = (failure: string, figures: Readonly<Record<string, unknown>> = {}): Sent => ({ _tag: "Refused", failure, figures })
+
+export const nameOf = (one: number, other: number): string => one < other ? `${one}-${other}` : `${other}-${one}`
+
+export const pairOf = (name: string): readonly [number, number] => {
+  const [one, other] = name.split("-").map(Number)
+  return [one ?? 0, other ?? 0]
+}
+
+export const isGroup = (talk: string): boolean => talk.startsWith("g")
+
+/** All rules together, where they meet: who may send what to whom (wire.md C.6), and what follows from a change. */
+export class Society {
+  readonly cold = new ColdCap(LIMITS.cold)
+  readonly mutes = new Mutes()
+  readonly files = new Attachments()
+  readonly inboxes = new Inboxes(AGENTS)
+  readonly contacts = new Set<string>()
+  readonly deleted = new Map<number, number>()
+  readonly talks = new Map<string, Talk>()
+  readonly letters = new Map<string, Array<Letter>>()
+  readonly keys = new Map<string, Letter>()
+  /** By agent and conversation: nothing up to this seq is shown. */
+  readonly hiddenThrough = new Map<string, number>()
+  readonly hidden = new Set<string>()
+  readonly standing: Standing
+  readonly groups: Groups
+  now = 0
+
+  constructor() {
+    this.standing = new Standing(LIMITS, (one, other) => this.talks.get(nameOf(one, other))?.initiator === one)
+    this.groups = new Groups(LIMITS, (agent) => this.statusOf(agent) === "suspended", (inviter, invitee) =>
+      this.deleted.has(invitee)
+        ? "AgentNotFound"
+        : this.standing.apart(inviter, invitee)
+        ? "Blocked"
+        : this.statusOf(inviter) === "restricted" && !this.contacts.has(`${inviter} ${invitee}`)
+        ? "AgentRestricted"
+        : invitee === RESERVED && !this.contacts.has(`${invitee} ${inviter}`)
+        ? "InboxRestricted"
+        : undefined)
+  }
+
+  statusOf(agent: number): Status {
+    return this.standing.statusOf(agent, this.now)
+  }
+
+  lettersOf(talk: string): Array<Letter> {
+    const known = this.letters.get(talk)
+    if (known !== undefined) return known
+    const fresh: Array<Letter> = []
+    this.letters.set(talk, fresh)
+    return fresh
+  }
+
+  private post(talk: string, sender: number, key: string | null, text: string, recipients: ReadonlyArray<number>) {
+    const letters = this.lettersOf(talk)
+    const letter: Letter = { talk, seq: letters.length + 1, sender, key, text, at: this.now, recipients, id: undefined }
+    letters.push(letter)
+    if (key !== null) this.keys.set(`${sender} ${key}`, letter)
+    return { letter, slips: this.inboxes.post(letter) }
+  }
+
+  /** A send of somebody with a key: who is deleted has none. */
+  send(from: number, to: number | string, key: string, text: string, file?: File): Sent {
+    if (this.statusOf(from) === "suspended") return refusal("AgentSuspended")
+    const known = this.keys.get(`${from} ${key}`)
+    if (known !== undefined) return { _tag: "Replayed", letter: known }
+    const sent = typeof to === "number" ? this.direct(from, to, key, text, file) : this.toGroup(from, to, key, text, file)
+    if (sent._tag === "Created" && file !== undefined) file.references++
+    return sent
+  }
+
+  private direct(from: number, to: number, key: string, text: string, file: File | undefined): Sent {
+    if (this.deleted.has(to)) return refusal("AgentNotFound")
+    if (from === to) return refusal("ValidationFailed")
+    const name = nameOf(from, to)
+    const talk = this.talks.get(name)
+    const waits = talk !== undefined && !talk.established && talk.initiator === from
+    if (this.standing.apart(from, to)) return refusal("Blocked")
+    if (talk === undefined && this.statusOf(from) === "restricted") return refusal("AgentRestricted")
+    if (to === RESERVED && !this.contacts.has(`${to} ${from}`) && (talk === undefined || waits)) return refusal("InboxRestricted")
+    if (waits) return refusal("AwaitingReply", { waiting_since: new Date(talk.began).toISOString() })
+    const full = talk === undefined ? this.cold.refusal(from, this.now) : undefined
+    if (full !== undefined) return refusal("ColdCapExceeded", full)
+    const unfit = file === undefined ? undefined : this.files.obstacle(file, from, to)
+    if (unfit !== undefined) return refusal(unfit)
+    let change: "opened" | "established" | "continued" = "continued"
+    if (talk === undefined) {
+      change = "opened"
+      this.talks.set(name, { name, initiator: from, began: this.now, established: false })
+      this.cold.begin(from, name, this.now)
+    } else if (!talk.established) {
+      change = "established"
+      talk.established = true
+      this.cold.reply(name)
+      this.contacts.add(`${from} ${to}`).add(`${to} ${from}`)
+    }
+    return { _tag: "Created", change, ...this.post(name, from, key, text, [to]) }
+  }
+
+  private toGroup(from: number, name: string, key: string, text: string, file: File | undefined): Sent {
+    const group = this.groups.all.find((one) => one.name === name)!
+    if (this.groups.memberOf(group, from) === undefined) return refusal(this.groups.outside(group, from).refused)
+    const unfit = file === undefined ? undefined : this.files.obstacle(file, from, name)
+    if (unfit !== undefined) return refusal(unfit)
+    const others = group.members.map(({ agent }) => agent).filter((agent) => agent !== from)
+    group.seq++
+    return { _tag: "Created", change: "continued", ...this.post(name, from, key, text, others) }
+  }
+
+  /** What a change of a group makes of the inboxes; how many envelopes it closed, and what is new. */
+  carryOut(change: Change, group: string): { readonly flushed: number; readonly slips: ReadonlyArray<Slip> } {
+    let flushed = 0
+    for (const agent of change.flushed) {
+      flushed += this.inboxes.deliverAll(agent, (slip) => slip.letter.talk === group, this.now)
+    }
+    const slips = change.notices.flatMap((notice) => {
+      notice.group.seq++
+      return this.post(group, notice.sender, null, notice.event, notice.recipients).slips
+    })
+    return { flushed, slips }
+  }
+
+  /** The account ends: what of it is nobody's any more ends with it (wire.md G.12). */
+  remove(agent: number): void {
+    this.deleted.set(agent, this.now)
+    this.mutes.remove(agent)
+    for (const pair of this.contacts) if (pair.split(" ").includes(String(agent))) this.contacts.delete(pair)
+  }
+
+  isParticipant(agent: number, talk: string): boolean {
+    if (!isGroup(talk)) return this.talks.has(talk) && pairOf(talk).includes(agent)
+    const group = this.groups.all.find(({ name }) => name === talk)
+    return group !== undefined && this.groups.memberOf(group, agent) !== undefined
+  }
+
+  talksOf(agent: number): ReadonlyArray<string> {
+    return [...this.talks.keys(), ...this.groups.all.map(({ name }) => name)].filter((talk) => this.isParticipant(agent, talk))
+  }
+
+  /** What a participant's history shows. */
+  visible(agent: number, talk: string): ReadonlyArray<Letter> {
+    const group = this.groups.all.find(({ name }) => name === talk)
+    const from = Math.max(
+      group === undefined ? 0 : this.groups.memberOf(group, agent)?.from ?? 0,
+      this.hiddenThrough.get(`${agent} ${talk}`) ?? 0
+    )
+    return this.lettersOf(talk).filter((letter) => letter.seq > from && !this.hidden.has(`${agent} ${talk} ${letter.seq}`))
+  }
+
+  /** When something changes by itself. */
+  edges(): ReadonlyArray<number> {
+    return [this.cold, this.standing, this.mutes, this.groups, this.files].flatMap((rule) => rule.edges())
+  }
+}
+
+export const isRefused = (outcome: object): outcome is Refused => "refused" in outcome

@@ -1,0 +1,177 @@
+import * as fc from "fast-check"
+import { AGENTS } from "./Society.ts"
+
+/**
+ * What can happen to the agents of one history. `pick` and the like are choices among
+ * what there is when it happens (modulo), so that a list stays meaningful when parts of
+ * it are taken out.
+ */
+export type Step =
+  | { readonly _tag: "Jump"; readonly ms: number }
+  /** To just before, at or just after something changes by itself. */
+  | { readonly _tag: "Edge"; readonly pick: number; readonly offset: -1 | 0 | 1 }
+  | { readonly _tag: "Send"; readonly from: number; readonly to: number; readonly key: number }
+  | { readonly _tag: "Reply"; readonly agent: number; readonly pick: number; readonly key: number }
+  | { readonly _tag: "Speak"; readonly agent: number; readonly pick: number; readonly key: number }
+  | { readonly _tag: "Hooked"; readonly agent: number; readonly pick: number }
+  | { readonly _tag: "Block" | "Report" | "Unblock"; readonly by: number; readonly pick: number; readonly wild: boolean }
+  | { readonly _tag: "Restore" | "Suspend" | "Delete"; readonly pick: number }
+  /** An agent writes to whom it may, and they complain of it, one after the other. */
+  | {
+    readonly _tag: "Mob"
+    readonly agent: number
+    readonly complaints: ReadonlyArray<{ readonly kind: "Block" | "Report"; readonly victim: number; readonly hours: number }>
+    readonly end: "nothing" | "suspend" | "restore" | "unblock" | "delete"
+  }
+  /** Something that a rule forbids for a while is tried again just before, at or just after its time. */
+  | { readonly _tag: "Probe"; readonly agent: number; readonly pick: number; readonly early: boolean; readonly offset: -1 | 0 | 1 }
+  /** A message is delivered to everybody, then read by everybody, under its sender's eyes. */
+  | { readonly _tag: "Follow"; readonly pick: number }
+  | { readonly _tag: "Contact"; readonly agent: number; readonly other: number }
+  | { readonly _tag: "Create"; readonly by: number; readonly with: ReadonlyArray<number>; readonly join: number }
+  | { readonly _tag: "Add"; readonly agent: number; readonly pick: number; readonly other: number }
+  | { readonly _tag: "Accept" | "Reject"; readonly pick: number }
+  | { readonly _tag: "Cancel"; readonly pick: number; readonly by: number }
+  | { readonly _tag: "Leave" | "Dissolve"; readonly agent: number; readonly pick: number }
+  | { readonly _tag: "Remove" | "Promote" | "Demote"; readonly agent: number; readonly pick: number; readonly other: number }
+  | { readonly _tag: "Attach"; readonly agent: number; readonly acknowledges: boolean }
+  | { readonly _tag: "Detach"; readonly pick: number }
+  | { readonly _tag: "AckFrame" | "AckThrough" | "Read" | "ReadThrough" | "HideMessage" | "Hide"; readonly agent: number; readonly pick: number }
+  | { readonly _tag: "Mute"; readonly agent: number; readonly pick: number; readonly group: boolean; readonly ms: number | null }
+  | { readonly _tag: "Unmute"; readonly agent: number; readonly pick: number }
+  | { readonly _tag: "Mutes"; readonly agent: number }
+  | { readonly _tag: "Look"; readonly agent: number; readonly pick: number }
+  | { readonly _tag: "Reserve"; readonly agent: number; readonly pick: number; readonly group: boolean; readonly put: boolean }
+  | { readonly _tag: "Put"; readonly pick: number; readonly bytes: "right" | "other" | "short" }
+  | { readonly _tag: "Carry"; readonly pick: number; readonly wild: number }
+  | { readonly _tag: "Download"; readonly agent: number; readonly pick: number }
+
+const agent = fc.nat(AGENTS - 1)
+const other = agent
+/** Two of them write to many, so that somebody reaches the limits of that. */
+const writer = fc.oneof(agent, fc.nat(1))
+const pick = fc.nat(10_000)
+const key = fc.nat(80)
+const offset = fc.constantFrom(-1 as const, 0 as const, 1 as const)
+
+const step = <T extends Step["_tag"], R>(tag: T, fields: fc.Arbitrary<R>) => fields.map((rest) => ({ _tag: tag, ...rest }))
+
+const HOUR = 3_600_000
+const DAY = 24 * HOUR
+
+const time = [
+  { weight: 3, arbitrary: step("Jump", fc.record({ ms: fc.constantFrom(1, 999, 60_000, HOUR, 6 * HOUR, 12 * HOUR, 23 * HOUR, DAY, 3 * DAY) })) },
+  { weight: 5, arbitrary: step("Edge", fc.record({ pick, offset })) },
+  { weight: 4, arbitrary: step("Probe", fc.record({ agent, pick, early: fc.boolean(), offset })) }
+]
+const talk = [
+  { weight: 7, arbitrary: step("Send", fc.record({ from: writer, to: other, key })) },
+  { weight: 7, arbitrary: step("Reply", fc.record({ agent, pick, key })) },
+  { weight: 8, arbitrary: step("Speak", fc.record({ agent, pick, key })) }
+]
+const complaint = fc.record({ by: agent, pick, wild: fc.nat(4).map((n) => n === 0) })
+const standing = [
+  { weight: 4, arbitrary: step("Block", complaint) },
+  { weight: 2, arbitrary: step("Unblock", complaint) },
+  { weight: 3, arbitrary: step("Report", complaint) },
+  {
+    weight: 7,
+    arbitrary: step("Mob", fc.record({
+      agent: writer,
+      complaints: fc.array(
+        fc.record({ kind: fc.constantFrom("Block" as const, "Report" as const), victim: agent, hours: fc.constantFrom(0, 0, 0, 13, 25) }),
+        { minLength: 2, maxLength: 4, size: "max" }
+      ),
+      end: fc.constantFrom<Extract<Step, { readonly _tag: "Mob" }>["end"]>(
+        "nothing",
+        "nothing",
+        "suspend",
+        "unblock",
+        "delete",
+        "restore"
+      )
+    }))
+  },
+  { weight: 2, arbitrary: step("Restore", fc.record({ pick })) },
+  { weight: 1, arbitrary: step("Suspend", fc.record({ pick })) }
+]
+const ends = [{ weight: 4, arbitrary: step("Delete", fc.record({ pick })) }]
+const groups = [
+  { weight: 3, arbitrary: step("Create", fc.record({ by: agent, with: fc.uniqueArray(agent, { minLength: 1, maxLength: 4 }), join: fc.nat(2) })) },
+  { weight: 8, arbitrary: step("Add", fc.record({ agent, pick, other })) },
+  { weight: 6, arbitrary: step("Accept", fc.record({ pick })) },
+  { weight: 4, arbitrary: step("Reject", fc.record({ pick })) },
+  { weight: 3, arbitrary: step("Cancel", fc.record({ pick, by: agent })) },
+  { weight: 3, arbitrary: step("Leave", fc.record({ agent, pick })) },
+  { weight: 1, arbitrary: step("Dissolve", fc.record({ agent, pick })) },
+  { weight: 3, arbitrary: step("Remove", fc.record({ agent, pick, other })) },
+  { weight: 2, arbitrary: step("Promote", fc.record({ agent, pick, other })) },
+  { weight: 2, arbitrary: step("Demote", fc.record({ agent, pick, other })) }
+]
+const sockets = [
+  { weight: 5, arbitrary: step("Attach", fc.record({ agent, acknowledges: fc.boolean() })) },
+  { weight: 2, arbitrary: step("Detach", fc.record({ pick })) },
+  { weight: 5, arbitrary: step("AckFrame", fc.record({ agent, pick })) },
+  { weight: 3, arbitrary: step("Hooked", fc.record({ agent, pick })) }
+]
+const inboxes = [
+  { weight: 3, arbitrary: step("AckThrough", fc.record({ agent, pick })) },
+  { weight: 4, arbitrary: step("Read", fc.record({ agent, pick })) },
+  { weight: 4, arbitrary: step("ReadThrough", fc.record({ agent, pick })) },
+  { weight: 3, arbitrary: step("Follow", fc.record({ pick })) },
+  { weight: 3, arbitrary: step("HideMessage", fc.record({ agent, pick })) },
+  { weight: 3, arbitrary: step("Hide", fc.record({ agent, pick })) },
+  { weight: 10, arbitrary: step("Look", fc.record({ agent, pick })) }
+]
+const mutes = [
+  {
+    weight: 4,
+    arbitrary: step("Mute", fc.record({ agent, pick, group: fc.boolean(), ms: fc.constantFrom(null, 2, 1_000, HOUR, DAY) }))
+  },
+  { weight: 1, arbitrary: step("Unmute", fc.record({ agent, pick })) },
+  { weight: 2, arbitrary: step("Mutes", fc.record({ agent })) }
+]
+const bytes = fc.constantFrom("right" as const, "right" as const, "right" as const, "other" as const, "short" as const)
+const files = [
+  { weight: 3, arbitrary: step("Reserve", fc.record({ agent, pick, group: fc.boolean(), put: fc.nat(3).map((n) => n > 0) })) },
+  { weight: 3, arbitrary: step("Put", fc.record({ pick, bytes })) },
+  { weight: 7, arbitrary: step("Carry", fc.record({ pick, wild: fc.nat(60) })) },
+  { weight: 1, arbitrary: step("Download", fc.record({ agent, pick })) }
+]
+const contacts = [{ weight: 1, arbitrary: step("Contact", fc.record({ agent, other })) }]
+
+interface Weighted {
+  readonly weight: number
+  readonly arbitrary: fc.Arbitrary<Step>
+}
+
+const everything: ReadonlyArray<ReadonlyArray<Weighted>> = [time, talk, standing, ends, groups, sockets, inboxes, mutes, files, contacts]
+
+/** What a history is mostly about: everything may happen in each, most of it in turn. */
+const THEMES: ReadonlyArray<ReadonlyArray<ReadonlyArray<Weighted>>> = [
+  [standing],
+  [groups],
+  [sockets, inboxes],
+  [groups, inboxes, ends],
+  [mutes, sockets],
+  [files],
+  [standing, ends],
+  []
+]
+
+const histories = THEMES.map((theme) =>
+  fc.oneof(...everything.flatMap((kinds) => {
+    const times = theme.includes(kinds) ? 8 : kinds === talk ? 6 : kinds === time ? 3 : 2
+    return kinds.map(({ arbitrary, weight }) => ({ weight: weight * times, arbitrary }))
+  }))
+)
+
+/** The steps of one history: the same for the same seed. */
+export const stepsOf = (seed: number, length: number): ReadonlyArray<Step> => {
+  const [steps] = fc.sample(
+    // Biased, most of it would happen to the first agent and the last.
+    fc.noBias(fc.array(histories[seed % histories.length]!, { minLength: length, maxLength: length + 20, size: "max" })),
+    { numRuns: 1, seed }
+  )
+  return steps ?? []
+}
