@@ -138,6 +138,19 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     assert.deepStrictEqual([sent, waiting + refused, rest], [1, CALLERS - 1, {}])
     assert.isAtMost(waiting, 1)
     assert.strictEqual(await count("cold_slots WHERE agent_id = $1", a[0].id), 100)
+    // 23 hours later the first of them is about to leave.
+    await database.query(
+      `WITH s AS (UPDATE cold_slots SET claimed_at = claimed_at - 82800000 WHERE agent_id = $1 RETURNING conversation_id)
+      UPDATE conversations c SET created_at = c.created_at - 82800000 FROM s WHERE c.id = s.conversation_id`,
+      [a[0].id]
+    )
+    const [another] = await agents(1) as [Both]
+    const soon = await attempt(a[1], another[1])
+    const { details } = soon.refused(429, "COLD_CAP_EXCEEDED")
+    const seconds = (Date.parse(String(details?.["resets_at"])) - Date.now()) / 1_000
+    assert.isTrue(seconds > 3_500 && seconds <= 3_600, `${soon}`)
+    assert.closeTo(Number(soon.header("retry-after")), seconds, 5)
+    assert.deepInclude(details, { limit: 100, used: 100, window_seconds: 86_400 })
     await assertSound()
   })
 
