@@ -16,3 +16,30 @@ export const makePermits = (inAll: number, perHost: number) => {
       )
     })
 }
+
+/**
+ * The same for what may be left undone, which nobody takes back while it waits: beyond so many at
+ * work or waiting, in all or for the same host, one more is not begun.
+ */
+export const makeSparePermits = (
+  inAll: number,
+  perHost: number,
+  most: { readonly inAll: number; readonly perHost: number }
+) => {
+  const permits = makePermits(inAll, perHost)
+  const hosts = new Map<string, number>()
+  let all = 0
+  return (host: string) => <E, R>(effect: Effect.Effect<void, E, R>): Effect.Effect<void, E, R> =>
+    Effect.suspend(() => {
+      const here = hosts.get(host) ?? 0
+      if (all >= most.inAll || here >= most.perHost) return Effect.void
+      all++
+      hosts.set(host, here + 1)
+      return Effect.ensuring(permits(host)(effect), Effect.sync(() => {
+        all--
+        const left = (hosts.get(host) ?? 1) - 1
+        if (left === 0) hosts.delete(host)
+        else hosts.set(host, left)
+      }))
+    })
+}

@@ -8,7 +8,7 @@ import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../platform/Text.ts"
 import { Dial } from "./Dial.ts"
 import { EventData } from "./EventData.ts"
-import { makePermits } from "./Permits.ts"
+import { makePermits, makeSparePermits } from "./Permits.ts"
 import type { WebhookEvent } from "./Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
@@ -20,6 +20,10 @@ import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
 /** Posts under way on this runner, and those of them to the same host. */
 const AT_ONCE = 64
 const PER_HOST = 8
+/** The same for what is posted once, which has places of its own: no circuit holds it back. */
+const ONCE_AT_ONCE = 32
+const ONCE_PER_HOST = 4
+const ONCE_MOST = { inAll: 5_000, perHost: 200 }
 /** Names, connection and answer together. */
 const TIMEOUT = "10 seconds"
 const SLICE = 200
@@ -41,7 +45,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly wakeHere: (id: string) => void
   /** The same, wherever it is. */
   readonly wake: (id: string) => void
-  /** Posts what is not in the outbox, once, from here; whatever comes of it. */
+  /** Posts what is not in the outbox, once, from here; whatever comes of it, and not at all where too much waits. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
   /** Wakes, wherever they are, those of the next slice of webhooks that have something due. */
   readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
@@ -71,6 +75,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
       const permits = makePermits(AT_ONCE, PER_HOST)
+      const sparePermits = makeSparePermits(ONCE_AT_ONCE, ONCE_PER_HOST, ONCE_MOST)
 
       const isLocal = (id: string): boolean =>
         sharding.hasShardId(sharding.getShardId(EntityId.make(id), WebhookEntity.getShardGroup(EntityId.make(id))))
@@ -211,9 +216,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           const body = bodyOf(event, now(), rendered)
           fork(
             Effect.flatMap(Effect.orDie(parseTarget(target.url)), (url) =>
-              permits(url.host)(attempt(url, target.secret, event, id, body))).pipe(
-              Effect.catchCause((cause) => Effect.logWarning("A webhook was not told", cause)),
-              Effect.asVoid
+              sparePermits(url.host)(Effect.asVoid(attempt(url, target.secret, event, id, body)))).pipe(
+              Effect.catchCause((cause) => Effect.logWarning("A webhook was not told", cause))
             )
           )
         }
