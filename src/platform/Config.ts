@@ -144,7 +144,7 @@ export const settings = {
   SOCKETS_PONG_SECONDS: int(10, "seconds in which a ping must be answered", 1, 3_600),
   PRESENCE_LIFETIME_SECONDS: int(300, "seconds after an agent's last sign of life from which on it is offline", 60, 86_400),
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the head of a request must have arrived", 1, 3_600),
-  HTTP_REQUEST_SECONDS: int(30, "seconds in which a request must have arrived, uploads included", 1, 3_600),
+  HTTP_REQUEST_SECONDS: int(120, "seconds in which a request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(60, "seconds for which a peer may take nothing of an answer", 1, 3_600),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the address to upload a file to is good", 1, 604_800),
