@@ -12,7 +12,7 @@ import {
   SqlRunnerStorage
 } from "effect/cluster"
 import { RpcClient, RpcSerialization, RpcServer } from "effect/rpc"
-import { Socket } from "effect/socket"
+import { Socket, SocketServer } from "effect/socket"
 import { SqlClient } from "effect/sql"
 import { createHash, hkdfSync } from "node:crypto"
 import { common } from "./Cluster.ts"
@@ -113,11 +113,29 @@ const clients = ({ RUNNER_SECRET }: Settings) =>
     }))
   )
 
+/** The other nodes could not reach this one. */
+export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
+
+const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): NodeListenFailed => {
+  const code: unknown = Reflect.get(Object(cause), "code")
+  return new NodeListenFailed({
+    message: code === "EADDRINUSE"
+      ? `RUNNER_PORT ${RUNNER_PORT} on ${RUNNER_HOST} is in use: stop what listens there, or set RUNNER_PORT.`
+      : code === "EADDRNOTAVAIL" || code === "ENOTFOUND"
+      ? `RUNNER_HOST ${RUNNER_HOST} is not an address of this machine.`
+      : `Cannot listen for other nodes on ${RUNNER_HOST}:${RUNNER_PORT}: ${cause instanceof Error ? cause.message : String(cause)}`
+  })
+}
+
 const server = (config: Settings) => {
   const address = { host: config.RUNNER_HOST, port: config.RUNNER_PORT }
-  return config.RUNNER_SECRET === undefined
-    ? NodeSocketServer.layer(address)
-    : NodeSocketServer.layerTls({ ...address, ...sharedKey(config.RUNNER_SECRET).server })
+  const made = config.RUNNER_SECRET === undefined
+    ? NodeSocketServer.make(address)
+    : NodeSocketServer.makeTls({ ...address, ...sharedKey(config.RUNNER_SECRET).server })
+  return Layer.effect(
+    SocketServer.SocketServer,
+    Effect.mapError(made, ({ reason }) => listenFailed(config, reason.cause))
+  )
 }
 
 /** A node that does not answer for so long is taken for dead; one that is gone is noticed sooner (Peers). */
@@ -147,11 +165,11 @@ export const layer = (config: Settings) =>
     Layer.provide(health),
     Layer.provideMerge(Layer.mergeAll(Runners.layerRpc, Peers.layer)),
     Layer.provideMerge(MessageStorage.layerNoop),
+    Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),
     Layer.provide(RpcServer.layerProtocolSocketServer),
     Layer.provide([clients(config), server(config)]),
     Layer.provide(RpcSerialization.layerSchemaBinary()),
-    Layer.provide(SqlRunnerStorage.layerStorage({})),
-    Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),
     Layer.provide(ShardingConfig.layer({
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),

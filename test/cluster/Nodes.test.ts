@@ -1,11 +1,13 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { hkdfSync } from "node:crypto"
 import { once } from "node:events"
 import { createServer } from "node:http"
-import type { AddressInfo } from "node:net"
+import { type AddressInfo, connect } from "node:net"
+import { connect as connectTls } from "node:tls"
 import { admin } from "../support/Admin.ts"
-import { eventually } from "../support/Eventually.ts"
+import { eventually, within } from "../support/Eventually.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import { agentOf, newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 
 /** The same agent, calling another node. */
@@ -165,6 +167,37 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     })
     const suspended = await newAgent(one, "suspended")
     await ends(suspended, () => admin(cluster.env, "agents", "suspend", suspended.handle))
+  })
+
+  it("whoever does not know the secret cannot speak to a node, nor a node listen where another does", async () => {
+    const port = cluster.runnerPort(one)
+    const psk = (secret: string) => Buffer.from(hkdfSync("sha256", secret, "", "parley between nodes", 32))
+    const handshake = (secret: string) => new Promise<boolean>((resolve) => {
+      const socket = connectTls({
+        host: "127.0.0.1",
+        port,
+        ciphers: "ECDHE-PSK-CHACHA20-POLY1305",
+        maxVersion: "TLSv1.2",
+        pskCallback: () => ({ psk: psk(secret), identity: "parley" }),
+        checkServerIdentity: () => undefined
+      })
+      socket.on("secureConnect", () => {
+        socket.destroy()
+        resolve(true)
+      })
+      socket.on("error", () => resolve(false))
+    })
+    assert.isTrue(await handshake(cluster.env["RUNNER_SECRET"] ?? ""))
+    assert.isFalse(await handshake("a guess"))
+    const plain = connect(port, "127.0.0.1", () => plain.write("hello\n"))
+    plain.on("error", () => undefined)
+    await within("the end of a plain connection", new Promise((resolve) => plain.once("close", resolve)))
+
+    const failure = await startServer({
+      script: "runners/runner.ts",
+      env: { ...cluster.env, RUNNER_PORT: String(port) }
+    }).then(() => "", String)
+    assert.include(failure, `RUNNER_PORT ${port} on 127.0.0.1 is in use`)
   })
 
   it("a webhook posts what was sent through the other node, once", async () => {

@@ -55,6 +55,11 @@ export class Cluster {
 
   private readonly runnerPorts = new Map<Server, string>()
 
+  /** Where the other nodes reach this one. */
+  runnerPort(node: Server): number {
+    return Number(this.runnerPorts.get(node))
+  }
+
   async stop(): Promise<void> {
     try {
       await Promise.all(this.nodes.map((node) => node.stop()))
