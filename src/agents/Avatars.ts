@@ -4,7 +4,7 @@ import { Blobs, type StorageUnavailable } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
-import { RateLimits } from "../platform/RateLimits.ts"
+import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
 import { rateRefusal } from "../platform/RateRule.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
@@ -70,15 +70,16 @@ export class Avatars extends Context.Service<Avatars, {
 
       // Only what is accepted counts, which is known late: who is over the limit is not worked for again meanwhile.
       const spent = new Map<string, number>()
+      const passed = monotonicMillis(clock)
       const count = (agentId: string): Effect.Effect<void, RateLimited> =>
         Effect.asVoid(Effect.tapError(limits.take(rate, agentId), (error) =>
           Effect.sync(() => {
             if (spent.size >= 10_000) spent.clear()
-            spent.set(agentId, now() + (error.details?.retry_after_ms ?? 0))
+            spent.set(agentId, passed() + (error.details?.retry_after_ms ?? 0))
           })))
       const notSpent = (agentId: string): Effect.Effect<void, RateLimited> =>
         Effect.suspend(() => {
-          const waitMs = (spent.get(agentId) ?? 0) - now()
+          const waitMs = Math.ceil((spent.get(agentId) ?? 0) - passed())
           if (waitMs > 0) return Effect.fail(rateRefusal(rate, waitMs))
           spent.delete(agentId)
           return Effect.void

@@ -11,6 +11,7 @@ import { Deliveries } from "../deliveries/Deliveries.ts"
 import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
+import { monotonicMillis } from "../platform/RateLimits.ts"
 import { isStorableJson } from "../platform/Text.ts"
 import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
@@ -92,7 +93,8 @@ export const GatewayLive = Layer.effect(
     const fork = (effect: Effect.Effect<void>): void => {
       runFork(effect)
     }
-    const now = () => clock.currentTimeMillisUnsafe()
+    // Of all that is waited for here: a wall clock that is set must neither close sockets nor keep dead ones.
+    const now = monotonicMillis(clock)
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
@@ -195,7 +197,7 @@ export const GatewayLive = Layer.effect(
 
     /** Whether a socket may send one more frame in this second. */
     const mayReceive = (connection: Connection): boolean => {
-      const second = Math.floor(now() / 1000)
+      const second = Math.floor(clock.currentTimeMillisUnsafe() / 1000)
       if (connection.second !== second) {
         connection.second = second
         connection.frames = 0

@@ -1,5 +1,5 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
@@ -140,6 +140,11 @@ eachDatabase((database) => {
           assert.strictEqual(error._tag, "RateLimited")
           assert.isAbove(error._tag === "RateLimited" ? error.details?.retry_after_ms ?? 0 : 0, 0)
         }
+        yield* TestClock.adjust("1 minute")
+        for (let i = 0; i < 5; i++) yield* avatars.set(id, good)
+        assert.strictEqual((yield* Effect.flip(avatars.set(id, good)))._tag, "RateLimited")
+        // A clock that is set back makes the minute no longer.
+        yield* TestClock.setTime((yield* Clock.currentTimeMillis) - 50_000)
         yield* TestClock.adjust("1 minute")
         yield* avatars.set(id, good)
       }))
