@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
+import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { AgentActors } from "./AgentActors.ts"
 import { AgentEntity } from "./AgentEntity.ts"
 import { ColdSlots } from "./ColdSlots.ts"
@@ -15,8 +16,11 @@ export const AgentEntityLive = AgentEntity.toLayer(
     const slots = yield* ColdSlots
     const { entityId } = yield* Entity.CurrentAddress
     return AgentEntity.of({
-      ReserveOutreach: ({ payload }) =>
-        actors.local(entityId).reserve(slots.reserve(entityId, payload.conversationId, payload.at))
+      ReserveOutreach: ({ headers, payload }) =>
+        forRequest(
+          headers[REQUEST_ID],
+          actors.local(entityId).reserve(slots.reserve(entityId, payload.conversationId, payload.at))
+        )
     })
   })
 )

@@ -20,6 +20,8 @@ export interface Append {
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
+  /** Of the request that it came with, for webhooks. */
+  readonly requestId: string | null
 }
 
 /** What the database made of it. Only `Stored` left anything behind. */
@@ -147,7 +149,7 @@ ${also(`), freed AS (
 `)}), ${storing("fresh")}, posted AS (${
     intoOutbox(
       "message.new",
-      `SELECT f.recipient AS agent_id, f.id AS subject, f.at FROM fresh f WHERE f.hooked AND ${
+      `SELECT f.recipient AS agent_id, f.id AS subject, f.at, f.request FROM fresh f WHERE f.hooked AND ${
         unmuted("f.recipient", "f.sender", "f.conv", "f.at")
       }`
     )

@@ -2,7 +2,8 @@ import type { Draft } from "./Message.ts"
 
 /** What every batch statement gets of a message, as JSON; `i` is its place in the batch. */
 export const MESSAGE_COLUMNS =
-  "i integer, conv text, sender text, key text, id text, type text, content text, metadata text, at bigint"
+  "i integer, conv text, sender text, key text, id text, type text, content text, metadata text, at bigint, " +
+  "request text"
 
 /** A message as these columns. */
 export const messageColumns = (i: number, conversationId: string, message: {
@@ -10,6 +11,7 @@ export const messageColumns = (i: number, conversationId: string, message: {
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
+  readonly requestId: string | null
 }) => ({
   i,
   conv: conversationId,
@@ -19,7 +21,8 @@ export const messageColumns = (i: number, conversationId: string, message: {
   type: message.draft.type,
   content: message.draft.content,
   metadata: message.draft.metadata,
-  at: message.at
+  at: message.at,
+  request: message.requestId
 })
 
 /**

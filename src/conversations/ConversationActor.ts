@@ -2,6 +2,7 @@ import { Cause, Effect, Exit } from "effect"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
 import { Unauthorized, Unavailable } from "../platform/WireError.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
+import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { iso } from "../platform/Text.ts"
 import type { Append, Appended } from "./Append.ts"
 import {
@@ -62,6 +63,8 @@ interface Waiting {
   readonly _tag: "Send"
   readonly command: SendCommand
   readonly key: string
+  /** Of the request that it came with. */
+  readonly requestId: string | null
   readonly settle: Array<(result: Result) => void>
   attempts: number
   /** Whether what it carries has been found fit to be sent. */
@@ -113,17 +116,18 @@ export class ConversationActor {
   }
 
   send(command: SendCommand): Effect.Effect<Sent, SendFailure> {
-    return Effect.callback((resume) => {
+    return Effect.withFiber((fiber) => Effect.callback((resume) => {
       const key = `${command.sender.id} ${command.draft.clientMsgId}`
       const known = this.inFlight.get(key)
       if (known !== undefined) {
         known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
         return
       }
-      const waiting: Waiting = { _tag: "Send", command, key, settle: [resume], attempts: 0, attached: false }
+      const requestId = requestIdOf(fiber) ?? null
+      const waiting: Waiting = { _tag: "Send", command, key, requestId, settle: [resume], attempts: 0, attached: false }
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
-    })
+    }))
   }
 
   /** Runs the statement of a block between two sends; every later one is decided on what it left. */
@@ -149,10 +153,10 @@ export class ConversationActor {
   }
 
   private change<A>(statement: Effect.Effect<A, Unavailable>, then: (value: A) => void): Effect.Effect<A, Unavailable> {
-    return Effect.callback((resume) => {
+    return Effect.withFiber((fiber) => Effect.callback((resume) => {
       this.dispatch({
         _tag: "Change",
-        run: Effect.matchCause(statement, {
+        run: Effect.matchCause(forRequest(requestIdOf(fiber), statement), {
           onSuccess: (value) => {
             then(value)
             resume(Effect.succeed(value))
@@ -165,7 +169,7 @@ export class ConversationActor {
         }),
         fail: () => resume(Effect.fail(new Unavailable()))
       })
-    })
+    }))
   }
 
   private dispatch(waiting: Waiting | Change): void {
@@ -181,7 +185,7 @@ export class ConversationActor {
     }
     if (this.state === undefined) {
       this.queue.push(waiting)
-      this.reload(waiting.command)
+      this.reload(waiting)
       return
     }
     const decision = decideSend(this.state, waiting.command.sender.id)
@@ -207,13 +211,13 @@ export class ConversationActor {
     }
   }
 
-  private reload(command: SendCommand): void {
-    const { recipient, sender } = command
+  private reload(waiting: Waiting): void {
+    const { recipient, sender } = waiting.command
     this.barrier = true
     this.overtaken = false
-    this.world.fork(Effect.matchCause(this.world.load(this.id, sender.id, recipient.id), {
+    this.fork(waiting, Effect.matchCause(this.world.load(this.id, sender.id, recipient.id), {
       onSuccess: (loaded) => {
-        if (this.overtaken) return this.reload(command)
+        if (this.overtaken) return this.reload(waiting)
         this.state = loaded.state
         this.epoch = loaded.epoch
         this.version = loaded.version
@@ -224,9 +228,9 @@ export class ConversationActor {
         const queued = this.queue
         this.queue = []
         this.barrier = false
-        for (const waiting of queued) {
-          if (waiting._tag === "Change") waiting.fail()
-          else this.settle(waiting, Exit.fail(new Unavailable()))
+        for (const one of queued) {
+          if (one._tag === "Change") one.fail()
+          else this.settle(one, Exit.fail(new Unavailable()))
         }
       }
     }))
@@ -242,7 +246,7 @@ export class ConversationActor {
   /** Others are not held up by it: the send is decided anew when its file is known to be there. */
   private attach(waiting: Waiting): void {
     const { draft, recipient, sender } = waiting.command
-    this.world.fork(Effect.matchCause(this.world.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
+    this.fork(waiting, Effect.matchCause(this.world.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
       onSuccess: () => {
         waiting.attached = true
         this.dispatch(waiting)
@@ -268,7 +272,8 @@ export class ConversationActor {
       recipientId: recipient.id,
       messageId: world.newMessageId(),
       at: world.now(),
-      draft
+      draft,
+      requestId: waiting.requestId
     }
     world.appends.submit(append, (settled) => this.appended(waiting, append, settled))
   }
@@ -284,7 +289,7 @@ export class ConversationActor {
       if (outcome._tag === "Stored") this.stored(waiting, append, outcome)
       else if (append.opens) {
         // Before anything else, or it would give back what the next attempt reserves.
-        this.world.fork(Effect.andThen(
+        this.fork(waiting, Effect.andThen(
           this.world.release(append.senderId, this.id),
           Effect.sync(() => {
             this.refused(waiting, append, outcome)
@@ -352,7 +357,7 @@ export class ConversationActor {
         else this.dispatch(waiting)
         return
       case "Replayed":
-        this.world.fork(Effect.matchCause(this.world.original(sender.id, append.draft.clientMsgId), {
+        this.fork(waiting, Effect.matchCause(this.world.original(sender.id, append.draft.clientMsgId), {
           onSuccess: (sent) =>
             this.settle(waiting, sent === undefined ? Exit.fail(new Unavailable()) : Exit.succeed(sent)),
           onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
@@ -376,7 +381,7 @@ export class ConversationActor {
 
   /** A sender that is suspended or deleted by now: the one refusal that a replay meets too (wire.md C.6). */
   private turnAway(waiting: Waiting): void {
-    this.world.fork(Effect.matchCause(this.world.facts(waiting.command, this.id), {
+    this.fork(waiting, Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) =>
         this.settle(waiting, Exit.fail(facts?.senderStatus === null ? new Unauthorized() : new AgentSuspended())),
       onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
@@ -385,7 +390,7 @@ export class ConversationActor {
 
   /** A refusal looks the key up before it answers: a replay is never refused (wire.md C.6). */
   private refuse(waiting: Waiting, failure: SendFailure): void {
-    this.world.fork(Effect.matchCause(this.world.facts(waiting.command, this.id), {
+    this.fork(waiting, Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
         if (facts?.senderStatus === "suspended") return this.settle(waiting, Exit.fail(new AgentSuspended()))
         if (facts !== undefined && facts.replayOf !== null) return this.replay(waiting)
@@ -404,7 +409,7 @@ export class ConversationActor {
 
   private replay(waiting: Waiting): void {
     const { draft, sender } = waiting.command
-    this.world.fork(Effect.matchCause(this.world.original(sender.id, draft.clientMsgId), {
+    this.fork(waiting, Effect.matchCause(this.world.original(sender.id, draft.clientMsgId), {
       onSuccess: (sent) => this.settle(waiting, sent === undefined ? Exit.fail(new Unavailable()) : Exit.succeed(sent)),
       onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
     }))
@@ -452,7 +457,7 @@ export class ConversationActor {
       }
       return "append" as const
     })
-    world.fork(Effect.matchCause(ready, {
+    this.fork(waiting, Effect.matchCause(ready, {
       onSuccess: (next) => {
         if (next === "append") {
           // The write itself claims the conversation, and lifts the barrier when it is done.
@@ -474,6 +479,10 @@ export class ConversationActor {
         this.lift()
       }
     }))
+  }
+
+  private fork(waiting: Waiting, effect: Effect.Effect<void>): void {
+    this.world.fork(forRequest(waiting.requestId, effect))
   }
 
   private settle(waiting: Waiting, result: Result): void {

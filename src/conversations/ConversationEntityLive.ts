@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
+import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { ConversationEntity } from "./ConversationEntity.ts"
 import { Conversations } from "./Conversations.ts"
 
@@ -13,9 +14,12 @@ export const ConversationEntityLive = ConversationEntity.toLayer(
     const conversations = yield* Conversations
     const { entityId } = yield* Entity.CurrentAddress
     return ConversationEntity.of({
-      Send: ({ payload }) => Rpc.fork(conversations.local(entityId).send(payload.command)),
-      Block: ({ payload }) => Rpc.fork(conversations.localBlock(entityId, payload.command)),
-      Unblock: ({ payload }) => Rpc.fork(conversations.localUnblock(entityId, payload.command))
+      Send: ({ headers, payload }) =>
+        Rpc.fork(forRequest(headers[REQUEST_ID], conversations.local(entityId).send(payload.command))),
+      Block: ({ headers, payload }) =>
+        Rpc.fork(forRequest(headers[REQUEST_ID], conversations.localBlock(entityId, payload.command))),
+      Unblock: ({ headers, payload }) =>
+        Rpc.fork(forRequest(headers[REQUEST_ID], conversations.localUnblock(entityId, payload.command)))
     })
   })
 )

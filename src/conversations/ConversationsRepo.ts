@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
+import { requestId } from "../platform/RequestId.ts"
 import { Database } from "../platform/Sql.ts"
 import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
 import type { DirectState } from "./Conversation.ts"
@@ -296,9 +297,10 @@ const NEW_BLOCK = `
   RETURNING agent_id, counts`
 
 /** The target of a new block is told, if it has asked for that. */
-const BLOCKED = intoOutbox(
+const blockedPosted = (request: string): string => intoOutbox(
   "contact.blocked",
-  `SELECT a.id AS agent_id, $4::bigint AS at, json_build_object('by', $2::text, 'at', $4::bigint)::text AS subject
+  `SELECT a.id AS agent_id, $4::bigint AS at, json_build_object('by', $2::text, 'at', $4::bigint)::text AS subject,
+    ${request}::text AS request
   FROM blocked JOIN agents a ON a.id = $3 AND ${mayHook("a", "contact.blocked")}`
 )
 
@@ -308,7 +310,7 @@ WITH held AS (
 ), blocked AS (${NEW_BLOCK}
 ), due AS (
   INSERT INTO recounts (agent_id) SELECT $3 FROM blocked WHERE counts
-), posted AS (${BLOCKED})
+), posted AS (${blockedPosted("$5")})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /** No row: there is a report already, and nothing was done. */
@@ -322,7 +324,7 @@ WITH reported AS (
 ), blocked AS (${NEW_BLOCK}
 ), due AS (
   INSERT INTO recounts (agent_id) SELECT $3 FROM held
-), posted AS (${BLOCKED})
+), posted AS (${blockedPosted("$7")})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /**
@@ -591,9 +593,10 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
             }),
         block: (conversationId, { agentId, at, blockedId, report: reported }) =>
           Effect.map(
-            reported === null
-              ? block([conversationId, agentId, blockedId, at])
-              : report([conversationId, agentId, blockedId, at, reported.id, reported.reason]),
+            Effect.flatMap(requestId, (request) =>
+              reported === null
+                ? block([conversationId, agentId, blockedId, at, request])
+                : report([conversationId, agentId, blockedId, at, reported.id, reported.reason, request])),
             ([row]) =>
               row === undefined
                 ? { outcome: "AlreadyReported", fence: null }

@@ -5,6 +5,7 @@ import { Agents } from "../agents/Agents.ts"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../conversations/Message.ts"
 import { GroupSettings } from "../groups/GroupSettings.ts"
 import { makeGroupCommit } from "../platform/GroupCommit.ts"
+import { requestIdOf } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso } from "../platform/Text.ts"
@@ -109,19 +110,21 @@ export class Deliveries extends Context.Service<Deliveries, {
       const acknowledge = (agentId: string, no: number): void =>
         acks.submit({ agentId, no, at: clock.currentTimeMillisUnsafe() }, ignoreSettled)
 
-      const mark = (read: ReadMark, handle: string): Effect.Effect<void, Unavailable> =>
-        Effect.callback((resume) =>
-          reads.submit(read, (settled) => {
-            if (settled._tag === "Failed") return resume(Effect.fail(new Unavailable()))
-            for (const change of settled.value) {
-              if (!change.blocked) tellSender(read, handle, change)
-              if (change.hooked) signals.raise(change.senderId)
-            }
-            resume(Effect.void)
-          })
+      const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
+        Effect.withFiber((fiber) =>
+          Effect.callback((resume) =>
+            reads.submit({ ...read, requestId: requestIdOf(fiber) ?? null }, (settled) => {
+              if (settled._tag === "Failed") return resume(Effect.fail(new Unavailable()))
+              for (const change of settled.value) {
+                if (!change.blocked) tellSender(read, handle, change)
+                if (change.hooked) signals.raise(change.senderId)
+              }
+              resume(Effect.void)
+            })
+          )
         )
 
-      const tellSender = (read: ReadMark, handle: string, change: ReadChange): void => {
+      const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
         const at = iso(read.at)
         actors.tell(change.senderId, {
           _tag: "Event",
@@ -235,6 +238,8 @@ export interface RenderedPending {
   readonly conversationId: string
   readonly rendered: Rendered
 }
+
+type Mark = Omit<ReadMark, "requestId">
 
 /** Envelopes of an ended account that are closed with one statement. */
 const CLOSE_ROWS = 500

@@ -30,6 +30,8 @@ export interface ReadMark {
   readonly from: number
   readonly through: number
   readonly at: number
+  /** Of the request that it came with, for webhooks. */
+  readonly requestId: string | null
 }
 
 /** What a read changed for one sender. */
@@ -135,7 +137,7 @@ SELECT count(*) AS closed FROM waiting`
 
 const READ = `
 WITH input AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS x(i integer, agent text, conv text, lo bigint, hi bigint, at bigint)
+  SELECT * FROM json_to_recordset($1::json) AS x(i integer, agent text, conv text, lo bigint, hi bigint, at bigint, request text)
 ), held AS MATERIALIZED (
   SELECT n.agent_id
   FROM inboxes n WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT agent FROM input))
@@ -188,14 +190,14 @@ SELECT c.i, c.recipient_id, c.conversation_id, c.sender_id, c.seq, m.id AS messa
 FROM changed c
 JOIN messages m ON m.conversation_id = c.conversation_id AND m.seq = c.seq
 ), hooked AS MATERIALIZED (
-  SELECT t.*, x.at FROM told t
+  SELECT t.*, x.at, x.request FROM told t
   JOIN input x ON x.i = t.i
   JOIN LATERAL (SELECT * FROM agents WHERE id = t.sender_id OFFSET 0) a ON ${mayHook("a", "message.read")}
   WHERE NOT t.blocked
 ), posted AS (${
   intoOutbox(
     "message.read",
-    `SELECT sender_id AS agent_id, at, json_build_object(
+    `SELECT sender_id AS agent_id, at, request, json_build_object(
       'message_id', message_id, 'conversation_id', conversation_id, 'seq', seq, 'reader', recipient_id, 'at', at,
       'through_seq', through_seq
     )::text AS subject FROM hooked`
@@ -288,7 +290,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
                 conv: mark.conversationId,
                 lo: mark.from,
                 hi: mark.through,
-                at: mark.at
+                at: mark.at,
+                request: mark.requestId
               })))
             ]),
             (rows) => {

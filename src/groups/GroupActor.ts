@@ -5,6 +5,7 @@ import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from ".
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
 import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
+import { requestId } from "../platform/RequestId.ts"
 import { iso } from "../platform/Text.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import {
@@ -137,7 +138,7 @@ export class GroupActor {
           yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
           attached = true
         }
-        const settled = yield* this.append(state, command)
+        const settled = yield* this.append(state, command, yield* requestId)
         if (settled._tag === "Failed") return yield* new Unavailable()
         const outcome = settled.value
         switch (outcome._tag) {
@@ -186,7 +187,7 @@ export class GroupActor {
     )
   }
 
-  private append(state: GroupState, { draft, sender }: GroupSendCommand) {
+  private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null) {
     const { world } = this
     const append: GroupAppend = {
       groupId: this.id,
@@ -195,7 +196,8 @@ export class GroupActor {
       senderId: sender.id,
       messageId: world.newMessageId(),
       at: world.now(),
-      draft
+      draft,
+      requestId
     }
     type Outcome = Exclude<GroupAppended, { _tag: "Stored" }> | { readonly _tag: "Stored"; readonly sent: Sent }
     return Effect.callback<Settled<Outcome>>((resume) =>

@@ -15,6 +15,8 @@ export interface GroupAppend {
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
+  /** Of the request that it came with, for webhooks. */
+  readonly requestId: string | null
 }
 
 /** An envelope that was written. */
@@ -95,7 +97,7 @@ WITH input AS MATERIALIZED (
   FROM judged j
   WHERE (j.id IN (SELECT message_id FROM keys)) IS TRUE
 ), fan AS MATERIALIZED (
-  SELECT f.i, f.id, f.at, f.conv, f.seq, f.sender, m.agent AS recipient,
+  SELECT f.i, f.id, f.at, f.request, f.conv, f.seq, f.sender, m.agent AS recipient,
     m.reached + row_number() OVER (PARTITION BY m.agent ORDER BY f.i) AS no
   FROM fresh f
   JOIN members g ON g.conv = f.conv
@@ -109,7 +111,7 @@ WITH input AS MATERIALIZED (
 ), posted AS (${
   intoOutbox(
     "message.new",
-    `SELECT f.recipient AS agent_id, f.id AS subject, f.at FROM fan f
+    `SELECT f.recipient AS agent_id, f.id AS subject, f.at, f.request FROM fan f
     WHERE (f.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${unmuted("f.recipient", "f.sender", "f.conv", "f.at")}`
   )
 }

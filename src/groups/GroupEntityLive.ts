@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
+import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { GroupEntity } from "./GroupEntity.ts"
 import { Groups } from "./Groups.ts"
 
@@ -10,8 +11,10 @@ export const GroupEntityLive = GroupEntity.toLayer(
     const groups = yield* Groups
     const { entityId } = yield* Entity.CurrentAddress
     return GroupEntity.of({
-      SendToGroup: ({ payload }) => Rpc.fork(groups.local(entityId).send(payload.command)),
-      ChangeGroup: ({ payload }) => Rpc.fork(groups.local(entityId).change(payload.command))
+      SendToGroup: ({ headers, payload }) =>
+        Rpc.fork(forRequest(headers[REQUEST_ID], groups.local(entityId).send(payload.command))),
+      ChangeGroup: ({ headers, payload }) =>
+        Rpc.fork(forRequest(headers[REQUEST_ID], groups.local(entityId).change(payload.command)))
     })
   })
 )

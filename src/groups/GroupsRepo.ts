@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { type AgentStatus, type Policy, statusAt } from "../agents/Agent.ts"
 import { Config } from "../platform/Config.ts"
+import { requestId } from "../platform/RequestId.ts"
 import { Database } from "../platform/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
 import type { Candidate, Change, GroupState, Profile, Role } from "./Group.ts"
@@ -93,17 +94,18 @@ SELECT t AS made_at FROM invite_budgets b, unnest(b.spent) t
 WHERE b.agent_id = $1 AND t > $2::bigint - ${DAY_MS} ORDER BY t DESC OFFSET $3 LIMIT 1`
 
 /** What invitees with webhooks are told, from new rows of invites. */
-const invitesPosted = (invites: string): string =>
+const invitesPosted = (invites: string, request: string): string =>
   intoOutbox(
     "group.invite.received",
     `SELECT v.invitee_id AS agent_id, v.created_at AS at,
-      json_build_object('id', v.id, 'group', v.group_id, 'by', v.inviter_id, 'at', v.created_at)::text AS subject
+      json_build_object('id', v.id, 'group', v.group_id, 'by', v.inviter_id, 'at', v.created_at)::text AS subject,
+      ${request}::text AS request
     FROM ${invites} v`
   )
 
 /** The group, its creator and its first invites; nothing at all when the budget does not hold them. */
 const create = (invites: boolean) => `
-WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$9", "$10", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
+WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
 , made AS (
   INSERT INTO conversations (id, kind, created_at) SELECT $1, 'group', $3 FROM charged RETURNING id
 ), described AS (
@@ -117,7 +119,7 @@ WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$9", "$10", "(SELECT 1
   INSERT INTO group_invites (id, group_id, invitee_id, inviter_id, created_at)
   SELECT x.id, m.id, x.invitee, $2, $3 FROM made m, json_to_recordset($7::json) AS x(id text, invitee text)
   RETURNING id, group_id, invitee_id, inviter_id, created_at
-), posted AS (${invitesPosted("invited")})
+), posted AS (${invitesPosted("invited", "$9")})
 SELECT id FROM made`
 
 /** The version is raised, so that what the snapshot shows of invites and members is what is. */
@@ -135,7 +137,7 @@ WITH held AS (
   INSERT INTO group_invites (id, group_id, invitee_id, inviter_id, created_at)
   SELECT $6, $1, $3, $4, $5 FROM charged
   RETURNING id, group_id, invitee_id, inviter_id, created_at
-), posted AS (${invitesPosted("made")})
+), posted AS (${invitesPosted("made", "$9")})
 SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
   (SELECT refused_at FROM refused) AS refused_at, (SELECT id FROM made) AS made`
 
@@ -163,7 +165,7 @@ const CHANGE = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_record($1::json) AS x(
     id text, version bigint, at bigint, messages integer, name text, description text, avatar text,
-    avatar_key text, member_count integer, deleted_by text
+    avatar_key text, member_count integer, deleted_by text, request text
   )
 ), joining AS MATERIALIZED (
   SELECT * FROM json_to_recordset($2::json) AS x(agent text, role text)
@@ -252,7 +254,8 @@ WITH input AS MATERIALIZED (
 ), posted AS (${
   intoOutbox(
     "message.new",
-    `SELECT v.recipient AS agent_id, s.id AS subject, h.at FROM numbered v JOIN said s ON s.n = v.n CROSS JOIN held h
+    `SELECT v.recipient AS agent_id, s.id AS subject, h.at, (SELECT request FROM input) AS request
+    FROM numbered v JOIN said s ON s.n = v.n CROSS JOIN held h
     WHERE (v.recipient IN (SELECT agent_id FROM hooks)) IS TRUE AND ${unmuted("v.recipient", "s.sender", "h.id", "h.at")}`
   )
 }
@@ -260,7 +263,7 @@ WITH input AS MATERIALIZED (
   intoOutbox(
     "group.deleted",
     `SELECT DISTINCT v.recipient AS agent_id, h.at,
-      json_build_object('group', h.id, 'by', x.deleted_by, 'at', h.at)::text AS subject
+      json_build_object('group', h.id, 'by', x.deleted_by, 'at', h.at)::text AS subject, x.request
     FROM numbered v, input x, held h WHERE x.deleted_by IS NOT NULL`
   )
 }
@@ -466,7 +469,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         status: (agentId, at) =>
           Effect.map(status([agentId]), ([row]) =>
             row?.deleted_at === null ? statusAt(row.status, row.restricted_until, at) : undefined),
-        create: ({ at, creatorId, id, invites, limit, profile }) => {
+        create: Effect.fnUntraced(function*({ at, creatorId, id, invites, limit, profile }) {
           const { avatar_key, avatar_url } = pictures.stored(profile.avatarUrl)
           const params = [
             id,
@@ -476,15 +479,16 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             profile.description,
             avatar_url,
             JSON.stringify(invites.map((one) => ({ id: one.id, invitee: one.inviteeId }))),
-            avatar_key
+            avatar_key,
+            yield* requestId
           ]
-          return Effect.map(
-            invites.length === 0 ? createAlone(params) : createInviting([...params, invites.length, limit]),
-            (rows) => rows.length > 0
-          )
-        },
+          const rows = yield* invites.length === 0
+            ? createAlone(params)
+            : createInviting([...params, invites.length, limit])
+          return rows.length > 0
+        }),
         invite: Effect.fnUntraced(function*({ at, invite: made, inviterId, limit, state }) {
-          const [row] = yield* inviteOne([state.id, state.version, made.inviteeId, inviterId, at, made.id, limit, 1])
+          const [row] = yield* inviteOne([state.id, state.version, made.inviteeId, inviterId, at, made.id, limit, 1, yield* requestId])
           if (row === undefined || !row.held) return { _tag: "Fenced" as const }
           if (row.found !== null) return { _tag: "Pending" as const, inviteId: row.found }
           if (row.refused_at !== null) return { _tag: "Refused" as const, at: row.refused_at }
@@ -507,41 +511,38 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             (rows) => rows.map(invite)
           ),
         countPending: (groupId) => Effect.map(countPending([groupId]), (rows) => rows[0]?.total ?? 0),
-        change: (state, made, notices, at) => {
+        change: Effect.fnUntraced(function*(state, made, notices, at) {
           const count = made.deletedBy === null
             ? state.members.length + made.joins.length - made.leaves.length
             : 0
           const { avatar_key, avatar_url } = pictures.stored(made.profile.avatarUrl)
-          return Effect.map(
-            change([
-              JSON.stringify({
-                id: state.id,
-                version: state.version,
-                at,
-                messages: notices.length,
-                name: made.profile.name,
-                description: made.profile.description,
-                avatar: avatar_url,
-                avatar_key,
-                member_count: count,
-                deleted_by: made.deletedBy
-              }),
-              JSON.stringify(made.joins.map(({ agentId, role }) => ({ agent: agentId, role }))),
-              JSON.stringify(made.roles.map(({ agentId, role }) => ({ agent: agentId, role }))),
-              JSON.stringify(notices.map(({ content, id, senderId }, i) => ({ n: i + 1, id, sender: senderId, content }))),
-              JSON.stringify(notices.flatMap(({ recipients }, i) => recipients.map((recipient) => ({ n: i + 1, recipient })))),
-              made.leaves,
-              made.closes,
-              made.refuses
-            ]),
-            ([row]) => {
-              if (row === undefined || row.base === null) return undefined
-              const envelopes = notices.map((): Array<Numbered> => [])
-              for (const [n, recipientId, no] of row.fan ?? []) envelopes[n - 1]!.push({ recipientId, no })
-              return { base: row.base, envelopes, reached: new Map(row.reached ?? []) }
-            }
-          )
-        },
+          const [row] = yield* change([
+            JSON.stringify({
+              id: state.id,
+              version: state.version,
+              at,
+              messages: notices.length,
+              name: made.profile.name,
+              description: made.profile.description,
+              avatar: avatar_url,
+              avatar_key,
+              member_count: count,
+              deleted_by: made.deletedBy,
+              request: yield* requestId
+            }),
+            JSON.stringify(made.joins.map(({ agentId, role }) => ({ agent: agentId, role }))),
+            JSON.stringify(made.roles.map(({ agentId, role }) => ({ agent: agentId, role }))),
+            JSON.stringify(notices.map(({ content, id, senderId }, i) => ({ n: i + 1, id, sender: senderId, content }))),
+            JSON.stringify(notices.flatMap(({ recipients }, i) => recipients.map((recipient) => ({ n: i + 1, recipient })))),
+            made.leaves,
+            made.closes,
+            made.refuses
+          ])
+          if (row === undefined || row.base === null) return undefined
+          const envelopes = notices.map((): Array<Numbered> => [])
+          for (const [n, recipientId, no] of row.fan ?? []) envelopes[n - 1]!.push({ recipientId, no })
+          return { base: row.base, envelopes, reached: new Map(row.reached ?? []) }
+        }),
         memberships: (agentId, limit) =>
           Effect.map(memberships([agentId, limit]), (rows) => rows.map((row) => row.group_id)),
         invitesAbout: (agentId, limit) =>

@@ -1,5 +1,7 @@
 import { Cause, Effect } from "effect"
 import { ClusterError } from "effect/cluster"
+import { RpcClient } from "effect/rpc"
+import { REQUEST_ID, requestIdOf } from "./RequestId.ts"
 import { Unavailable } from "./WireError.ts"
 
 /** How long a caller is held while what it calls moves to another node (wire.md C.0). */
@@ -19,11 +21,15 @@ const isUndelivered = (error: unknown): error is Undelivered =>
  * A call to an entity of another node. The cluster tries it again until somebody owns
  * the shard; the caller waits for that only so long. What ends without an answer may
  * have been done: the caller is told to try again, and what it repeats has an id.
+ * The call carries the id of the request that it is made for: `forRequest` takes it up there.
  */
 export const remotely = <A, E, R>(
   call: Effect.Effect<A, E | Undelivered, R>
 ): Effect.Effect<A, Exclude<E, Undelivered> | Unavailable, R> =>
-  call.pipe(
+  Effect.withFiber<A, E | Undelivered, R>((fiber) => {
+    const requestId = requestIdOf(fiber)
+    return requestId === undefined ? call : RpcClient.withHeaders(call, { [REQUEST_ID]: requestId })
+  }).pipe(
     Effect.timeoutOrElse({ duration: HELD, orElse: () => Effect.fail(new Unavailable()) }),
     Effect.catchCause((cause) => {
       const failure = cause.reasons.find(Cause.isFailReason)?.error

@@ -12,6 +12,7 @@ import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
+import { forRequest } from "../platform/RequestId.ts"
 import { isStorableJson } from "../platform/Text.ts"
 import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
@@ -41,6 +42,8 @@ const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 /** A socket from its upgrade to its end. */
 interface Connection {
   readonly socket: WebSocket
+  /** Of its upgrade: what its frames cause is done for that request. */
+  readonly requestId: string | undefined
   session: Session | undefined
   /** Of the key that it came with, from its session's beginning. */
   keyHash: string
@@ -219,7 +222,7 @@ export const GatewayLive = Layer.effect(
           return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
         }
         const asked = session.acknowledge(frame.message_id)
-        return asked === undefined ? undefined : lookUp(connection, asked, fork)
+        return asked === undefined ? undefined : lookUp(connection, asked, forkFor(connection))
       }
       if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
         return sendError(connection, "RATE_LIMITED", "too many frames in this second", frame?.type ?? null, frame?.id)
@@ -253,12 +256,14 @@ export const GatewayLive = Layer.effect(
     const tellFailure = (connection: Connection, action: string, id: unknown) => (failure: WireFailure): void =>
       sendError(connection, failure.code, failure.message, action, id)
 
+    const forkFor = ({ requestId }: Connection) => (effect: Effect.Effect<void>): void => fork(forRequest(requestId, effect))
+
     const typing = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
       const frame = Option.getOrUndefined(decodeTyping(raw))
       if (frame === undefined) {
         return sendError(connection, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
       }
-      fork(Effect.match(
+      forkFor(connection)(Effect.match(
         conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type),
         { onFailure: tellFailure(connection, raw.type, raw.id), onSuccess: () => undefined }
       ))
@@ -275,7 +280,7 @@ export const GatewayLive = Layer.effect(
           raw.id
         )
       }
-      fork(Effect.match(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload), {
+      forkFor(connection)(Effect.match(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload), {
         onFailure: tellFailure(connection, raw.type, raw.id),
         onSuccess: () => undefined
       }))
@@ -306,7 +311,7 @@ export const GatewayLive = Layer.effect(
           tellFailure(connection, raw.type, raw.id)(failure)
         },
         onSuccess: () => undefined
-      }), fork)
+      }), forkFor(connection))
     }
 
     const markRead = Effect.fnUntraced(function*(
@@ -327,9 +332,10 @@ export const GatewayLive = Layer.effect(
       if (through > 0) yield* deliveries.readThrough(agent.id, handle, conversationId, through)
     })
 
-    const opened = (socket: WebSocket): Connection => {
+    const opened = (socket: WebSocket, requestId: string | undefined): Connection => {
       const connection: Connection = {
         socket,
+        requestId,
         session: undefined,
         keyHash: "",
         early: undefined,
@@ -353,7 +359,7 @@ export const GatewayLive = Layer.effect(
           sendError(connection, "VALIDATION_ERROR", "frames are text", null, undefined)
         } catch (error) {
           // A frame that nobody thought of ends its socket, not the process.
-          fork(Effect.logError("A frame could not be read", error))
+          forkFor(connection)(Effect.logError("A frame could not be read", error))
           closeWith(connection, { code: 1011, text: "the server failed on this frame" })
         }
       })
@@ -381,7 +387,7 @@ export const GatewayLive = Layer.effect(
 
     const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
       if (draining || socket.destroyed) return refuse(socket, new Unavailable(), requestIds.get(request) ?? "")
-      server.handleUpgrade(request, socket, head, (ws) => then(opened(ws)))
+      server.handleUpgrade(request, socket, head, (ws) => then(opened(ws, requestIds.get(request))))
     }
 
     const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string): void => {

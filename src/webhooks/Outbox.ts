@@ -18,12 +18,13 @@ export const mayHook = (agents: string, event: WebhookEvent): string => `(${agen
 /**
  * The part of an event's own statement that writes it to the outbox. `rows` selects
  * `agent_id` (whom the event is for), `subject` (what its data is made from, see
- * Render.ts) and `at`; whom `mayHook` rules out should not be among them. After the
- * commit `WebhookSignals.raise` says that there is something to do.
+ * Render.ts), `at` and `request` (the id of the request behind it, or null); whom `mayHook`
+ * rules out should not be among them. After the commit `WebhookSignals.raise` says that
+ * there is something to do.
  */
 export const intoOutbox = (event: WebhookEvent, rows: string): string => `
-  INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
-  SELECT w.id, '${event}', r.subject, r.at, r.at
+  INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at, request_id)
+  SELECT w.id, '${event}', r.subject, r.at, r.at, r.request
   FROM (${rows}) r
   JOIN LATERAL (
     SELECT id FROM webhooks WHERE agent_id = r.agent_id AND slot IS NOT NULL AND active AND '${event}' = ANY (events)

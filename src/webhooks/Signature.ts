@@ -10,13 +10,16 @@ export const signedHeaders = (options: {
   readonly deliveryId: string
   /** Seconds. */
   readonly at: number
+  /** Null: no request caused the event, and there is no such header. */
+  readonly requestId: string | null
 }): Readonly<Record<string, string>> => ({
   "content-type": "application/json",
   "user-agent": "Parley-Webhooks",
   "Agentchat-Signature": `t=${options.at},v1=${hmac(options.secret, `${options.at}.${options.body}`).toString("hex")}`,
   "X-AgentChat-Signature": hmac(options.secret, options.body).toString("hex"),
   "X-AgentChat-Event": options.event,
-  "X-AgentChat-Delivery": options.deliveryId
+  "X-AgentChat-Delivery": options.deliveryId,
+  ...(options.requestId === null ? {} : { "X-Request-Id": options.requestId })
 })
 
 /** The id of a delivery, the same over its attempts: its number in the outbox, masked. */

@@ -4,6 +4,7 @@ import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
+import { forRequest, requestId } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../platform/Text.ts"
 import { Dial } from "./Dial.ts"
@@ -97,7 +98,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           body,
           event,
           deliveryId: id,
-          at: Math.floor(now() / 1_000)
+          at: Math.floor(now() / 1_000),
+          requestId: yield* requestId
         })
         const status = yield* dial({ url, addresses, headers, body })
         return status >= 200 && status < 300 ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
@@ -126,7 +128,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           deliveries.acknowledge(work.agentId, rendered.envelope)
         }
         return outcome
-      })
+      }, (effect, _id, _work, delivery) => forRequest(delivery.requestId, effect))
 
       const world: Surroundings = { now, isLocal, work: repo.work, post, delivered: repo.delivered, failed: repo.failed }
 

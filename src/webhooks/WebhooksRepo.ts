@@ -23,6 +23,8 @@ export interface Waiting {
   readonly createdAt: number
   readonly attempts: number
   readonly dueAt: number
+  /** Of the request behind the event. */
+  readonly requestId: string | null
 }
 
 /** An active webhook and the first of its waiting deliveries, the one due first before the others. */
@@ -123,7 +125,7 @@ const WORK = `
 SELECT w.agent_id, w.url, w.secret, w.paused_until, d.*
 FROM webhooks w
 LEFT JOIN LATERAL (
-  SELECT no, event, subject, created_at, attempts, due_at FROM webhook_deliveries
+  SELECT no, event, subject, created_at, attempts, due_at, request_id FROM webhook_deliveries
   WHERE webhook_id = w.id AND due_at IS NOT NULL
   ORDER BY due_at, no LIMIT $2
 ) d ON true
@@ -265,6 +267,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         created_at: number
         attempts: number
         due_at: number
+        request_id: string | null
       }>("webhook_work", WORK)
       const delivered = database.prepared("webhook_delivered", DELIVERED)
       const failed = database.prepared("webhook_failed", FAILED)
@@ -307,7 +310,8 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
                   subject: row.subject,
                   createdAt: row.created_at,
                   attempts: row.attempts,
-                  dueAt: row.due_at
+                  dueAt: row.due_at,
+                  requestId: row.request_id
                 }]
               )
             }

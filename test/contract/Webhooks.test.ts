@@ -5,8 +5,9 @@ import { createServer, type IncomingHttpHeaders } from "node:http"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
-import { inbox, markRead, newPair, say } from "./Talk.ts"
+import { freshMsgId, inbox, newPair, say, words } from "./Talk.ts"
 
 interface Received {
   readonly path: string
@@ -148,35 +149,51 @@ describe("webhooks", () => {
       ;(await agent.http.post("/v1/webhooks", body)).ok(201, Shapes.CreatedWebhook)
     }
     const sent = await say(alice, bob)
-    await markRead(bob, sent.id)
+    const marking = await bob.http.post(`/v1/messages/${sent.id}/read`)
     const [read] = await arrived("/alice")
+    assert.strictEqual(read?.headers["x-request-id"], marking.header("x-request-id"))
     const { data } = JSON.parse(read?.body ?? "") as { data: Record<string, unknown> }
     assert.deepStrictEqual(
       [data["message_id"], data["seq"], data["read_by"], data["reader"]],
       [sent.id, sent.seq, bob.handle, bob.handle]
     )
-    ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirm)
+    const upgrade = { authorization: `Bearer ${bob.key}`, "x-request-id": "the-sockets-own" }
+    const socket = await Socket.open(server, upgrade)
+    await socket.waitFor("hello.ok")
+    const { conversation_id, seq } = await say(alice, bob)
+    socket.send({ type: "message.read_ack", payload: { conversation_id, through_seq: seq } })
+    const [, through] = await arrived("/alice", 2)
+    assert.strictEqual(through?.headers["x-request-id"], "the-sockets-own")
+    await socket.close()
+    const blocking = await alice.http.post(`/v1/contacts/${bob.handle}/block`)
+    blocking.ok(200, Shapes.Confirm)
     ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirm)
     const [blocked] = await arrived("/bob")
+    assert.strictEqual(blocked?.headers["x-request-id"], blocking.header("x-request-id"))
     const told = JSON.parse(blocked?.body ?? "") as { event: string; data: Record<string, unknown> }
     assert.deepStrictEqual([told.event, told.data["blocked_by"]], ["contact.blocked", alice.handle])
     assert.deepStrictEqual(Object.keys(told.data), ["blocked_by", "blocked_at"])
-    assert.deepStrictEqual([at("/alice").length, at("/bob").length], [1, 1])
+    assert.deepStrictEqual([at("/alice").length, at("/bob").length], [2, 1])
   })
 
-  it("130. a 500 is tried again under the same delivery id, and signed anew; a redirect is not followed", async () => {
+  it("130. a 500 is tried again under the same delivery id and request id, and signed anew; a redirect is not followed", async () => {
     const { alice, bob } = await newPair(server)
     failures.set("/j130", [500])
     failures.set("/moved", [307])
     const made = (await bob.http.post("/v1/webhooks", { url: `${base}/j130`, events: ["message.new"] }))
       .ok(201, Shapes.CreatedWebhook)
     ;(await bob.http.post("/v1/webhooks", { url: `${base}/moved`, events: ["message.new"] })).ok(201, Shapes.CreatedWebhook)
-    const sent = await say(alice, bob)
+    const requestId = String.raw`abc"\'{}$1,%`
+    const body = { to: bob.handle, client_msg_id: freshMsgId(), content: { text: words() } }
+    const answer = await alice.http.post("/v1/messages", body, { "x-request-id": requestId })
+    const sent = answer.ok(201, Shapes.Message)
+    assert.strictEqual(answer.header("x-request-id"), requestId)
     const [first] = await arrived("/j130")
     assert.deepStrictEqual((await inbox(bob)).map(({ id }) => id), [sent.id])
     const [, second] = await arrived("/j130", 2, 15_000)
     if (first === undefined || second === undefined) return assert.fail("no second delivery")
     assert.strictEqual(second.headers["x-agentchat-delivery"], first.headers["x-agentchat-delivery"])
+    assert.deepStrictEqual([first, second].map(({ headers }) => headers["x-request-id"]), [requestId, requestId])
     assert.strictEqual(second.body, first.body)
     assert.notStrictEqual(second.headers["agentchat-signature"], first.headers["agentchat-signature"])
     await verified(second, made.secret)

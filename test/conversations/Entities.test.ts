@@ -1,5 +1,5 @@
-import { assert, layer } from "@effect/vitest"
-import { Clock, Effect, Exit, Layer, Schema } from "effect"
+import { assert, it, layer } from "@effect/vitest"
+import { Clock, Effect, Exit, Layer, Logger, Schema } from "effect"
 import {
   type ClusterError,
   MessageStorage,
@@ -9,17 +9,27 @@ import {
   Sharding,
   ShardingConfig
 } from "effect/cluster"
+import { SqlClient } from "effect/sql"
+import { AgentActor } from "../../src/agents/AgentActor.ts"
 import { AgentActors } from "../../src/agents/AgentActors.ts"
 import { AgentEntity } from "../../src/agents/AgentEntity.ts"
+import { AgentEntityLive } from "../../src/agents/AgentEntityLive.ts"
+import { ColdSlots } from "../../src/agents/ColdSlots.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity, SendFailure, type Sent } from "../../src/conversations/ConversationEntity.ts"
+import { ConversationEntityLive } from "../../src/conversations/ConversationEntityLive.ts"
 import { Conversations, type SendError } from "../../src/conversations/Conversations.ts"
 import * as Entities from "../../src/Entities.ts"
+import { GroupEntity } from "../../src/groups/GroupEntity.ts"
+import { Groups } from "../../src/groups/Groups.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { awaitShards } from "../../src/platform/Cluster.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Peers } from "../../src/platform/Peers.ts"
+import { REQUEST_ID } from "../../src/platform/RequestId.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
+import { formatJson } from "../../src/platform/Telemetry.ts"
+import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
 
@@ -44,6 +54,9 @@ type ClusterFailure =
   | ClusterError.AlreadyProcessingMessage
   | ClusterError.PersistenceError
   | ClusterError.EntityNotAssignedToRunner
+
+/** A call as it comes for a request; no other trace of that reaches another runner. */
+const asked = (requestId: string) => ({ headers: { [REQUEST_ID]: requestId } })
 
 const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
 
@@ -128,4 +141,68 @@ layer(rooms)((it) => {
       const back = yield* Schema.decodeUnknownEffect(codec)(JSON.parse(JSON.stringify(there)))
       assert.strictEqual(JSON.stringify(back), JSON.stringify(failure))
     }))
+
+  it.effect("what another runner was asked goes to webhooks with the id of the request", () =>
+    Effect.gen(function*() {
+      const groups = yield* Groups
+      const webhooks = yield* Webhooks
+      const sql = yield* SqlClient.SqlClient
+      const conversation = yield* ConversationEntity.client
+      const group = yield* GroupEntity.client
+      const [a, b] = [yield* newAgent("far-a"), yield* newAgent("far-b")]
+      const events = ["message.new", "contact.blocked"] as const
+      const { webhook } = yield* webhooks.create(b.id, "https://far.example/", events, undefined)
+      const sender = { id: a.id, handle: a.handle, displayName: a.handle }
+      const id = makeDirectIds((yield* Secrets).conversationIds)(a.id, b.id)
+      const profile = { name: "Far", description: null, avatarUrl: null }
+      const made = yield* groups.create(a, { profile, handles: [b.handle] })
+      yield* groups.accept(b, String(made.add_results[0]?.invite_id))
+      const there = group(made.group.id)
+      const direct = { sender, recipient: { id: b.id, handle: b.handle }, draft: draft("far-1") }
+      yield* conversation(id).Send({ command: direct }, asked("r-send"))
+      yield* there.SendToGroup({ command: { sender, draft: draft("far-2") } }, asked("r-group"))
+      yield* there.ChangeGroup({ command: { _tag: "Update", actorId: a.id, name: "Near" } }, asked("r-change"))
+      yield* there.SendToGroup({ command: { sender, draft: draft("far-3") } })
+      const blocking = { agentId: a.id, blockedId: b.id, at: 1_000, report: null }
+      yield* conversation(id).Block({ command: blocking }, asked("r-block"))
+      const rows = yield* sql<{ request_id: string | null }>`
+        SELECT request_id FROM webhook_deliveries WHERE webhook_id = ${webhook.id} ORDER BY no`
+      assert.deepStrictEqual(rows.map((row) => row.request_id), ["r-send", "r-group", "r-change", null, "r-block"])
+    }))
+})
+
+/** Rooms that do nothing but log. */
+const logging = Layer.mergeAll(ConversationEntityLive, AgentEntityLive).pipe(
+  Layer.provide(Layer.mergeAll(
+    Layer.mock(Conversations, {
+      local: () => assert.fail("nothing is sent"),
+      localBlock: () => Effect.as(Effect.logInfo("blocking"), "Blocked" as const)
+    }),
+    // The entity asks it for nothing else.
+    Layer.succeed(AgentActors, { local: (id: string) => new AgentActor(id) } as unknown as AgentActors["Service"]),
+    Layer.mock(ColdSlots, { reserve: () => Effect.logInfo("reserving") })
+  )),
+  Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster)),
+  Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+)
+
+it.effect("the log of the runner that was asked has the id of the request, each its own", () => {
+  const lines: Array<Record<string, unknown>> = []
+  const blocking = { agentId: "agt_a", blockedId: "agt_b", at: 1_000, report: null }
+  return Effect.gen(function*() {
+    const conversation = yield* ConversationEntity.client
+    const agent = yield* AgentEntity.client
+    const { Block } = conversation("conv_logged")
+    yield* Block({ command: blocking }, asked("r-1"))
+    yield* Block({ command: blocking }, asked("r-2"))
+    yield* Block({ command: blocking })
+    yield* agent("agt_logged").ReserveOutreach({ conversationId: "conv_logged", at: 1_000 }, asked("r-3"))
+    const told = lines.flatMap(({ message, request_id }) =>
+      message === "blocking" || message === "reserving" ? [[message, request_id]] : []
+    )
+    assert.deepStrictEqual(told, [["blocking", "r-1"], ["blocking", "r-2"], ["blocking", undefined], ["reserving", "r-3"]])
+  }).pipe(
+    Effect.provide(logging),
+    Effect.provide(Logger.layer([Logger.make((options) => void lines.push(parse(formatJson(options))))]))
+  )
 })

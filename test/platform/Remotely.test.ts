@@ -1,8 +1,11 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
 import { ClusterError } from "effect/cluster"
+import { HttpServerRequest } from "effect/http"
+import { RpcClient } from "effect/rpc"
 import { TestClock } from "effect/testing"
 import { remotely } from "../../src/platform/Remotely.ts"
+import { forRequest } from "../../src/platform/RequestId.ts"
 import { NotFound } from "../../src/platform/WireError.ts"
 
 it.effect("a caller is held for 5 s while a shard moves, then told to try again", () =>
@@ -31,4 +34,16 @@ it.effect("a caller that is interrupted itself ends", () =>
     const fiber = yield* Effect.forkChild(remotely(Effect.never), { startImmediately: true })
     yield* Fiber.interrupt(fiber)
     assert.isTrue(Exit.hasInterrupts(yield* Fiber.await(fiber)))
+  }))
+
+it.effect("a call carries the id of the request that it is made for, and nothing else of it", () =>
+  Effect.gen(function*() {
+    const headers = remotely(Effect.map(RpcClient.CurrentHeaders, (all) => Object.entries(all)))
+    const request = HttpServerRequest.fromWeb(
+      new Request("http://x/", { headers: { "x-request-id": "mine-1", "authorization": "Bearer secret" } })
+    )
+    const inRequest = Effect.provideService(headers, HttpServerRequest.HttpServerRequest, request)
+    assert.deepStrictEqual(yield* inRequest, [["x-request-id", "mine-1"]])
+    assert.deepStrictEqual(yield* forRequest("mine-2", headers), [["x-request-id", "mine-2"]])
+    assert.deepStrictEqual(yield* headers, [])
   }))

@@ -3,7 +3,9 @@ import { Effect, Layer } from "effect"
 import { setTimeout as pause } from "node:timers/promises"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Groups } from "../../src/groups/Groups.ts"
+import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Mutes } from "../../src/mutes/Mutes.ts"
+import { forRequest } from "../../src/platform/RequestId.ts"
 import { Dial, type Post } from "../../src/webhooks/Dial.ts"
 import { NameLookup } from "../../src/webhooks/Targets.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
@@ -90,6 +92,38 @@ eachDatabase((database) => {
         // Muted: what is said is not told, what happens to the group is.
         assert.deepStrictEqual(of(c).map(({ event }) => event), ["group.invite.received", "group.deleted"])
         assert.deepStrictEqual(of(a).map(({ event }) => event), ["message.new", "message.new"])
+      }))
+
+    it.effect("a post carries the id of the request behind it; what none caused carries none", () =>
+      Effect.gen(function*() {
+        const contacts = yield* Contacts
+        const conversations = yield* Conversations
+        const groups = yield* Groups
+        const webhooks = yield* Webhooks
+        const [a, b, c] = [yield* newAgent("asked-a"), yield* newAgent("asked-b"), yield* newAgent("asked-c")]
+        for (const { handle, id } of [b, c]) {
+          const events = ["message.new", "group.invite.received", "group.deleted", "contact.blocked"] as const
+          yield* webhooks.create(id, `https://${handle}.example/`, events, undefined)
+        }
+        const profile = { name: "Band", description: null, avatarUrl: null }
+        const { add_results, group } = yield* forRequest("r-create", groups.create(a, { profile, handles: [b.handle] }))
+        yield* forRequest("r-add", groups.add(a, group.id, c.handle))
+        yield* groups.accept(b, String(add_results[0]?.invite_id))
+        yield* forRequest("r-say", conversations.send(a, { _tag: "Conversation", id: group.id }, draft("asked-1")))
+        yield* conversations.send(a, { _tag: "Conversation", id: group.id }, draft("asked-2"))
+        yield* forRequest("r-rename", groups.update(a.id, group.id, { name: "Trio" }))
+        yield* forRequest("r-delete", groups.remove(a.id, group.id))
+        yield* forRequest("r-direct", conversations.send(a, { _tag: "Direct", handle: c.handle }, draft("asked-3")))
+        yield* forRequest("r-report", contacts.report(a.id, c.handle, null))
+        const ids = ({ handle }: typeof a) =>
+          posts.filter(({ url }) => url.host === `${handle}.example`).map(({ headers }) => headers["X-Request-Id"] ?? "none").sort()
+        const wanted = [
+          ["none", "r-create", "r-delete", "r-delete", "r-rename", "r-say"],
+          ["r-add", "r-direct", "r-report"]
+        ]
+        const count = wanted.flat().length
+        yield* Effect.promise(() => eventually("the posts", () => ids(b).length + ids(c).length >= count || undefined))
+        assert.deepStrictEqual([ids(b), ids(c)], wanted)
       }))
   })
 })
