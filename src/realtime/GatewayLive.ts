@@ -17,6 +17,7 @@ import { isStorableJson } from "../platform/Text.ts"
 import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
+import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
 import { lookUp } from "./LookUp.ts"
@@ -36,8 +37,6 @@ const SPREAD_MS = 2_000
 const SPREAD_TICK_MS = 20
 /** How long a peer may take to read what was sent before a close, and to answer that. */
 const CLOSE_MS = 10_000
-
-const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
 /** A socket from its upgrade to its end. */
 interface Connection {
@@ -452,14 +451,7 @@ export const GatewayLive = Layer.effect(
 
     /** Closes the sockets whose keys have died unheard, and shows what is not muted by now. */
     const recheck = Effect.gen(function*() {
-      const open = [...connections]
-      for (let from = 0; from < open.length; from += CHECK_CHUNK) {
-        const chunk = open.slice(from, from + CHECK_CHUNK)
-        const hashes = yield* agents.keyHashes([...new Set(chunk.flatMap(({ session }) => session?.agent.id ?? []))])
-        for (const { keyHash, session } of chunk) {
-          if (session !== undefined && hashes.get(session.agent.id) !== keyHash) session.close(badKey)
-        }
-      }
+      yield* closeDeadKeys(connections, agents.keyHashes)
       yield* actors.reloadMutes
     }).pipe(
       Effect.retry(readAgain),
