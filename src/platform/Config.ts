@@ -154,6 +154,19 @@ export const settings = {
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
 
+/** What is wrong with settings that are each right alone. */
+const disagreements = (config: Settings): ReadonlyArray<string> => {
+  const problems: Array<string> = []
+  if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
+    problems.push(`HTTP_HEADERS_SECONDS: the head is a part of the request: at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}`)
+  }
+  const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
+  if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {
+    problems.push(`PRESENCE_LIFETIME_SECONDS: agents with sockets would go offline between two pings: more than SOCKETS_PING_SECONDS and SOCKETS_PONG_SECONDS together, ${signOfLife}`)
+  }
+  return problems
+}
+
 /** The effective configuration, validated as a whole before anything starts. */
 export class Config extends Context.Service<Config, Settings>()("parley/platform/Config") {
   /** Reads every variable from the `ConfigProvider` (the environment unless told otherwise); fails with all problems at once. */
@@ -170,6 +183,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
       if (Result.isSuccess(parsed)) values[name] = parsed.success
       else problems.push(`${name}: ${parsed.failure}${setting.secret ? "" : `, got ${JSON.stringify(text)}`}`)
     }
+    if (problems.length === 0) problems.push(...disagreements(values as Settings))
     if (problems.length > 0) return yield* new ConfigInvalid({ problems })
     return Config.of(values as Settings)
   })

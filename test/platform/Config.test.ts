@@ -119,6 +119,27 @@ describe("the configuration", () => {
       assert.notInclude(error.message, "s3cret")
       assert.include(error.message, "PORT: expected a whole number from 0 to 65535, got \"70000\"")
     }))
+
+  it.effect("tells of settings that do not go together", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(loaded({
+        HTTP_HEADERS_SECONDS: "31",
+        HTTP_REQUEST_SECONDS: "30",
+        SOCKETS_PING_SECONDS: "50",
+        PRESENCE_LIFETIME_SECONDS: "60"
+      }))
+      assert.instanceOf(error, ConfigInvalid)
+      assert.deepStrictEqual(error.problems.map((problem) => problem.split(":")[0]), [
+        "HTTP_HEADERS_SECONDS",
+        "PRESENCE_LIFETIME_SECONDS"
+      ])
+      yield* loaded({
+        HTTP_HEADERS_SECONDS: "30",
+        HTTP_REQUEST_SECONDS: "30",
+        SOCKETS_PING_SECONDS: "49",
+        PRESENCE_LIFETIME_SECONDS: "60"
+      })
+    }))
 })
 
 describe("the public address", () => {
