@@ -8,7 +8,7 @@ layer(layerSociety(layerPgliteTest), { timeout: "60 seconds" })((it) => {
   it.effect(`${RUNS} histories of agents who write, block, mute, gather and leave agree with the models`, () =>
     inHistories(
       ["Envelope", "Message as shown", "Direct conversation", "Agent", "Group invite", "Attachment"],
-      (seed) => stepsOf(seed, 90),
+      (seed) => stepsOf(seed, 110),
       makeSocietyWorld
     ), 1_200_000)
 })

@@ -374,6 +374,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const send = Effect.fnUntraced(function*(from: number, to: number | string, key: string, file?: File) {
       // Whoever is suspended is turned away at the door, whatever is asked: here, where a room says so.
       if (!alive(from)) return
+      // A group looks at the file before its commit looks at the sender.
+      if (!able(from) && typeof to === "string" && file !== undefined) return
       if (!able(from) && (typeof to === "number" ? !alive(to) || from === to : !society.isParticipant(from, to))) return
       const exit = yield* Effect.exit(conversations.send(
         the(from),
@@ -519,7 +521,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         if (end !== "nothing" && society.statusOf(agent) === "restricted") break
         const done = (one: number) =>
           kind === "Block" ? society.standing.blocking(one, agent) : society.standing.reported(one, agent)
-        const by = someone(victim, (one) => society.talks.get(nameOf(one, agent))?.initiator === agent && !done(one))
+        const may = (one: number) => society.talks.get(nameOf(one, agent))?.initiator === agent && !done(one)
+        // Who has blocked already may report as well, and adds no block.
+        const blocker = kind === "Report" && victim % 3 < 2
+          ? all.find((one) => able(one) && may(one) && society.standing.blocking(one, agent))
+          : undefined
+        const by = blocker ?? someone(victim, may)
         if (alive(agent) && able(by) && by !== agent) yield* complainOf(kind, by, agent)
       }
       if (end === "nothing") return
@@ -659,11 +666,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (pick % 6 > 1) {
         const group = choose(several, pick >> 4)
         const by = group?.members.find((member) => member.role === "admin" && able(member.agent))?.agent
-        const other = living.find((agent) => group !== undefined && society.groups.memberOf(group, agent) === undefined)
-        if (group !== undefined && by !== undefined && other !== undefined) {
+        const outsiders = living.filter((agent) => group !== undefined && society.groups.memberOf(group, agent) === undefined)
+        for (const other of outsiders.slice(0, 3)) {
+          if (group === undefined || by === undefined) break
           yield* addTo(group, by, other, true)
           const invite = society.groups.invites.find((one) => one.invitee === other && one.inviter === by)
-          if (invite !== undefined) return yield* remove(pick % 6 === 3 ? other : by)
+          if (invite !== undefined) return yield* remove(pick % 2 === 1 ? other : by)
         }
       }
       const wanted = [
