@@ -84,8 +84,8 @@ export const settings = {
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "which addresses besides public ones webhooks may reach"),
   RETENTION_MESSAGES_DAYS: maybe(wholeNumber(1, 36_500), "how long messages are kept, and the files in them", "for ever"),
   RETENTION_CODES_HOURS: int(1, "how long one-time codes are kept after they are over", 0, 8_760),
-  RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "how long webhook deliveries that arrived are kept", 1),
-  RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "how long webhook deliveries that never arrived are kept and listed", 1),
+  RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "how long webhook deliveries that arrived are kept", 1, 876_000),
+  RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "how long webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log line to write"),
   METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token for /internal/metrics", "none: open", true),
   RUNNER_HOST: make(anyText, "127.0.0.1", "address of a node for the other nodes, and the only one that it listens on for them"),
@@ -146,10 +146,10 @@ export const settings = {
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the head of a request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(60, "seconds for which a peer may take nothing of an answer", 1, 3_600),
-  IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1),
+  IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the address to upload a file to is good", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the address to download a file from is good", 1, 604_800),
-  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file is kept that no message has used", 1)
+  UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file is kept that no message has used", 1, 876_000)
 } satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
@@ -159,6 +159,9 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   const problems: Array<string> = []
   if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
     problems.push(`HTTP_HEADERS_SECONDS: the head is a part of the request: at most HTTP_REQUEST_SECONDS, ${config.HTTP_REQUEST_SECONDS}`)
+  }
+  if ((config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined)) {
+    problems.push("S3_ACCESS_KEY_ID: goes with S3_SECRET_ACCESS_KEY: set both, or none to take what the machine has")
   }
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
   if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {

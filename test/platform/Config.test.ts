@@ -125,12 +125,14 @@ describe("the configuration", () => {
       const error = yield* Effect.flip(loaded({
         HTTP_HEADERS_SECONDS: "31",
         HTTP_REQUEST_SECONDS: "30",
+        S3_ACCESS_KEY_ID: "alone",
         SOCKETS_PING_SECONDS: "50",
         PRESENCE_LIFETIME_SECONDS: "60"
       }))
       assert.instanceOf(error, ConfigInvalid)
       assert.deepStrictEqual(error.problems.map((problem) => problem.split(":")[0]), [
         "HTTP_HEADERS_SECONDS",
+        "S3_ACCESS_KEY_ID",
         "PRESENCE_LIFETIME_SECONDS"
       ])
       yield* loaded({
