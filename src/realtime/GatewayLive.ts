@@ -54,7 +54,7 @@ interface Connection {
   awaitingPong: boolean
   second: number
   frames: number
-  /** Of frames that no limit counts. */
+  /** Look-ups under way. */
   lookups: number
   /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
   reads: Map<string, number> | undefined
@@ -262,10 +262,10 @@ export const GatewayLive = Layer.effect(
       if (frame === undefined) {
         return sendError(connection, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
       }
-      forkFor(connection)(Effect.match(
+      lookUp(connection, Effect.match(
         conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type),
         { onFailure: tellFailure(connection, raw.type, raw.id), onSuccess: () => undefined }
-      ))
+      ), forkFor(connection))
     }
 
     const presence = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
@@ -279,10 +279,10 @@ export const GatewayLive = Layer.effect(
           raw.id
         )
       }
-      forkFor(connection)(Effect.match(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload), {
+      lookUp(connection, Effect.match(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload), {
         onFailure: tellFailure(connection, raw.type, raw.id),
         onSuccess: () => undefined
-      }))
+      }), forkFor(connection))
     }
 
     const readAck = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {

@@ -11,8 +11,8 @@ export interface Asking {
 }
 
 /**
- * Runs what a frame asks of storage that no limit counts. Their sender waits once
- * there are many, so a flood of them is the sender's own delay; nothing is dropped.
+ * Runs what a frame asks of storage, which no limit counts or which may be slow to answer. Their
+ * sender waits once there are many, so a flood of them is the sender's own delay; nothing is dropped.
  */
 export const lookUp = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
   if (++asking.lookups === MAX_LOOKUPS) asking.socket.pause()
