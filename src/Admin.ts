@@ -10,7 +10,7 @@ import { OperatorCommand } from "./operator/OperatorCommand.ts"
 import { Sessions } from "./realtime/Gateway.ts"
 
 /** No sockets are here: the servers see the rows, and close theirs (EnforcementWatch). */
-const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void }))
+const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void }))
 
 /** What is left to do for an account that ended is in the database, and a server's job. */
 const leftToServers = Layer.succeed(

@@ -97,6 +97,7 @@ export class Accounts extends Context.Service<Accounts, {
         update: Effect.fn("Accounts.update")(function*(id: AgentId, change: ProfileChange) {
           const agent = yield* repo.updateProfile(id, change, yield* Clock.currentTimeMillis)
           agents.forget(id)
+          yield* sessions.changed(id)
           return agent
         }, orUnavailable),
         remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {

@@ -30,6 +30,8 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly detach: (agentId: string, session: LiveSession) => void
   /** Closes the agent's sockets and forgets its account, on every node; those out of reach follow when they are back. */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
+  /** Forgets its account as the caches of all nodes have it. */
+  readonly changed: (agentId: string) => Effect.Effect<void>
   /** Whether it has a socket, here or elsewhere. */
   readonly isConnected: (agentId: string) => boolean
   /** Sockets that it has, here and elsewhere. */
@@ -115,7 +117,7 @@ export class AgentActors extends Context.Service<AgentActors, {
           Effect.suspend(() => {
             if (notice._tag === "MuteChanged") return muteChangedHere(notice.agentId, notice.kind, notice.targetId)
             agents.forget(notice.agentId)
-            actors.get(notice.agentId)?.disconnect(notice.reason)
+            if (notice._tag === "Disconnect") actors.get(notice.agentId)?.disconnect(notice.reason)
             return Effect.void
           }),
         missed: () => missed(),
@@ -155,6 +157,11 @@ export class AgentActors extends Context.Service<AgentActors, {
             actors.get(agentId)?.disconnect(reason)
             return remote.everywhere({ _tag: "Disconnect", agentId, reason })
           }),
+        changed: (agentId) =>
+          Effect.suspend(() => {
+            agents.forget(agentId)
+            return remote.everywhere({ _tag: "Changed", agentId })
+          }),
         isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
         sockets: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) + remote.count(agentId),
         reachable: remote.announced,
@@ -190,9 +197,9 @@ export class AgentActors extends Context.Service<AgentActors, {
   )
 }
 
-/** Ends an agent's sockets wherever they are. */
+/** What is done to an agent wherever its sockets are. */
 export const SessionsLive = Layer.effect(
   Sessions,
-  Effect.map(AgentActors, (actors) => Sessions.of({ disconnect: actors.disconnect }))
+  Effect.map(AgentActors, (actors) => Sessions.of({ disconnect: actors.disconnect, changed: actors.changed }))
 )
 

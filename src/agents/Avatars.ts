@@ -8,6 +8,7 @@ import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
 import { rateRefusal } from "../platform/RateRule.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
+import { Sessions } from "../realtime/Gateway.ts"
 import { Agents } from "./Agents.ts"
 import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf, isAvatarKey } from "./AvatarUrl.ts"
@@ -54,6 +55,7 @@ export class Avatars extends Context.Service<Avatars, {
     Avatars,
     Effect.gen(function*() {
       const agents = yield* Agents
+      const sessions = yield* Sessions
       const blobs = yield* Blobs
       const clock = yield* Clock.Clock
       const config = yield* Config
@@ -125,6 +127,7 @@ export class Avatars extends Context.Service<Avatars, {
           const avatar = yield* store(image)
           const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
           agents.forget(agentId)
+          yield* sessions.changed(agentId)
           return done ? avatar : yield* new Unauthorized()
         }),
         clear: Effect.fn("Avatars.clear")(function*(agentId) {
@@ -133,6 +136,7 @@ export class Avatars extends Context.Service<Avatars, {
           yield* count(agentId)
           const done = yield* unavailable(repo.clear(agentId, now()))
           agents.forget(agentId)
+          yield* sessions.changed(agentId)
           if (!done) return yield* none
         }),
         read: Effect.fn("Avatars.read")(function*(key) {

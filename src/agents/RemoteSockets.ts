@@ -7,7 +7,9 @@ const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 100
 
 /** What is done to an agent on every node, and has been done when the caller goes on. */
 const Notice = Schema.Union([
-  /** Its account has changed: caches forget it, its sockets are closed. */
+  /** Its account has changed: caches forget it. */
+  Schema.TaggedStruct("Changed", { agentId: Schema.String }),
+  /** And its sockets are closed. */
   Schema.TaggedStruct("Disconnect", { agentId: Schema.String, reason: CloseReasonSchema }),
   /** One of its mutes was changed in storage. */
   Schema.TaggedStruct("MuteChanged", {

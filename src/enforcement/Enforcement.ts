@@ -71,6 +71,12 @@ export class Enforcement extends Context.Service<Enforcement, {
           return sessions.disconnect(agentId, SUSPENDED)
         })
 
+      const changed = (agentId: AgentId) =>
+        Effect.suspend(() => {
+          agents.forget(agentId)
+          return sessions.changed(agentId)
+        })
+
       const judgeAgain = Effect.fn("Enforcement.recount")(function*(agentId: AgentId) {
         for (let tries = 0; tries < TRIES; tries++) {
           const now = yield* Clock.currentTimeMillis
@@ -89,7 +95,7 @@ export class Enforcement extends Context.Service<Enforcement, {
             at: now
           })
           if (!stands) continue
-          if (grounds === null) return agents.forget(agentId)
+          if (grounds === null) return yield* changed(agentId)
           yield* Effect.logInfo("An agent is suspended").pipe(Effect.annotateLogs({ agent: agentId, grounds }))
           return yield* expel(agentId)
         }
@@ -112,7 +118,7 @@ export class Enforcement extends Context.Service<Enforcement, {
         }),
         restore: Effect.fn("Enforcement.restore")(function*(decision) {
           const done = yield* repo.restore({ ...decision, at: yield* Clock.currentTimeMillis })
-          if (done) agents.forget(decision.agentId)
+          if (done) yield* changed(decision.agentId)
           return done
         }),
         tally: Effect.fnUntraced(function*(agentId, from) {

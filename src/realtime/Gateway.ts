@@ -25,4 +25,6 @@ export class Gateway extends Context.Service<Gateway, {
 export class Sessions extends Context.Service<Sessions, {
   /** Ends every socket of an agent, on every node, within a second (key rotated, account deleted or suspended). */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
+  /** After an account was changed: no node goes on showing it as it was. */
+  readonly changed: (agentId: string) => Effect.Effect<void>
 }>()("parley/realtime/Sessions") {}

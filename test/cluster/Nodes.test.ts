@@ -87,6 +87,18 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     await Promise.all(sockets.map((socket) => socket.close()))
   })
 
+  it("a name that was changed on one node is shown by the other at once", async () => {
+    const ada = await newAgent(one, "ada")
+    for (const name of ["Ada", "Ada the Second"]) {
+      // So that the other node has it in its cache.
+      assert.strictEqual((await on(two, ada).http.get("/v1/agents/me")).status, 200)
+      const changed = await ada.http.patch(`/v1/agents/${ada.handle}`, { display_name: name })
+      assert.strictEqual(changed.status, 200, `${changed}`)
+      const shown = (await on(two, ada).http.get("/v1/agents/me")).body as { readonly display_name: string }
+      assert.strictEqual(shown.display_name, name)
+    }
+  })
+
   it("typing, reads, mutes and blocks hold across nodes", async () => {
     const [ada, bob] = [await newAgent(one, "ada"), await newAgent(two, "bob")]
     const first = await send(ada, { to: bob.handle }, "the first word")

@@ -48,6 +48,7 @@ const recording = Layer.mergeAll(
     Sessions,
     Effect.map(Neighbours, (neighbours) =>
       Sessions.of({
+        changed: () => Effect.void,
         disconnect: (agentId, { code, text }) =>
           Effect.sync(() => void neighbours.disconnected.push({ agentId, code, text }))
       }))

@@ -12,6 +12,7 @@ export class Balancer {
   private readonly server: Server
   private ready: ReadonlyArray<URL> = []
   private turn = 0
+  private readonly looked: Promise<void>
   private readonly timer: NodeJS.Timeout
 
   private constructor(urls: () => ReadonlyArray<string>) {
@@ -22,7 +23,7 @@ export class Balancer {
       })
       this.ready = (await Promise.all(asked)).flat()
     }
-    void look()
+    this.looked = look()
     this.timer = setInterval(() => void look(), LOOK_MS)
     this.server = createServer((incoming, answer) => {
       const body: Array<Buffer> = []
@@ -68,7 +69,7 @@ export class Balancer {
   static async start(urls: () => ReadonlyArray<string>): Promise<Balancer> {
     const balancer = new Balancer(urls)
     balancer.server.listen(0, "127.0.0.1")
-    await once(balancer.server, "listening")
+    await Promise.all([once(balancer.server, "listening"), balancer.looked])
     return balancer
   }
 
