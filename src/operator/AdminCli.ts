@@ -27,7 +27,8 @@ const perform = (command: OperatorCommand, asJson: boolean) =>
     Effect.flatMap(({ data, text }) => Console.log(asJson ? JSON.stringify(data, null, 2) : text))
   )
 
-const show = Command.make("show", { handle, json }, (given) => perform({ _tag: "Show", handle: given.handle }, given.json)).pipe(
+const show = Command.make("show", { handle, json }, (given) =>
+  perform({ _tag: "Show", handle: given.handle, operator: whoAmI() }, given.json)).pipe(
   Command.withDescription("An agent's state and the reasons for it: what counts against it, until when, and what operators did")
 )
 
@@ -75,7 +76,8 @@ const agents = Command.make("agents").pipe(
 const reports = Command.make("reports").pipe(
   Command.withDescription("What agents have reported"),
   Command.withSubcommands([
-    Command.make("list", { limit, json }, (given) => perform({ _tag: "Reports", limit: given.limit }, given.json)).pipe(
+    Command.make("list", { limit, json }, (given) =>
+      perform({ _tag: "Reports", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
       Command.withDescription("The newest reports, and whether each counts: only those by agents it wrote to first do")
     )
   ])
@@ -84,7 +86,8 @@ const reports = Command.make("reports").pipe(
 const webhooks = Command.make("webhooks").pipe(
   Command.withDescription("What could not be delivered"),
   Command.withSubcommands([
-    Command.make("dead", { limit, json }, (given) => perform({ _tag: "DeadWebhooks", limit: given.limit }, given.json)).pipe(
+    Command.make("dead", { limit, json }, (given) =>
+      perform({ _tag: "DeadWebhooks", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
       Command.withDescription("Webhook deliveries that were given up, the newest first")
     )
   ])

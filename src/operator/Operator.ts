@@ -52,7 +52,7 @@ const decodeHandle = Schema.decodeOption(HandleInput)
 const decodeEmail = Schema.decodeOption(Email)
 const isDisplayName = Schema.is(DisplayName)
 
-/** The operator's commands (README, Operating it). Every change writes its audit row in the same commit. */
+/** The operator's commands (README, Operating it). Every change writes its audit row in the same commit, every look at what is the agents' own before it. */
 export class Operator extends Context.Service<Operator, {
   readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
 }>()("parley/operator/Operator") {
@@ -84,11 +84,16 @@ export class Operator extends Context.Service<Operator, {
         return status === "restricted" ? `restricted until ${isoOrNull(agent.restrictedUntil)}` : "active"
       }
 
-      const show = Effect.fnUntraced(function*(handle: string) {
+      const look = Effect.fnUntraced(function*(operator: string, action: string, agentId: string | null) {
+        yield* repo.note({ at: yield* Clock.currentTimeMillis, operator, action, agentId })
+      })
+
+      const show = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
+        yield* look(operator, "show", agent.id)
         const now = yield* Clock.currentTimeMillis
         const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
-        const log = yield* repo.audit(10, agent.id)
+        const log = yield* repo.audit(10, agent.id, false)
         const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
         const counts = [
           { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window: restrictWindowMs, effect: "restricted" },
@@ -173,7 +178,8 @@ export class Operator extends Context.Service<Operator, {
         return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
       })
 
-      const reports = Effect.fnUntraced(function*(limit: number) {
+      const reports = Effect.fnUntraced(function*(limit: number, operator: string) {
+        yield* look(operator, "list reports", null)
         const rows = yield* repo.reports(limit)
         return {
           text: table([
@@ -184,7 +190,8 @@ export class Operator extends Context.Service<Operator, {
         }
       })
 
-      const deadWebhooks = Effect.fnUntraced(function*(limit: number) {
+      const deadWebhooks = Effect.fnUntraced(function*(limit: number, operator: string) {
+        yield* look(operator, "list dead webhooks", null)
         const rows = yield* repo.deadWebhooks(limit)
         return {
           text: table([
@@ -204,11 +211,11 @@ export class Operator extends Context.Service<Operator, {
       })
 
       const audit = Effect.fnUntraced(function*(limit: number, handle: string | null) {
-        const rows = yield* repo.audit(limit, handle === null ? null : (yield* find(handle)).id)
+        const rows = yield* repo.audit(limit, handle === null ? null : (yield* find(handle)).id, true)
         return {
           text: table([
             ["when", "who", "what", "agent", "reason"],
-            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.handle, plain(row.reason)])
+            ...rows.map((row) => [iso(row.at), plain(row.operator ?? "enforcement"), row.action, row.handle ?? "", plain(row.reason)])
           ]),
           data: rows.map((row) => ({ ...row, at: iso(row.at) }))
         }
@@ -217,7 +224,7 @@ export class Operator extends Context.Service<Operator, {
       const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError> => {
         switch (command._tag) {
           case "Show":
-            return show(command.handle)
+            return show(command.handle, command.operator)
           case "Suspend":
             return suspend(command.handle, command.operator, command.reason)
           case "Restore":
@@ -225,9 +232,9 @@ export class Operator extends Context.Service<Operator, {
           case "Create":
             return create(command)
           case "Reports":
-            return reports(command.limit)
+            return reports(command.limit, command.operator)
           case "DeadWebhooks":
-            return deadWebhooks(command.limit)
+            return deadWebhooks(command.limit, command.operator)
           case "Audit":
             return audit(command.limit, command.handle)
           case "Config":

@@ -9,7 +9,7 @@ const Handle = Schema.String.check(Schema.isMaxLength(100))
 
 /** What an operator may ask for; the same whether a server carries it out or the command itself. */
 export const OperatorCommand = Schema.Union([
-  Schema.TaggedStruct("Show", { handle: Handle }),
+  Schema.TaggedStruct("Show", { handle: Handle, operator: Who }),
   Schema.TaggedStruct("Suspend", { handle: Handle, operator: Who, reason: Reason }),
   Schema.TaggedStruct("Restore", { handle: Handle, operator: Who, reason: Reason }),
   Schema.TaggedStruct("Create", {
@@ -18,8 +18,8 @@ export const OperatorCommand = Schema.Union([
     displayName: Schema.NullOr(Schema.String),
     operator: Who
   }),
-  Schema.TaggedStruct("Reports", { limit: Limit }),
-  Schema.TaggedStruct("DeadWebhooks", { limit: Limit }),
+  Schema.TaggedStruct("Reports", { limit: Limit, operator: Who }),
+  Schema.TaggedStruct("DeadWebhooks", { limit: Limit, operator: Who }),
   Schema.TaggedStruct("Audit", { limit: Limit, handle: Schema.NullOr(Handle) }),
   Schema.TaggedStruct("Config", {})
 ])

@@ -40,7 +40,8 @@ export interface AuditRow {
   readonly at: number
   readonly operator: string | null
   readonly action: string
-  readonly handle: string
+  /** Null: it concerns no single agent. */
+  readonly handle: string | null
   readonly reason: string | null
 }
 
@@ -51,10 +52,11 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
   /** Newest first. */
   readonly reports: (limit: number) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
   readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
-  readonly audit: (limit: number, agentId: string | null) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
-  /** Belongs into the transaction of what it tells of. */
+  /** Of one agent, or of all; with or without what only looked at one. */
+  readonly audit: (limit: number, agentId: string | null, looks: boolean) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
+  /** Of a change, belongs into its transaction. */
   readonly note: (
-    entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string }
+    entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string | null }
   ) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/operator/OperatorRepo") {
   static readonly layer = Layer.effect(
@@ -83,11 +85,11 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
             SELECT no, handle, webhook_id, url, event, attempts, failure,
               (extract(epoch FROM dead_at) * 1000)::bigint AS dead_at
             FROM dead_webhook_deliveries LIMIT ${limit}`,
-        audit: (limit, agentId) =>
+        audit: (limit, agentId, looks) =>
           sql<AuditRow>`
             SELECT l.no, l.at, l.operator, l.action, a.handle, l.reason
-            FROM audit_log l JOIN agents a ON a.id = l.agent_id
-            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`}
+            FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
+            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`} AND ${looks ? sql`true` : sql`l.action <> 'show'`}
             ORDER BY l.no DESC LIMIT ${limit}`,
         note: ({ action, agentId, at, operator }) =>
           Effect.asVoid(

@@ -5,6 +5,7 @@ import { admin, type AdminResult } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
+import { type OpenApiDocument, operationsOf } from "./Document.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, freshMsgId, inbox, say, words } from "./Talk.ts"
 
@@ -106,24 +107,16 @@ describe("wire.md J, Enforcement, at the default thresholds", { timeout: 40_000 
     assert.isBelow(performance.now() - began, 1_000)
     assert.strictEqual(await statusOf(target), "suspended")
     const { http } = target
-    for (
-      const refused of await Promise.all([
-        http.post("/v1/messages", opening),
-        http.get("/v1/messages/sync"),
-        http.get("/v1/conversations"),
-        http.get(`/v1/agents/${friend.handle}`),
-        http.patch(`/v1/agents/${target.handle}`, { description: "x" }),
-        http.delete(`/v1/agents/${target.handle}`),
-        http.get("/v1/contacts"),
-        http.post("/v1/contacts", { handle: friend.handle }),
-        http.post(`/v1/contacts/${friend.handle}/block`),
-        http.post("/v1/groups", { name: "Band" }),
-        http.get(`/v1/presence/${friend.handle}`),
-        http.get("/v1/mutes"),
-        http.get("/v1/webhooks"),
-        http.get(`/v1/directory?q=${friend.handle}`)
-      ])
-    ) refused.refused(403, "AGENT_SUSPENDED")
+    const operations = operationsOf((await server.http().get("/v1/openapi.json")).body as OpenApiDocument)
+      .filter(({ name, needsKey }) => needsKey && name !== "GET /v1/agents/me")
+    assert.isAbove(operations.length, 50)
+    for (const { method, name, path } of operations) {
+      const answer = await http.request(method, path.replace("{handle}", target.handle).replaceAll(/\{\w+\}/g, "x"))
+      assert.strictEqual(answer.status, 403, `${name}: ${answer}`)
+      answer.refused(403, "AGENT_SUSPENDED")
+    }
+    ;(await http.post("/v1/messages", opening)).refused(403, "AGENT_SUSPENDED")
+    ;(await http.get(`/v1/directory?q=${friend.handle}`)).refused(403, "AGENT_SUSPENDED")
     ;(await Socket.refusal(server, { authorization: `Bearer ${target.key}` })).refused(403, "AGENT_SUSPENDED")
     const again = await Socket.open(server)
     again.send({ type: "hello", api_key: target.key })
@@ -176,6 +169,23 @@ describe("wire.md J, Enforcement, at the default thresholds", { timeout: 40_000 
     const reports = JSON.parse(await told("reports", "list", "--json")) as ReadonlyArray<object>
     assert.deepInclude(reports[0], { reported: target.handle, reporter: taken.handle, reason: "spam", counts: false })
     assert.deepStrictEqual(JSON.parse(await told("webhooks", "dead", "--json")), [])
+    await told("agents", "suspend", target.handle)
+    await told("agents", "restore", target.handle, "--reason", "enough")
+    const shown = JSON.parse(await told("agents", "show", target.handle, "--json")) as { log: ReadonlyArray<{ action: string }> }
+    // Whoever looks at an agent is told what was done to it, not who looked.
+    assert.deepStrictEqual(shown.log.map(({ action }) => action), ["restore", "suspend", "create"])
+    const log = JSON.parse(await told("audit", "list", "--json")) as ReadonlyArray<Record<string, unknown>>
+    const operator = log[0]?.["operator"]
+    assert.isString(operator)
+    assert.deepStrictEqual(log.slice(0, 5).map(({ at: _at, no: _no, ...row }) => row), [
+      { operator, action: "show", handle: target.handle, reason: null },
+      { operator, action: "restore", handle: target.handle, reason: "enough" },
+      { operator, action: "suspend", handle: target.handle, reason: null },
+      { operator, action: "list dead webhooks", handle: null, reason: null },
+      { operator, action: "list reports", handle: null, reason: null }
+    ])
+    // What was refused made nobody.
+    assert.notInclude(log.map(({ handle }) => handle), free)
     const config = await told("config")
     assert.match(config, /^LIMITS_SENDS_PER_SECOND +1000000$/m)
     assert.match(config, /^LIMITS_SUSPEND_REPORTS +10 +\(default\)$/m)

@@ -3,8 +3,9 @@ import { Redis } from "ioredis"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { missingRedis, RedisServer } from "../support/Redis.ts"
-import { newAgent, type Server, startServer } from "../support/Server.ts"
-import { attempt } from "./Talk.ts"
+import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import * as Shapes from "./Shapes.ts"
+import { attempt, say } from "./Talk.ts"
 
 const guess = { pending_id: "pnd_AAAAAAAAAAAAAAAA", code: "123456" }
 
@@ -20,7 +21,8 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
       // Far more than an answer takes on a busy machine, and far less than a test waits.
       REDIS_TIMEOUT_MS: "500",
       TRUST_PROXY: "1",
-      LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "10"
+      LIMITS_REGISTER_VERIFY_PER_10_MINUTES: "10",
+      LIMITS_RESTRICT_BLOCKS: "1"
     }
     servers = await Promise.all([startServer({ env }), startServer({ env })])
   }, 90_000)
@@ -91,11 +93,16 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
   })
 
   it("let everybody through while it is away, count that, and limit again when it is back", async () => {
-    const alice = await newAgent(servers[0], "alice")
+    const [alice, bob, carol] = await Promise.all(["alice", "bob", "carol"].map((prefix) => newAgent(servers[0], prefix))) as
+      [TestAgent, TestAgent, TestAgent]
     await redis.kill()
     assert.strictEqual(await through(40), 40)
     assert.strictEqual((await alice.http.get("/v1/agents/me")).status, 200)
     assert.isAtLeast(await metric(servers[0], "down"), 20)
+    // What is no rate holds all the same.
+    await say(alice, bob)
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await attempt(alice, carol)).refused(403, "AGENT_RESTRICTED")
     await redis.launch()
     await eventually("the limit", async () => await through(20) === 10 || undefined, 15_000)
   })

@@ -3,6 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Effect, Exit, Layer, Scope } from "effect"
+import { settings } from "../../src/platform/Config.ts"
 import { DataDir } from "../../src/platform/DataDir.ts"
 import { admin } from "../support/Admin.ts"
 import { makeDataDir } from "../support/Server.ts"
@@ -32,10 +33,21 @@ describe("operators' commands without a server that runs", { timeout: 60_000 }, 
       const none = await admin({ DATA_DIR: join(folder, "data") }, "agents", "show", "ada")
       assert.strictEqual(none.code, 1)
       assert.include(none.stderr, "There is no database")
-      const secret = await admin({ DATA_DIR: folder, METRICS_TOKEN: "hidden-from-view", PORT: "4000" }, "config")
-      assert.match(secret.stdout, /^METRICS_TOKEN +\(set, not shown\)$/m)
-      assert.match(secret.stdout, /^PORT +4000$/m)
-      assert.notInclude(secret.stdout, "hidden-from-view")
+      const secrets = {
+        DATABASE_URL: "postgres://parley:hidden-from-view@localhost/parley",
+        REDIS_URL: "redis://:hidden-from-view@localhost",
+        S3_SECRET_ACCESS_KEY: "hidden-from-view",
+        SMTP_URL: "smtp://parley:hidden-from-view@localhost",
+        METRICS_TOKEN: "hidden-from-view",
+        RUNNER_SECRET: "hidden-from-view"
+      }
+      assert.sameMembers(Object.entries(settings).filter(([, { secret }]) => secret).map(([name]) => name), Object.keys(secrets))
+      const { stdout } = await admin({ ...secrets, S3_ACCESS_KEY_ID: "me", PORT: "4000" }, "config")
+      assert.notInclude(stdout, "hidden-from-view")
+      const values = new Map(stdout.trim().split("\n").slice(1).map((line) => line.split(/ {2,}/) as [string, string]))
+      assert.deepStrictEqual([...values.keys()], Object.keys(settings))
+      for (const name of Object.keys(secrets)) assert.strictEqual(values.get(name), "(set, not shown)", name)
+      assert.strictEqual(values.get("PORT"), "4000")
       const unknown = await admin({ DATA_DIR: folder }, "agents", "frobnicate")
       assert.strictEqual(unknown.code, 1)
       assert.include(unknown.stderr + unknown.stdout, "frobnicate")

@@ -50,7 +50,7 @@ it.live("a server's door takes one line of bounded length, outlives whatever it 
       assert.strictEqual(yield* Effect.promise(() => tell(path, "x".repeat(2_000_000))), "")
       assert.include(yield* Effect.promise(() => tell(path, "{}\n")), `"Refused"`)
       assert.strictEqual(commands, 2)
-      const refused = yield* Effect.flip(askServer(dataDir, { _tag: "Show", handle: "ada" }))
+      const refused = yield* Effect.flip(askServer(dataDir, { _tag: "Show", handle: "ada", operator: "ops" }))
       assert.strictEqual(refused.message, "no ada")
       assert.deepStrictEqual(log, [])
       const failed = yield* Effect.flip(askServer(dataDir, { _tag: "Audit", limit: 1, handle: null }))
