@@ -207,10 +207,10 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
 const BEAT = "1 second"
 const AGAIN = "200 millis"
 const PATIENCE = "1 second"
-/** What may wait for a node, and go to it in one call. */
+/** What may wait for a node, and go to it in one call, which may have 16 MiB: six times the characters at worst. */
 const MAX_WAITING = 20_000
 const MAX_AT_ONCE = 2_000
-const MAX_CHARS = 4_000_000
+const MAX_CHARS = 2_000_000
 /** Calls in which a notice is tried: until then a node that is gone has left the list. */
 const MAX_TRIES = 50
 
