@@ -49,7 +49,7 @@ export class SlidingWindows {
   }
 }
 
-const taken = (log: Log, rule: RateRule, now: number): RateState => {
+const taken = (log: WindowLog, rule: RateRule, now: number): RateState => {
   log.add(rule, now)
   return { limit: rule.limit, remaining: rule.limit - log.count, resetMs: log.resetMs(rule.windowMs, now), at: now }
 }
@@ -62,17 +62,17 @@ const MAX_KEYS = 500_000
  * others and drops the idle ones, so that at most about a third of all keys are idle.
  */
 class KeyTable {
-  private readonly logs = new Map<string, Log>()
+  private readonly logs = new Map<string, WindowLog>()
   private cursor = this.logs.entries()
   private ticks = 0
 
-  log(key: string, windowMs: number, now: number): Log {
+  log(key: string, windowMs: number, now: number): WindowLog {
     if ((++this.ticks & 63) === 0) this.sweep(4, windowMs, now)
     let log = this.logs.get(key)
     if (log === undefined) {
       this.sweep(4, windowMs, now)
       if (this.logs.size >= MAX_KEYS) this.forgetFirst()
-      log = new Log()
+      log = new WindowLog()
       this.logs.set(key, log)
     }
     return log
@@ -84,7 +84,7 @@ class KeyTable {
   }
 
   /** The log, if anything is in it. */
-  peek(key: string): Log | undefined {
+  peek(key: string): WindowLog | undefined {
     return this.logs.get(key)
   }
 
@@ -106,7 +106,7 @@ class KeyTable {
 const SMALLEST = 4
 
 /** The times of what was accepted within the window, oldest first, in a ring that grows up to the limit. */
-class Log {
+export class WindowLog {
   count = 0
   private times = new Float64Array(SMALLEST)
   private head = 0

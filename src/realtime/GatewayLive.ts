@@ -12,7 +12,9 @@ import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
+import type { RateRule } from "../platform/RateRule.ts"
 import { forRequest } from "../platform/RequestId.ts"
+import { WindowLog } from "../platform/SlidingWindows.ts"
 import { isStorableJson } from "../platform/Text.ts"
 import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
@@ -52,8 +54,8 @@ interface Connection {
   deadline: number
   nextPing: number
   awaitingPong: boolean
-  second: number
-  frames: number
+  /** When its frames came that count. */
+  frames: WindowLog | undefined
   /** Look-ups under way. */
   lookups: number
   /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
@@ -97,6 +99,7 @@ export const GatewayLive = Layer.effect(
     }
     // Of all that is waited for here: a wall clock that is set must neither close sockets nor keep dead ones.
     const now = monotonicMillis(clock)
+    const frameRule: RateRule = { name: "frames", limit: config.LIMITS_FRAMES_PER_SECOND, windowMs: 1_000, window: "second" }
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
@@ -197,14 +200,13 @@ export const GatewayLive = Layer.effect(
       }))
     }
 
-    /** Whether a socket may send one more frame in this second. */
+    /** Whether a socket may send one more frame: so many in any second. */
     const mayReceive = (connection: Connection): boolean => {
-      const second = Math.floor(clock.currentTimeMillisUnsafe() / 1000)
-      if (connection.second !== second) {
-        connection.second = second
-        connection.frames = 0
-      }
-      return ++connection.frames <= config.LIMITS_FRAMES_PER_SECOND
+      const time = now()
+      const frames = connection.frames ??= new WindowLog()
+      if (frames.wait(frameRule, time) > 0) return false
+      frames.add(frameRule, time)
+      return true
     }
 
     const receive = (connection: Connection, text: string): void => {
@@ -224,7 +226,7 @@ export const GatewayLive = Layer.effect(
         return asked === undefined ? undefined : lookUp(connection, asked, forkFor(connection))
       }
       if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
-        return sendError(connection, "RATE_LIMITED", "too many frames in this second", frame?.type ?? null, frame?.id)
+        return sendError(connection, "RATE_LIMITED", "too many frames within a second", frame?.type ?? null, frame?.id)
       }
       if (frame === undefined) {
         return sendError(connection, "VALIDATION_ERROR", "a frame is a JSON object with a type", null, undefined)
@@ -341,8 +343,7 @@ export const GatewayLive = Layer.effect(
         deadline: now() + helloMs,
         nextPing: Number.POSITIVE_INFINITY,
         awaitingPong: false,
-        second: 0,
-        frames: 0,
+        frames: undefined,
         lookups: 0,
         reads: undefined
       }
