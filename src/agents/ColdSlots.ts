@@ -8,8 +8,6 @@ import { Unavailable } from "../platform/WireError.ts"
 
 /** How long a slot stays taken for a message that has not come; a commit takes milliseconds. */
 const RESERVATION_MS = 60_000
-/** `Retry-After` is given when the oldest counted conversation leaves the window within this (wire.md G.1). */
-const ABOUT_TO_MS = 3_600_000
 
 /** A slot counts while its conversation is unanswered and within the window, or its first message is on its way. */
 const COUNTED = `
@@ -71,6 +69,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
       const database = yield* Database
       const limit = config.LIMITS_COLD_CONVERSATIONS
       const windowMs = config.LIMITS_COLD_WINDOW_SECONDS * 1_000
+      const aboutToMs = config.LIMITS_COLD_RETRY_SECONDS * 1_000
       const reserve = database.prepared<{ free: boolean; turned: boolean; taken: boolean }>("reserve_cold_slot", RESERVE)
       const used = database.prepared<{ used: number; oldest: number | null }>("used_cold_slots", USED)
       const release = database.prepared("release_cold_slot", RELEASE)
@@ -96,7 +95,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
                 used: row.used,
                 window_seconds: config.LIMITS_COLD_WINDOW_SECONDS,
                 resets_at: iso(resetsAt),
-                ...(resetsAt - now <= ABOUT_TO_MS ? { retry_after_ms: Math.max(1, resetsAt - now) } : {})
+                ...(resetsAt - now <= aboutToMs ? { retry_after_ms: Math.max(1, resetsAt - now) } : {})
               }
             })
           },

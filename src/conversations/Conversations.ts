@@ -54,7 +54,6 @@ export type SendError = SendFailure | GroupSendFailure | RateLimited | Validatio
 
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
-const WARN_EVERY_MS = 10_000
 
 /** Conversations and their messages. */
 export class Conversations extends Context.Service<Conversations, Reading & {
@@ -249,13 +248,14 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         window: "second"
       }
       const monotonic = monotonicMillis(clock)
+      const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
       const warnFrom = rate.limit * config.LIMITS_WARNING_PERCENT / 100
       /** When who was warned, oldest first. */
       const warnings = new Map<string, number>()
       const warn = (senderId: string, remaining: number, resetMs: number): void => {
         const at = monotonic()
         for (const [id, then] of warnings) {
-          if (at - then < WARN_EVERY_MS) break
+          if (at - then < warnEveryMs) break
           warnings.delete(id)
         }
         if (warnings.has(senderId)) return

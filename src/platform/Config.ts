@@ -96,8 +96,10 @@ export const settings = {
   LIMITS_SENDS_PER_SECOND: int(60, "sends of an agent per second, direct and group together", 1),
   LIMITS_GROUP_SENDS_PER_SECOND: int(0, "sends to a group per second, of all members together; 0 is no such limit"),
   LIMITS_WARNING_PERCENT: int(80, "share of its sends per second from which on an agent is warned on its sockets", 1, 100),
+  LIMITS_WARNING_SECONDS: int(10, "seconds in which it is warned once", 1),
   LIMITS_COLD_CONVERSATIONS: int(100, "unanswered conversations that an agent may have begun in the window", 1),
   LIMITS_COLD_WINDOW_SECONDS: int(86_400, "seconds for which an unanswered conversation counts towards that", 1),
+  LIMITS_COLD_RETRY_SECONDS: int(3_600, "seconds before time frees a place from which on a refusal says Retry-After"),
   LIMITS_RESTRICT_BLOCKS: int(15, "blocks by agents it wrote to first that restrict an agent", 1, 100_000),
   LIMITS_RESTRICT_WINDOW_SECONDS: int(86_400, "seconds for which a block counts towards that", 1),
   LIMITS_SUSPEND_BLOCKS: int(50, "such blocks that suspend an agent", 1, 100_000),
@@ -140,6 +142,8 @@ export const settings = {
   LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1),
   SOCKETS_HELLO_SECONDS: int(5, "seconds in which a new socket must say who it is", 1, 60),
   SOCKETS_FRAME_BYTES: int(65_536, "bytes of a frame that a socket may send", 1_024, 16_777_216),
+  SOCKETS_BACKLOG_BYTES: int(1_048_576, "bytes unsent on a socket with which its backlog waits", 1_024),
+  SOCKETS_UNSENT_BYTES: int(4_194_304, "bytes unsent on a socket with which it is closed for being slow", 1_024),
   SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a socket to the next", 1, 3_600),
   SOCKETS_PONG_SECONDS: int(10, "seconds in which a ping must be answered", 1, 3_600),
   PRESENCE_LIFETIME_SECONDS: int(300, "seconds after an agent's last sign of life from which on it is offline", 60, 86_400),
@@ -162,6 +166,9 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   }
   if ((config.S3_ACCESS_KEY_ID === undefined) !== (config.S3_SECRET_ACCESS_KEY === undefined)) {
     problems.push("S3_ACCESS_KEY_ID: goes with S3_SECRET_ACCESS_KEY: set both, or none to take what the machine has")
+  }
+  if (config.SOCKETS_BACKLOG_BYTES >= config.SOCKETS_UNSENT_BYTES) {
+    problems.push(`SOCKETS_BACKLOG_BYTES: a backlog would close its socket: less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}`)
   }
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
   if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {

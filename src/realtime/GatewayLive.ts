@@ -103,7 +103,13 @@ export const GatewayLive = Layer.effect(
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
-    const world: SessionWorld = { deliveries, readers: Semaphore.makeUnsafe(READERS), fork }
+    const world: SessionWorld = {
+      deliveries,
+      readers: Semaphore.makeUnsafe(READERS),
+      fork,
+      backlogBytes: config.SOCKETS_BACKLOG_BYTES,
+      unsentBytes: config.SOCKETS_UNSENT_BYTES
+    }
     const connections = new Set<Connection>()
     let draining = false
 

@@ -9,10 +9,6 @@ import type { CloseReason } from "./Gateway.ts"
 
 /** Rows read from storage at once. */
 const PAGE = 100
-/** Bytes unsent at which the backlog waits for the socket (wire.md E.3). */
-const PAUSE_BYTES = 1_048_576
-/** Bytes unsent at which a socket is given up (wire.md E.4). */
-const MAX_UNSENT_BYTES = 4_194_304
 /** How long a hole among the hints may be a matter of two commits' answers crossing, before storage is asked. */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
@@ -45,6 +41,10 @@ export interface SessionWorld {
   /** Bounds how many sessions read their backlog at once. */
   readonly readers: Semaphore.Semaphore
   readonly fork: (effect: Effect.Effect<void>) => void
+  /** Bytes unsent at which the backlog waits for the socket (wire.md E.3). */
+  readonly backlogBytes: number
+  /** Bytes unsent at which a socket is given up (wire.md E.4). */
+  readonly unsentBytes: number
 }
 
 /**
@@ -228,7 +228,7 @@ export class Session implements LiveSession {
 
   private write(frame: string): boolean {
     if (this.closed || this.socket.readyState !== 1) return false
-    if (this.socket.bufferedAmount > MAX_UNSENT_BYTES) {
+    if (this.socket.bufferedAmount > this.world.unsentBytes) {
       // It goes behind what is unsent: a peer that reads on in time gets both, any other is cut off.
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
@@ -292,7 +292,7 @@ export class Session implements LiveSession {
   /** Waits while the socket holds more than the backlog may queue. */
   private flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
-      if (this.closed || this.socket.bufferedAmount <= PAUSE_BYTES) return Effect.void
+      if (this.closed || this.socket.bufferedAmount <= this.world.backlogBytes) return Effect.void
       return Effect.andThen(Effect.sleep(20), this.flushed())
     })
   }

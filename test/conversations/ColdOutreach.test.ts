@@ -132,7 +132,7 @@ const slotsOf = (agentId: string) =>
       ([row]) => row
     ))
 
-layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600 }))((it) => {
+layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600, LIMITS_COLD_RETRY_SECONDS: 60 }))((it) => {
   const send = (from: { readonly id: string; readonly handle: string }, to: { readonly handle: string }, key: string) =>
     Effect.flatMap(Conversations, (conversations) =>
       Effect.match(conversations.send(from, direct(to.handle), draft(key)), {
@@ -147,7 +147,10 @@ layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WI
       yield* conversations.send(a, direct(b.handle), draft("m1"))
       yield* leap(1)
       yield* conversations.send(a, direct(c.handle), draft("m2"))
-      yield* leap(599_998)
+      yield* leap(599_998 - 60_000)
+      const early = yield* Effect.flip(conversations.send(a, direct(d.handle), draft("m3")))
+      assert.isTrue(early._tag === "ColdCapExceeded" && early.details?.retry_after_ms === undefined, "a minute and a millisecond")
+      yield* leap(60_000)
       const refused = yield* Effect.flip(conversations.send(a, direct(d.handle), draft("m3")))
       assert.deepInclude(refused._tag === "ColdCapExceeded" ? refused.details : {}, {
         limit: 2,

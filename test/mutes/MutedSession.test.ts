@@ -46,6 +46,8 @@ const open = Effect.fnUntraced(function*(backlog: number) {
   const session = new Session(socket.asWebSocket, agent, "me", false, {
     deliveries,
     readers: Semaphore.makeUnsafe(1),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
     fork: (effect) => {
       runFork(effect)
     }

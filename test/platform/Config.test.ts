@@ -30,8 +30,10 @@ describe("the configuration", () => {
         LIMITS_SENDS_PER_SECOND: 60,
         LIMITS_GROUP_SENDS_PER_SECOND: 0,
         LIMITS_WARNING_PERCENT: 80,
+        LIMITS_WARNING_SECONDS: 10,
         LIMITS_COLD_CONVERSATIONS: 100,
         LIMITS_COLD_WINDOW_SECONDS: 86_400,
+        LIMITS_COLD_RETRY_SECONDS: 3_600,
         LIMITS_RESTRICT_BLOCKS: 15,
         LIMITS_RESTRICT_WINDOW_SECONDS: 86_400,
         LIMITS_SUSPEND_BLOCKS: 50,
@@ -70,6 +72,8 @@ describe("the configuration", () => {
         LIMITS_FRAMES_PER_SECOND: 100,
         SOCKETS_HELLO_SECONDS: 5,
         SOCKETS_FRAME_BYTES: 65_536,
+        SOCKETS_BACKLOG_BYTES: 1_048_576,
+        SOCKETS_UNSENT_BYTES: 4_194_304,
         SOCKETS_PING_SECONDS: 30,
         SOCKETS_PONG_SECONDS: 10,
         PRESENCE_LIFETIME_SECONDS: 300,
@@ -126,6 +130,7 @@ describe("the configuration", () => {
         HTTP_HEADERS_SECONDS: "31",
         HTTP_REQUEST_SECONDS: "30",
         S3_ACCESS_KEY_ID: "alone",
+        SOCKETS_UNSENT_BYTES: "1048576",
         SOCKETS_PING_SECONDS: "50",
         PRESENCE_LIFETIME_SECONDS: "60"
       }))
@@ -133,11 +138,13 @@ describe("the configuration", () => {
       assert.deepStrictEqual(error.problems.map((problem) => problem.split(":")[0]), [
         "HTTP_HEADERS_SECONDS",
         "S3_ACCESS_KEY_ID",
+        "SOCKETS_BACKLOG_BYTES",
         "PRESENCE_LIFETIME_SECONDS"
       ])
       yield* loaded({
         HTTP_HEADERS_SECONDS: "30",
         HTTP_REQUEST_SECONDS: "30",
+        SOCKETS_UNSENT_BYTES: "1048577",
         SOCKETS_PING_SECONDS: "49",
         PRESENCE_LIFETIME_SECONDS: "60"
       })

@@ -58,6 +58,8 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   const session = new Session(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
     deliveries,
     readers: Semaphore.makeUnsafe(1),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
     fork: (effect) => {
       runFork(effect)
     }

@@ -60,6 +60,8 @@ const connect = Effect.fnUntraced(function*(
   const session = new Session(socket.asWebSocket, actors.local(agent.id), agent.handle, true, {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
     fork: (effect) => {
       fork(effect)
     }

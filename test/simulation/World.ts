@@ -190,6 +190,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const world = {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
     fork: (effect: Effect.Effect<void>): void => {
       outstanding++
       runFork(effect).addObserver(() => {

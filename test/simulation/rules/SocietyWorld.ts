@@ -116,6 +116,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const sessionWorld = {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
     fork: (effect: Effect.Effect<void>): void => {
       outstanding++
       runFork(effect).addObserver(() => {
