@@ -274,9 +274,11 @@ describe("attacks", { timeout: 30_000 }, () => {
       ;(await Socket.refusal(server, { authorization: `Bearer ${api_key}` })).refused(401, "UNAUTHORIZED")
     }))
 
-  it("a socket is nobody's by its address, and says nothing before it is somebody's", () =>
+  it("a key in an address opens nothing, and a socket says nothing before it is somebody's", () =>
     whileServed(async () => {
       for (const query of [`token=${mallory.key}`, `api_key=${mallory.key}`, `access_token=${mallory.key}`]) {
+        ;(await server.http().get(`/v1/agents/me?${query}`)).refused(401, "UNAUTHORIZED")
+        ;(await server.http().get(`/v1/messages/sync?${query}&authorization=Bearer%20${mallory.key}`)).refused(401, "UNAUTHORIZED")
         const connection = await RawConnection.open(server)
         connection.write(
           `GET /v1/ws?${query} HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\n` +
