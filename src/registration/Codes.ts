@@ -123,10 +123,11 @@ export class Codes extends Context.Service<Codes, {
       const refusal = (email: string, purpose: Purpose, now: number) =>
         Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
           Effect.fail(
-            cooldownMs > 0 || capMs <= 0
+            // The one that is in the way for longer, so that the wait is enough.
+            capMs > cooldownMs
+              ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
               // Nothing in the way any more: somebody else took the slot and gave it back meanwhile.
-              ? new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
-              : new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
+              : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
           ))
 
       return Codes.of({

@@ -74,10 +74,10 @@ export class Codes {
     const address = this.addresses.get(`${email} ${purpose}`)
     if (address === undefined) return undefined
     const cooling = address.cleared ? 0 : address.last + CODES.cooldown - now
-    if (cooling > 0) return { refused: "OtpCooldown", wait: cooling }
     const recent = address.sent.filter((at) => at > now - HOUR)
-    if (recent.length < CODES.perHour) return undefined
-    return { refused: "OtpHourlyCap", wait: recent[recent.length - CODES.perHour]! + HOUR - now }
+    const full = recent.length < CODES.perHour ? 0 : recent[recent.length - CODES.perHour]! + HOUR - now
+    if (cooling <= 0 && full === 0) return undefined
+    return full > cooling ? { refused: "OtpHourlyCap", wait: full } : { refused: "OtpCooldown", wait: cooling }
   }
 
   private issue(
