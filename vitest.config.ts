@@ -8,9 +8,10 @@ export default defineConfig({
     globalSetup: ["test/support/GlobalSetup.ts"],
     reporters: ["default", "./test/support/Budgets.ts"],
     pool: "forks",
-    maxWorkers: 2,
     // A worker keeps its modules from file to file: loading them costs a second each time.
     isolate: false,
+    // More than two cores: many tests wait for real timers and servers.
+    maxWorkers: 3,
     testTimeout: 20_000,
     hookTimeout: 60_000
   }

@@ -128,7 +128,10 @@ describe("numbers by identity column", () => {
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
         yield* sql.unsafe(numbersByIdentityColumn.schema).unprepared
-        assert.match(yield* verdict(seam, interleaved), /never shown|on a socket|offered/)
+        // Which commit overtakes which is up to the machine, so it may take more than one go.
+        let said = "sound"
+        for (let i = 0; i < 5 && said === "sound"; i++) said = yield* verdict(seam, interleaved)
+        assert.match(said, /never shown|on a socket|offered/)
       }), 60_000)
   })
 })

@@ -3,20 +3,22 @@ import type { Reporter, TestModule } from "vitest/node"
 
 /** What the default suite may take on two cores, and how it is shared out: seconds of one worker, by part. */
 const WHOLE_SECONDS = 240
-const WORKERS = 2
+const WORKERS = 3
 const BUDGETS: Readonly<Record<string, number>> = {
   agents: 25,
   attachments: 15,
   auth: 5,
   cluster: 45,
   contacts: 15,
-  contract: 150,
+  contract: 230,
   conversations: 30,
-  deliveries: 10,
+  deliveries: 15,
   directory: 10,
-  groups: 30,
+  enforcement: 12,
+  groups: 35,
   mutes: 10,
-  platform: 55,
+  operator: 30,
+  platform: 70,
   presence: 10,
   realtime: 5,
   registration: 20,
