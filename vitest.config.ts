@@ -1,4 +1,17 @@
+import { accessSync, constants, statfsSync } from "node:fs"
 import { defineConfig } from "vitest/config"
+
+/** Databases and folders of tests lie in memory where there is enough of it, unless TMPDIR says otherwise. */
+const inMemory = (folder: string): boolean => {
+  try {
+    accessSync(folder, constants.W_OK)
+    const { bavail, bsize } = statfsSync(folder)
+    return bavail * bsize > 6 * 2 ** 30
+  } catch {
+    return false
+  }
+}
+if (process.env["TMPDIR"] === undefined && inMemory("/dev/shm")) process.env["TMPDIR"] = "/dev/shm"
 
 export default defineConfig({
   test: {
