@@ -2,10 +2,12 @@ import type { RateRule } from "../../src/platform/RateRule.ts"
 
 /**
  * A sliding window of one key as it is defined, as slowly as it can be said. A clock
- * that goes back stands still, and one that would stand for longer than a window begins anew.
+ * that goes back stands still, and one that would stand for longer than a window begins anew;
+ * what was seen to leave the window does not come back with it.
  */
 export class WindowModel {
-  private accepted: Array<number> = []
+  private readonly accepted: Array<number> = []
+  private kept: Array<number> = []
   private readonly rule: RateRule
 
   constructor(rule: RateRule) {
@@ -23,12 +25,15 @@ export class WindowModel {
     const { limit, windowMs } = this.rule
     const { now, within } = this.look(at)
     this.accepted.push(now)
+    this.kept.push(now)
     return { limit, remaining: limit - within.length - 1, resetMs: (within[0] ?? now) + windowMs - now }
   }
 
   remove(at: number): void {
-    const i = this.accepted.lastIndexOf(at)
-    if (i >= 0) this.accepted.splice(i, 1)
+    for (const times of [this.accepted, this.kept]) {
+      const i = times.lastIndexOf(at)
+      if (i >= 0) times.splice(i, 1)
+    }
   }
 
   /** The most that was accepted in any window. */
@@ -41,9 +46,11 @@ export class WindowModel {
   }
 
   private look(at: number): { readonly now: number; readonly within: ReadonlyArray<number> } {
-    const newest = Math.max(0, ...this.accepted)
-    if (newest > at + this.rule.windowMs) this.accepted = []
+    const newest = this.kept.at(-1) ?? 0
+    if (newest > at + this.rule.windowMs) this.kept = []
     const now = newest > at && newest <= at + this.rule.windowMs ? newest : at
-    return { now, within: this.accepted.filter((time) => time > now - this.rule.windowMs) }
+    this.kept = this.kept.filter((time) => time > now - this.rule.windowMs)
+    // A copy: adding must not change what was looked at.
+    return { now, within: [...this.kept] }
   }
 }
