@@ -14,26 +14,9 @@ import type { Settings } from "../../src/platform/Config.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { isInstalled } from "../support/Postgres.ts"
-import { draft, layerRooms } from "../support/Rooms.ts"
-
-type Party = { readonly id: string; readonly handle: string }
+import { draft, layerRooms, newAgents, type Party } from "../support/Rooms.ts"
 
 let serial = 0
-
-/** Accounts as registration makes them, without the mail. */
-const newAgents = (n: number) =>
-  Effect.gen(function*() {
-    const sql = yield* SqlClient.SqlClient
-    const prefix = `e${serial++}x`
-    yield* sql`
-      WITH made AS (
-        INSERT INTO agents (id, handle, email, created_at, updated_at)
-        SELECT 'agt_' || ${prefix} || i, ${prefix} || i, ${prefix} || i || '@example.com', 0, 0
-        FROM generate_series(0, ${n - 1}::integer) i
-        RETURNING id
-      ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
-    return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}` }))
-  })
 
 const say = (from: Party, to: Party) =>
   Effect.flatMap(Conversations, (conversations) =>

@@ -15,26 +15,7 @@ import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Datab
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap } from "../support/Leap.ts"
 import { isInstalled } from "../support/Postgres.ts"
-import { draft, layerRooms } from "../support/Rooms.ts"
-
-type Party = { readonly id: string; readonly handle: string }
-
-let serial = 0
-
-/** Accounts as registration makes them, without the mail. */
-const agents = (n: number) =>
-  Effect.gen(function*() {
-    const sql = yield* SqlClient.SqlClient
-    const prefix = `p${serial++}x`
-    yield* sql`
-      WITH made AS (
-        INSERT INTO agents (id, handle, email, created_at, updated_at)
-        SELECT 'agt_' || ${prefix} || i, ${prefix} || i, ${prefix} || i || '@example.com', 0, 0
-        FROM generate_series(0, ${n - 1}::integer) i
-        RETURNING id
-      ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
-    return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}` }))
-  })
+import { draft, layerRooms, newAgents as agents, type Party } from "../support/Rooms.ts"
 
 const profile = { name: "Band", description: null, avatarUrl: null }
 

@@ -32,6 +32,27 @@ export const newAgent = Effect.fnUntraced(function*(handle: string) {
   return { id, handle, key }
 })
 
+export interface Party {
+  readonly id: string
+  readonly handle: string
+}
+
+let serial = 0
+
+/** Many accounts at once, with handles that nobody else has; without keys. */
+export const newAgents = Effect.fnUntraced(function*(n: number) {
+  const sql = yield* SqlClient.SqlClient
+  const prefix = `p${serial++}x`
+  yield* sql`
+    WITH made AS (
+      INSERT INTO agents (id, handle, email, created_at, updated_at)
+      SELECT 'agt_' || ${prefix} || i, ${prefix} || i, ${prefix} || i || '@example.com', 0, 0
+      FROM generate_series(0, ${n - 1}::integer) i
+      RETURNING id
+    ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
+  return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}` }))
+})
+
 export const draft = (clientMsgId: string, text = clientMsgId): Draft => ({
   clientMsgId,
   type: "text",
