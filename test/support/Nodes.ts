@@ -9,6 +9,13 @@ import { freePort } from "./ServerProcess.ts"
 /** What a test of nodes needs and this machine lacks; empty if nothing. */
 export const missingForNodes = missingRedis
 
+/** The environment of a node whose clock is wrong by so many seconds, and is set on by so many more with SIGUSR2. */
+export const clockOff = (seconds: number, jump = 0): Readonly<Record<string, string>> => ({
+  NODE_OPTIONS: `--import ${new URL("ShiftedClock.js", import.meta.url).href}`,
+  CLOCK_SHIFT_SECONDS: String(seconds),
+  CLOCK_JUMP_SECONDS: String(jump)
+})
+
 /** A cluster on one machine: a database, a Redis and a folder, and any number of nodes. */
 export class Cluster {
   readonly nodes: Array<Server> = []
@@ -40,13 +47,13 @@ export class Cluster {
     return cluster
   }
 
-  /** Starts one more node, or one again on the ports of one that has ended. */
-  async add(again?: Server): Promise<Server> {
+  /** Starts one more node, or one again on the ports of one that has ended; `env` is its own. */
+  async add(again?: Server, env: Readonly<Record<string, string>> = {}): Promise<Server> {
     const ports = again === undefined
       ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
-    const node = await startServer({ script: "runners/runner.ts", dataDir, env: { ...this.env, ...ports } })
+    const node = await startServer({ script: "runners/runner.ts", dataDir, env: { ...this.env, ...ports, ...env } })
     this.runnerPorts.set(node, ports.RUNNER_PORT)
     if (again === undefined) this.nodes.push(node)
     else this.nodes[this.nodes.indexOf(again)] = node

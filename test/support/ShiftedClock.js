@@ -1,0 +1,18 @@
+// For `node --import`: the wall clock of this process, and of nothing else, is CLOCK_SHIFT_SECONDS ahead of the
+// machine's (behind, if negative), and is set on by CLOCK_JUMP_SECONDS with each SIGUSR2. As on a machine whose clock
+// is wrong, what only measures how long something takes is right.
+const secondsOf = (name) => Number(process.env[name] ?? 0) * 1000
+
+let shift = secondsOf("CLOCK_SHIFT_SECONDS")
+const jump = secondsOf("CLOCK_JUMP_SECONDS")
+if (jump !== 0) process.on("SIGUSR2", () => (shift += jump))
+
+const machineNow = Date.now
+const { timeOrigin } = performance
+Date.now = () => machineNow() + shift
+Object.defineProperty(performance, "timeOrigin", { get: () => timeOrigin + shift })
+
+globalThis.Date = new Proxy(Date, {
+  construct: (target, given, made) => Reflect.construct(target, given.length === 0 ? [Date.now()] : given, made),
+  apply: () => new Date().toString()
+})
