@@ -1,4 +1,4 @@
-import { Context, Effect, type Fiber, Latch, Layer, Schema } from "effect"
+import { Context, Effect, type Fiber, Latch, Layer, Metric, Schema } from "effect"
 import type { Rendered } from "../conversations/Message.ts"
 import { type Delivery, Peers } from "../platform/Peers.ts"
 import type { Push } from "./AgentActor.ts"
@@ -214,6 +214,11 @@ const MAX_CHARS = 2_000_000
 /** Calls in which a notice is tried: until then a node that is gone has left the list. */
 const MAX_TRIES = 50
 
+const pushed = Metric.counter("remote_pushes_total", {
+  description: "Pushes to sockets on other nodes",
+  incremental: true
+})
+
 interface Sent {
   readonly notice: Notice
   readonly done: () => void
@@ -255,6 +260,7 @@ class Line {
   }
 
   push(agentId: string, push: Push): void {
+    pushed.updateUnsafe(1, Context.empty())
     if (this.pushes.length >= MAX_WAITING) {
       this.pushes = []
       this.missed = true

@@ -1,4 +1,4 @@
-import { Cause, Effect } from "effect"
+import { Cause, Context, Effect, Metric } from "effect"
 import { ClusterError } from "effect/cluster"
 import { RpcClient } from "effect/rpc"
 import { REQUEST_ID, requestIdOf } from "./RequestId.ts"
@@ -17,6 +17,11 @@ const isUndelivered = (error: unknown): error is Undelivered =>
   error instanceof ClusterError.MailboxFull || error instanceof ClusterError.AlreadyProcessingMessage ||
   error instanceof ClusterError.PersistenceError || error instanceof ClusterError.EntityNotAssignedToRunner
 
+const calls = Metric.counter("remote_calls_total", {
+  description: "Calls to actors of other nodes",
+  incremental: true
+})
+
 /**
  * A call to an entity of another node. The cluster tries it again until somebody owns
  * the shard; the caller waits for that only so long. What ends without an answer may
@@ -27,6 +32,7 @@ export const remotely = <A, E, R>(
   call: Effect.Effect<A, E | Undelivered, R>
 ): Effect.Effect<A, Exclude<E, Undelivered> | Unavailable, R> =>
   Effect.withFiber<A, E | Undelivered, R>((fiber) => {
+    calls.updateUnsafe(1, Context.empty())
     const requestId = requestIdOf(fiber)
     return requestId === undefined ? call : RpcClient.withHeaders(call, { [REQUEST_ID]: requestId })
   }).pipe(

@@ -5,7 +5,8 @@ import { loadavg, tmpdir } from "node:os"
 import { join } from "node:path"
 import { parseArgs } from "node:util"
 import { type RegisteredAgent, registerAgents } from "../support/RegisterAgents.ts"
-import { freePort, type ServerProcess, startServer } from "../support/ServerProcess.ts"
+import { missingRedis, RedisServer } from "../support/Redis.ts"
+import { freePort, type ServerOptions, type ServerProcess, startServer } from "../support/ServerProcess.ts"
 import { type BenchDatabase, startDatabase } from "./Database.ts"
 import type { Call, Commands, HttpResult, Quantiles, Reply, RingAgent, RunPlan, RunResult, Verdict } from "./Load.ts"
 import type { Memory, ProbeCall } from "./Probe.ts"
@@ -18,8 +19,12 @@ and a database of their own; the load is a process of its own beside them.
 
   --driver pglite|postgres|both  default both; PostgreSQL is DATABASE_URL, or one of
                                  its own (PostgreSQL 18 from npm, fsync=on)
+  --nodes N[,N...]               instead: so many nodes (npm run runner) on PostgreSQL and
+                                 Redis (REDIS_URL, or a redis-server of its own), requests
+                                 and sockets spread over them; no idle sockets
   --seconds N                    measured window, default 30; it lasts longer until
                                  --messages are through, four times as long at most
+  --warm-up N                    seconds before the window, default 5
   --messages N                   at least so many in a window, default 100000
   --agents N                     agents in the ring, default 64, at least 3
   --in-flight N[,N...]           sends under way at once, a run for each; default 64,16
@@ -37,7 +42,9 @@ and a database of their own; the load is a process of its own beside them.
 const { values: flags } = parseArgs({
   options: {
     driver: { type: "string", default: "both" },
+    nodes: { type: "string" },
     seconds: { type: "string" },
+    "warm-up": { type: "string" },
     messages: { type: "string" },
     agents: { type: "string", default: "64" },
     "in-flight": { type: "string" },
@@ -60,21 +67,29 @@ const number = (name: string, text: string, min: number): number => {
   return Number.isInteger(value) && value >= min ? value : complain(`--${name} takes a whole number from ${min} on`)
 }
 
-type Driver = "pglite" | "postgres"
+/** What is measured: a standalone server on one of the two, or so many nodes. */
+type Subject = "pglite" | "postgres" | number
+
+const nameOf = (subject: Subject): string =>
+  typeof subject === "number" ? `${subject} node${subject === 1 ? "" : "s"}` : subject
+
+const numbers = (name: string, text: string): ReadonlyArray<number> => text.split(",").map((part) => number(name, part, 1))
 
 const options = {
-  drivers: flags.driver === "both"
-    ? ["pglite", "postgres"] as ReadonlyArray<Driver>
+  subjects: flags.nodes !== undefined
+    ? numbers("nodes", flags.nodes) as ReadonlyArray<Subject>
+    : flags.driver === "both"
+    ? ["pglite", "postgres"] as ReadonlyArray<Subject>
     : flags.driver === "pglite" || flags.driver === "postgres"
-    ? [flags.driver as Driver]
+    ? [flags.driver] as ReadonlyArray<Subject>
     : complain("--driver takes pglite, postgres or both"),
   seconds: number("seconds", flags.seconds ?? (flags.short ? "5" : "30"), 1),
   messages: number("messages", flags.messages ?? (flags.short ? "1000" : "100000"), 1),
   agents: number("agents", flags.agents, 3),
-  inFlight: (flags["in-flight"] ?? (flags.short ? "64" : "64,16")).split(",").map((text) => number("in-flight", text, 1)),
-  idle: number("idle", flags.idle ?? (flags.short ? "500" : "5000"), 0),
+  inFlight: numbers("in-flight", flags["in-flight"] ?? (flags.short ? "64" : "64,16")),
+  idle: number("idle", flags.idle ?? (flags.nodes !== undefined ? "0" : flags.short ? "500" : "5000"), 0),
   echo: flags.echo === "on" || flags.echo === "off" ? flags.echo : complain("--echo takes on or off"),
-  warmUp: flags.short ? 2 : 5
+  warmUp: number("warm-up", flags["warm-up"] ?? (flags.short ? "2" : "5"), 0)
 }
 
 /** Every guard stays on; none of them is what is measured. */
@@ -154,43 +169,89 @@ const probe = (server: ServerProcess, call: ProbeCall): Promise<unknown> =>
   })
 
 interface Rig {
-  readonly server: ServerProcess
-  /** A fresh process on the same data. */
-  readonly restart: () => Promise<ServerProcess>
+  readonly servers: ReadonlyArray<ServerProcess>
+  /** Fresh processes on the same data. */
+  readonly restart: () => Promise<ReadonlyArray<ServerProcess>>
   readonly database: BenchDatabase | undefined
   readonly folder: string
   readonly outbox: string
 }
 
-/** A fresh server on a fresh database. */
-const startRig = async (driver: Driver): Promise<Rig> => {
+const startRedis = async (): Promise<string> => {
+  const given = process.env["REDIS_URL"]
+  if (given !== undefined) return given
+  if (missingRedis !== "") throw new Error(`nodes need Redis${missingRedis}, or REDIS_URL`)
+  const redis = await RedisServer.start()
+  cleanUps.push(() => redis.kill())
+  return redis.url
+}
+
+/** A fresh server, or fresh nodes, on a fresh database. */
+const startRig = async (subject: Subject): Promise<Rig> => {
   const folder = await mkdtemp(join(tmpdir(), "parley-bench-"))
   cleanUps.push(() => rm(folder, { recursive: true, force: true }))
-  const database = driver === "postgres" ? await startDatabase(process.env["DATABASE_URL"]) : undefined
+  const database = subject === "pglite" ? undefined : await startDatabase(process.env["DATABASE_URL"])
   if (database !== undefined) cleanUps.push(database.stop)
   const outbox = join(folder, "outbox")
   await mkdir(outbox)
-  const launch = async () => {
-    const server = await startServer({
-      dataDir: join(folder, "data"),
-      nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "Probe.ts")],
-      channel: true,
-      env: {
-        ...LIMITS,
-        ECHO_OWN: options.echo,
-        MAIL_OUTBOX: outbox,
-        ...(database === undefined ? {} : { DATABASE_URL: database.url })
-      }
-    })
+  const env = {
+    ...LIMITS,
+    ECHO_OWN: options.echo,
+    MAIL_OUTBOX: outbox,
+    ...(database === undefined ? {} : { DATABASE_URL: database.url })
+  }
+  const common = { nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "Probe.ts")], channel: true }
+  const start = async (more: Pick<ServerOptions, "dataDir" | "script" | "env">) => {
+    const server = await startServer({ ...common, ...more })
     cleanUps.push(() => server.stop())
     return server
   }
-  const server = await launch()
+  const launch = async (): Promise<ReadonlyArray<ServerProcess>> => {
+    if (typeof subject === "string") return [await start({ dataDir: join(folder, "data"), env })]
+    const shared = { ...env, REDIS_URL: await startRedis(), SHARED_DIR: join(folder, "files"), RUNNER_SECRET: "of the bench" }
+    const servers: Array<ServerProcess> = []
+    for (let node = 1; node <= subject; node++) {
+      const RUNNER_PORT = String(await freePort())
+      servers.push(await start({
+        dataDir: join(folder, `node-${node}`),
+        script: "runners/runner.ts",
+        env: { ...shared, RUNNER_PORT }
+      }))
+    }
+    await untilShared(servers)
+    return servers
+  }
+  const servers = await launch()
   const restart = async () => {
-    await server.stop()
+    await stopAll(servers)
     return launch()
   }
-  return { server, restart, database, folder, outbox }
+  return { servers, restart, database, folder, outbox }
+}
+
+const stopAll = (servers: ReadonlyArray<ServerProcess>) => Promise.all(servers.map((server) => server.stop()))
+
+const metrics = (server: ServerProcess): Promise<string> =>
+  fetch(`${server.url}/internal/metrics`).then((response) => response.text())
+
+/** One value of them, all its labels together. */
+const metric = (text: string, name: string): number => {
+  let sum = 0
+  for (const [, value] of text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)`, "gm"))) sum += Number(value)
+  return sum
+}
+
+/** Waits until each node has had its part of the shards for a while. */
+const untilShared = async (nodes: ReadonlyArray<ServerProcess>): Promise<void> => {
+  let before = ""
+  for (const deadline = Date.now() + 60_000; Date.now() < deadline;) {
+    const shards = await Promise.all(nodes.map(async (node) => metric(await metrics(node), "effect_cluster_shards")))
+    const now = shards.join(" ")
+    if (now === before && shards.every((count) => count > 0)) return say(`shards of the nodes: ${now}`)
+    before = now
+    await new Promise((resolve) => setTimeout(resolve, 2000))
+  }
+  throw new Error("the nodes do not share the shards")
 }
 
 const call = async (server: ServerProcess, method: string, path: string, key: string, body?: unknown): Promise<unknown> => {
@@ -233,19 +294,28 @@ interface Batches {
   readonly items: number
 }
 
-/** Commits and items of each group commit so far, by its name. */
-const batches = async (server: ServerProcess): Promise<Map<string, Batches>> => {
-  const text = await fetch(`${server.url}/internal/metrics`).then((response) => response.text())
-  const found = new Map<string, Batches>()
-  const read = (name: string, suffix: string): number =>
-    Number(new RegExp(`^${name}_batch_size_${suffix}(?:\\{[^}]*\\})? (\\S+)`, "m").exec(text)?.[1] ?? Number.NaN)
-  for (const [, name] of text.matchAll(/^(\w+)_batch_size_count/gm)) {
-    found.set(name!, { commits: read(name!, "count"), items: read(name!, "sum") })
-  }
-  return found
+interface Counts {
+  /** Commits and items of each group commit, by its name. */
+  readonly batches: ReadonlyMap<string, Batches>
+  readonly remoteCalls: number
+  readonly remotePushes: number
 }
 
-const meanBatches = (before: Map<string, Batches>, after: Map<string, Batches>): Record<string, number> =>
+/** What the nodes have counted so far, together. */
+const counts = async (servers: ReadonlyArray<ServerProcess>): Promise<Counts> => {
+  const text = (await Promise.all(servers.map(metrics))).join("\n")
+  const found = new Map<string, Batches>()
+  for (const [, name] of text.matchAll(/^(\w+)_batch_size_count/gm)) {
+    found.set(name!, { commits: metric(text, `${name}_batch_size_count`), items: metric(text, `${name}_batch_size_sum`) })
+  }
+  return {
+    batches: found,
+    remoteCalls: metric(text, "remote_calls_total"),
+    remotePushes: metric(text, "remote_pushes_total")
+  }
+}
+
+const meanBatches = (before: ReadonlyMap<string, Batches>, after: ReadonlyMap<string, Batches>): Record<string, number> =>
   Object.fromEntries(
     [...after].flatMap(([name, { commits, items }]) => {
       const earlier = before.get(name) ?? { commits: 0, items: 0 }
@@ -270,6 +340,8 @@ const syncTime = (folder: string): number => {
 interface Measured extends RunResult {
   readonly label: string
   readonly batch: Record<string, number>
+  /** For each accepted message: calls to actors of other nodes, and pushes to sockets there. */
+  readonly crossed: { readonly calls: number; readonly pushes: number }
 }
 
 interface IdleResult {
@@ -281,29 +353,32 @@ interface IdleResult {
   readonly external: number
 }
 
-interface DriverResult {
-  readonly driver: Driver
+interface SubjectResult {
+  readonly subject: string
   readonly version: string
   readonly syncMs: number
   readonly runs: ReadonlyArray<Measured>
   readonly verdict: Verdict
-  readonly memoryAfter: Memory
-  readonly stopped: number | null
+  /** Of each process. */
+  readonly memoryAfter: ReadonlyArray<Memory>
+  readonly stopped: ReadonlyArray<number | null>
   readonly idle: IdleResult | undefined
 }
 
-const measure = async (driver: Driver): Promise<DriverResult> => {
-  const rig = await startRig(driver)
-  const { database, folder, server } = rig
-  say(`${driver}: server at ${server.url}${database === undefined ? "" : `, PostgreSQL ${database.version}`}`)
+const measure = async (subject: Subject): Promise<SubjectResult> => {
+  const name = nameOf(subject)
+  const { database, folder, outbox, servers } = await startRig(subject)
+  const [server] = servers
+  if (server === undefined) throw new Error("no server")
+  say(`${name}: at ${servers.map(({ url }) => url).join(" and ")}${database === undefined ? "" : `, PostgreSQL ${database.version}`}`)
   const handles = Array.from({ length: options.agents }, (_, i) => `bench-${i}`)
-  const ring = await establishRing(server, await registerAgents(server.url, rig.outbox, handles))
+  const ring = await establishRing(server, await registerAgents(server.url, outbox, handles))
   const load = new Load()
-  await load.ask("open", { host: server.host, port: server.port, ring })
+  await load.ask("open", { nodes: servers.map(({ host, port }) => ({ host, port })), ring })
 
   const runs: Array<Measured> = []
   const run = async (label: string, changes: Partial<RunPlan>) => {
-    say(`${driver}: ${label}`)
+    say(`${name}: ${label}`)
     const plan: RunPlan = {
       inFlight: 1,
       warmUpSeconds: options.warmUp,
@@ -312,22 +387,37 @@ const measure = async (driver: Driver): Promise<DriverResult> => {
       maxSeconds: options.seconds * 4,
       rate: 0,
       settle: false,
-      serverPid: server.pid,
+      serverPids: servers.map(({ pid }) => pid),
       databasePid: database?.pid,
       ...changes
     }
-    const file = join(folder, "window.cpuprofile")
+    const fileOf = (node: number) => join(folder, `window-${node}.cpuprofile`)
     const profiled = flags.profile && runs.length === 0
     const profiling: Array<Promise<unknown>> = []
-    const before = await batches(server)
+    const before = await counts(servers)
     const result = await load.ask("run", plan, (edge) => {
-      if (profiled) profiling.push(probe(server, edge === "begin" ? { probe: "profile-start" } : { probe: "profile-stop", file }))
+      if (!profiled) return
+      for (const [node, server] of servers.entries()) {
+        profiling.push(probe(server, edge === "begin" ? { probe: "profile-start" } : { probe: "profile-stop", file: fileOf(node) }))
+      }
     })
-    const batch = meanBatches(before, await batches(server))
-    runs.push({ label, batch, ...result })
+    const after = await counts(servers)
+    const sent = (counted: Counts) => counted.batches.get("message")?.items ?? 0
+    const sends = Math.max(1, sent(after) - sent(before))
+    runs.push({
+      label,
+      batch: meanBatches(before.batches, after.batches),
+      crossed: {
+        calls: (after.remoteCalls - before.remoteCalls) / sends,
+        pushes: (after.remotePushes - before.remotePushes) / sends
+      },
+      ...result
+    })
     if (profiled) {
       await Promise.all(profiling)
-      printProfile(`${driver}, ${label}`, file, result.cpu.server)
+      for (const [node, cpu] of result.cpu.nodes.entries()) {
+        printProfile(`${name}, ${label}${servers.length === 1 ? "" : `, node ${node + 1}`}`, fileOf(node), cpu)
+      }
     }
     return result
   }
@@ -341,25 +431,28 @@ const measure = async (driver: Driver): Promise<DriverResult> => {
   const half = Math.floor(fastest / 2)
   await run(`half load, ${half}/s`, { ...aside, inFlight: options.inFlight[0]!, rate: half })
   await run("unloaded, 1 in flight", { ...aside, settle: true })
-  say(`${driver}: reading everything back`)
+  say(`${name}: reading everything back`)
   const verdict = await load.ask("verify", { echo: options.echo === "on" })
-  const memoryAfter = await probe(server, { probe: "memory" }) as Memory
+  const memoryAfter = await Promise.all(servers.map((one) => probe(one, { probe: "memory" }) as Promise<Memory>))
   const syncMs = syncTime(folder)
-  const stopped = await server.stop()
-  if (verdict.problems.length > 0) say(`the end of the server's log:\n${server.output().slice(-3000)}`)
+  const stopped = await stopAll(servers)
+  if (verdict.problems.length > 0) {
+    for (const one of servers) say(`the end of the log of ${one.url}:\n${one.output().slice(-3000)}`)
+  }
   await cleanUp()
-  const idle = options.idle === 0 ? undefined : await weighIdle(driver)
-  return { driver, version: database?.version ?? "18 in process", syncMs, runs, verdict, memoryAfter, stopped, idle }
+  const idle = options.idle === 0 ? undefined : await weighIdle(subject)
+  return { subject: name, version: database?.version ?? "18 in process", syncMs, runs, verdict, memoryAfter, stopped, idle }
 }
 
-/** What an authenticated socket that does nothing costs the server's process, with an agent of its own. */
-const weighIdle = async (driver: Driver): Promise<IdleResult> => {
-  const rig = await startRig(driver)
-  say(`${driver}: registering ${options.idle} agents for idle sockets`)
+/** What an authenticated socket that does nothing costs the server's process (the first node's), with an agent of its own. */
+const weighIdle = async (subject: Subject): Promise<IdleResult> => {
+  const rig = await startRig(subject)
+  say(`${nameOf(subject)}: registering ${options.idle} agents for idle sockets`)
   const handles = Array.from({ length: options.idle }, (_, i) => `idle-${i}`)
-  const keys = (await registerAgents(rig.server.url, rig.outbox, handles)).map((agent) => agent.key)
+  const keys = (await registerAgents(rig.servers[0]!.url, rig.outbox, handles)).map((agent) => agent.key)
   // What the registrations left in the old process would hide what sockets add.
-  const server = await rig.restart()
+  const [server] = await rig.restart()
+  if (server === undefined) throw new Error("no server")
   const load = new Load()
   const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some })
   // Once with a few that go again, so that only the sockets are weighed and not the first use of the code.
@@ -396,9 +489,9 @@ const json = (value: unknown) =>
 const batchText = (batch: Record<string, number>) =>
   Object.entries(batch).map(([name, mean]) => `${name} ${mean.toFixed(1)}`).join(", ") || "n/a"
 
-const print = (result: DriverResult) => {
+const print = (result: SubjectResult) => {
   const { idle, memoryAfter, runs, verdict } = result
-  console.log(`\n${result.driver} (PostgreSQL ${result.version}), ${options.agents} agents in a ring, echo ${options.echo}, ` +
+  console.log(`\n${result.subject} (PostgreSQL ${result.version}), ${options.agents} agents in a ring, echo ${options.echo}, ` +
     `payload 70 to 256 bytes; a sync of 8 kB takes ${result.syncMs.toFixed(2)} ms here`)
   console.log(table([
     ["", "msgs/s", "accepted", "to socket ms p50/p95/p99", "to answer ms p50/p95/p99", "CPU µs server", "in kernel", "database", "load", "others", "stolen"],
@@ -416,17 +509,25 @@ const print = (result: DriverResult) => {
       percent(run.noise.stolen)
     ])
   ]))
+  if (memoryAfter.length > 1) {
+    for (const run of runs) {
+      console.log(`each node, ${run.label}: CPU µs ${run.cpu.nodes.map(micros).join(" and ")}; ` +
+        `${percent(run.crossed.calls)} of the sends called another node, ${run.crossed.pushes.toFixed(2)} pushes a message went to one`)
+    }
+  }
   for (const run of runs) console.log(`mean batch, ${run.label}: ${batchText(run.batch)}`)
   for (const run of runs) {
     if (Object.keys(run.refused).length > 0) console.log(`refused, ${run.label}: ${JSON.stringify(run.refused)}`)
   }
-  console.log(`memory of the server after all that: ${kB(memoryAfter.heap)} of heap, ${kB(memoryAfter.rss)} resident`)
+  for (const { heap, rss } of memoryAfter) {
+    console.log(`memory of ${memoryAfter.length === 1 ? "the server" : "a node"} after all that: ${kB(heap)} of heap, ${kB(rss)} resident`)
+  }
   if (idle !== undefined) {
     console.log(`an idle socket, ${idle.sockets} of them with an agent each: ${kB(idle.heap)} of heap, ` +
       `${kB(idle.external)} outside it, ${kB(idle.rss)} resident`)
   }
   console.log(`accepted ${verdict.accepted}, stored ${verdict.stored}, delivered ${verdict.delivered}, ` +
-    `echoed ${verdict.echoed}; the server ended with ${result.stopped}`)
+    `echoed ${verdict.echoed}; the server ended with ${result.stopped.join(" and ")}`)
   for (const problem of verdict.problems) console.log(`  PROBLEM ${problem}`)
 }
 
@@ -445,9 +546,9 @@ const printProfile = (title: string, file: string, micros: number) => {
 }
 
 const benchMessages = async (): Promise<boolean> => {
-  const results: Array<DriverResult> = []
-  for (const driver of options.drivers) {
-    const result = await measure(driver)
+  const results: Array<SubjectResult> = []
+  for (const subject of options.subjects) {
+    const result = await measure(subject)
     print(result)
     results.push(result)
   }
@@ -464,7 +565,8 @@ const benchMessages = async (): Promise<boolean> => {
 }
 
 const benchHttp = async (): Promise<boolean> => {
-  const { folder, outbox, server } = await startRig("pglite")
+  const { folder, outbox, servers: [server] } = await startRig("pglite")
+  if (server === undefined) throw new Error("no server")
   const [agent] = await registerAgents(server.url, outbox, ["bench-0"])
   const port = await freePort()
   const bare = spawn(process.execPath, [join(import.meta.dirname, "BareApi.ts")], {

@@ -3,7 +3,8 @@ import { HttpConnection, requestHead, SocketConnection } from "./Connection.ts"
 
 /**
  * The load, in a process of its own: agents in a ring, each sending to the next over
- * HTTP and receiving on one socket that acknowledges everything. It remembers every
+ * HTTP and receiving on one socket that acknowledges everything. With several nodes,
+ * each sender keeps to one, and half of the sockets are elsewhere. It remembers every
  * message it ever sent, so that what was accepted, what is stored and what arrived
  * can be compared one by one. `Bench.ts` forks it and asks for one thing after another.
  */
@@ -16,9 +17,13 @@ export interface RingAgent {
   readonly lastSeq: number
 }
 
-export interface OpenPlan {
+export interface Address {
   readonly host: string
   readonly port: number
+}
+
+export interface OpenPlan {
+  readonly nodes: ReadonlyArray<Address>
   readonly ring: ReadonlyArray<RingAgent>
 }
 
@@ -33,7 +38,8 @@ export interface RunPlan {
   readonly rate: number
   /** With one in flight: the next one only when the last has also arrived. */
   readonly settle: boolean
-  readonly serverPid: number
+  /** In the order of the nodes. */
+  readonly serverPids: ReadonlyArray<number>
   /** Parent of the database's processes, if it has any here. */
   readonly databasePid: number | undefined
 }
@@ -52,9 +58,10 @@ export interface RunResult {
   /** Milliseconds. */
   readonly toSocket: Quantiles
   readonly toAnswer: Quantiles
-  /** Microseconds per accepted message; `kernel` is a part of `server`. */
+  /** Microseconds per accepted message; `server` is the sum of the `nodes`, `kernel` a part of it. */
   readonly cpu: {
     readonly server: number
+    readonly nodes: ReadonlyArray<number>
     readonly kernel: number
     readonly database: number | undefined
     readonly load: number
@@ -72,15 +79,11 @@ export interface Verdict {
   readonly problems: ReadonlyArray<string>
 }
 
-export interface IdlePlan {
-  readonly host: string
-  readonly port: number
+export interface IdlePlan extends Address {
   readonly keys: ReadonlyArray<string>
 }
 
-export interface HttpPlan {
-  readonly host: string
-  readonly port: number
+export interface HttpPlan extends Address {
   readonly path: string
   readonly key: string
   readonly inFlight: number
@@ -141,7 +144,8 @@ class Sender {
   received: number
   echoed: number
 
-  constructor(index: number, ring: ReadonlyArray<RingAgent>, host: string) {
+  constructor(index: number, { nodes, ring }: OpenPlan) {
+    const { host, port } = nodes[index % nodes.length]!
     this.index = index
     this.agent = ring[index]!
     this.target = (index + 1) % ring.length
@@ -154,7 +158,7 @@ class Sender {
         type: "text",
         content: { text: "The quick brown fox jumps over the lazy dog. ".repeat(6).slice(0, size) }
       })
-      const bytes = Buffer.from(requestHead("POST", "/v1/messages", host, this.agent.key, body.length) + body)
+      const bytes = Buffer.from(requestHead("POST", "/v1/messages", `${host}:${port}`, this.agent.key, body.length) + body)
       return { bytes, digitsAt: bytes.indexOf(CLIENT_ID) + CLIENT_ID.length }
     })
   }
@@ -251,7 +255,7 @@ const onAnswer = (n: number, status: number, buffer: Buffer, start: number, end:
   }
 }
 
-const send = (connection: HttpConnection, from: Sender, since: number, next: (n: number) => void) => {
+const sendOver = (connection: HttpConnection, from: Sender, since: number, next: (n: number) => void) => {
   const n = sent++
   if (n >= CAPACITY) throw new Error("more messages than this process can remember")
   senderOf[n] = from.index
@@ -268,17 +272,20 @@ const quantiles = (values: Float64Array): Quantiles => {
   return { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1) }
 }
 
+const sum = (values: ReadonlyArray<number>): number => values.reduce((total, value) => total + value, 0)
+
 const wait = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))
 
 const open: Commands["open"] = async (p) => {
   plan = p
-  senders = p.ring.map((_, index) => new Sender(index, p.ring, `${p.host}:${p.port}`))
+  senders = p.ring.map((_, index) => new Sender(index, p))
   sockets = []
   for (const sender of senders) {
+    // Not by the senders' own rule, or each message would have the same way to go.
+    const node = p.nodes[Math.floor(sender.index / p.nodes.length) % p.nodes.length]!
     sockets.push(
       await SocketConnection.connect({
-        host: p.host,
-        port: p.port,
+        ...node,
         key: sender.agent.key,
         onFrame: onFrame(sender),
         onFailure: connectionLost
@@ -295,14 +302,16 @@ const run = (p: RunPlan): Promise<RunResult> => {
 }
 
 const execute = async (p: RunPlan): Promise<RunResult> => {
-  const connections = await Promise.all(
-    Array.from({ length: p.inFlight }, () => HttpConnection.connect(plan.host, plan.port, connectionLost))
+  // One of each line is in use at a time: that to the node of whoever sends.
+  const lines = await Promise.all(Array.from({ length: p.inFlight }, () =>
+    Promise.all(plan.nodes.map(({ host, port }) => HttpConnection.connect(host, port, connectionLost)))
+  ))
+  const connectionOf = (c: number, from: Sender): HttpConnection => lines[c]![from.index % plan.nodes.length]!
+  // Each line speaks for its own part of the ring, in turn.
+  const parts = lines.map((_, c) =>
+    c < senders.length ? senders.filter((_, s) => s % lines.length === c) : [senders[c % senders.length]!]
   )
-  // Each connection speaks for its own part of the ring, in turn.
-  const parts = connections.map((_, c) =>
-    c < senders.length ? senders.filter((_, s) => s % connections.length === c) : [senders[c % senders.length]!]
-  )
-  const turns = connections.map(() => 0)
+  const turns = lines.map(() => 0)
   const turn = (c: number): Sender => {
     const part = parts[c]!
     const at = turns[c]!
@@ -315,6 +324,11 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   let idle: () => void = () => {}
   refused = {}
 
+  const send = (c: number, since: number, next: (n: number) => void) => {
+    const from = turn(c)
+    sendOver(connectionOf(c, from), from, since, next)
+  }
+
   const settled = { answered: false, arrived: false }
   const step = (c: number) => {
     if (!running) {
@@ -322,7 +336,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
       return
     }
     if (!p.settle) {
-      send(connections[c]!, turn(c), performance.now(), () => step(c))
+      send(c, performance.now(), () => step(c))
       return
     }
     settled.answered = settled.arrived = false
@@ -333,7 +347,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
       settled.arrived = true
       proceed()
     }
-    send(connections[c]!, turn(c), performance.now(), (n) => {
+    send(c, performance.now(), (n) => {
       settled.answered = true
       // What was refused arrives nowhere.
       if (answeredAt[n] === 0) settled.arrived = true
@@ -352,7 +366,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
     }
     const since = waiting.shift()
     if (since === undefined) free.push(c)
-    else send(connections[c]!, turn(c), since, () => paced(c))
+    else send(c, since, () => paced(c))
   }
   const pace = () => {
     const now = performance.now()
@@ -366,19 +380,19 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
     else for (const c of free.splice(0)) paced(c)
   }
 
-  underWay = connections.length
+  underWay = lines.length
   if (p.rate > 0) {
     paceFrom = performance.now()
-    for (let c = 0; c < connections.length; c++) free.push(c)
+    for (let c = 0; c < lines.length; c++) free.push(c)
     pace()
-  } else for (let c = 0; c < connections.length; c++) step(c)
+  } else for (let c = 0; c < lines.length; c++) step(c)
 
   await wait(p.warmUpSeconds * 1000)
   const mark = () => ({
     at: performance.now(),
     accepted,
-    server: cpuOf(p.serverPid),
-    kernel: kernelCpuOf(p.serverPid),
+    nodes: p.serverPids.map(cpuOf),
+    kernel: sum(p.serverPids.map(kernelCpuOf)),
     database: p.databasePid === undefined ? undefined : cpuOfTree(p.databasePid),
     load: process.cpuUsage(),
     machine: machineCpu()
@@ -393,7 +407,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   running = false
   await new Promise<void>((resolve) => (idle = resolve))
   onReceived = undefined
-  for (const connection of connections) connection.close()
+  for (const connection of lines.flat()) connection.close()
   for (const deadline = performance.now() + SETTLE_MS; performance.now() < deadline; await wait(20)) {
     if (delivered === accepted) break
   }
@@ -408,7 +422,8 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   }
   const seconds = (end.at - begin.at) / 1000
   const count = end.accepted - begin.accepted
-  const server = end.server - begin.server
+  const nodes = end.nodes.map((cpu, i) => cpu - begin.nodes[i]!)
+  const server = sum(nodes)
   const database = end.database === undefined || begin.database === undefined ? undefined : end.database - begin.database
   const load = end.load.user + end.load.system - begin.load.user - begin.load.system
   const whole = seconds * 1e6 * navigator.hardwareConcurrency
@@ -420,6 +435,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
     toAnswer: quantiles(Float64Array.from(toAnswer)),
     cpu: {
       server: server / count,
+      nodes: nodes.map((cpu) => cpu / count),
       kernel: (end.kernel - begin.kernel) / count,
       database: database === undefined ? undefined : database / count,
       load: load / count
@@ -432,8 +448,12 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   }
 }
 
+let asked = 0
+
+/** Asks the nodes in turn. */
 const getJson = async (path: string, key: string): Promise<unknown> => {
-  const response = await fetch(`http://${plan.host}:${plan.port}${path}`, { headers: { authorization: `Bearer ${key}` } })
+  const { host, port } = plan.nodes[asked++ % plan.nodes.length]!
+  const response = await fetch(`http://${host}:${port}${path}`, { headers: { authorization: `Bearer ${key}` } })
   const text = await response.text()
   if (response.status !== 200) throw new Error(`GET ${path} answered ${response.status}: ${text}`)
   return JSON.parse(text)

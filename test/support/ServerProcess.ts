@@ -9,6 +9,8 @@ export interface ServerOptions {
   readonly dataDir: string
   /** Parley's variables; nothing of this process's own environment but PATH, HOME and TMPDIR reaches the server. */
   readonly env?: Readonly<Record<string, string>>
+  /** What runs: the standalone server, if nothing is said. */
+  readonly script?: string
   /** Node's own options, before the script. */
   readonly nodeOptions?: ReadonlyArray<string>
   /** Opens a channel for messages to and from the server's process. */
@@ -20,8 +22,8 @@ export interface ServerOptions {
 }
 
 /**
- * A standalone server in a process of its own, as `npm start` runs it, for programs
- * that are no tests: benches, the demonstration, tests that run for long.
+ * A server in a process of its own, as `npm start` or `npm run runner` runs it, for
+ * programs that are no tests: benches, the demonstration, tests that run for long.
  */
 export interface ServerProcess {
   readonly url: string
@@ -61,7 +63,7 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
   )
   const child = spawn(
     process.execPath,
-    ["--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, "runners/standalone.ts")],
+    ["--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, options.script ?? "runners/standalone.ts")],
     {
       cwd: ROOT,
       env: { ...inherited, HOST: host, PORT: String(port), DATA_DIR: options.dataDir, ...options.env },
