@@ -1,10 +1,9 @@
 import { Effect, Semaphore } from "effect"
 import type { Sharp, SharpOptions } from "sharp"
+import { Config } from "../platform/Config.ts"
 import { Unavailable, WireError } from "../platform/WireError.ts"
 
 export const MAX_AVATAR_BYTES = 5_242_880
-const MAX_PIXELS = 24_000_000
-const MIN_SIDE = 128
 const SIDE = 512
 /** Pictures worked on at the same time, each by one thread of its own; and how many may wait for their turn. */
 const AT_ONCE = 2
@@ -32,7 +31,7 @@ export class DecodeFailed extends WireError<DecodeFailed>()("DecodeFailed", {
 export class ImageTooSmall extends WireError<ImageTooSmall>()("ImageTooSmall", {
   code: "IMAGE_TOO_SMALL",
   status: 400,
-  message: `Both sides of a picture must have at least ${MIN_SIDE} pixels.`
+  message: "The picture is too small."
 }) {}
 
 export type ImageRefusal = EmptyBody | UnsupportedFormat | DecodeFailed | ImageTooSmall
@@ -49,7 +48,7 @@ export const formatOf = (bytes: Buffer): Format | undefined => {
 }
 
 /** One frame, read front to back, with nothing optional tolerated that could cost memory. */
-const OPTIONS: SharpOptions = { limitInputPixels: MAX_PIXELS, sequentialRead: true, pages: 1, failOn: "error" }
+const OPTIONS: SharpOptions = { sequentialRead: true, pages: 1, failOn: "error" }
 
 /** Loaded with the first picture: the library is large, and most servers never see one for a while. */
 const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
@@ -62,9 +61,10 @@ const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
 /**
  * Makes any picture an avatar: 512×512 WebP, upright, its middle, without metadata.
  * What it is and how large is read from its header first, so that nothing is decoded
- * that is larger than 24 megapixels. The work is done by threads of the library.
+ * that is larger than it may be. The work is done by threads of the library.
  */
 export const makeAvatarImage = Effect.gen(function*() {
+  const { LIMITS_AVATAR_PIXELS: maxPixels, LIMITS_AVATAR_SIDE: minSide } = yield* Config
   const turn = yield* Semaphore.make(AT_ONCE)
   let waiting = 0
 
@@ -76,13 +76,15 @@ export const makeAvatarImage = Effect.gen(function*() {
       try: () => open(bytes, { limitInputPixels: false }).metadata(),
       catch: failed
     })
-    if (width * height > MAX_PIXELS) {
-      return yield* new DecodeFailed({ message: "This picture has more than 24 megapixels." })
+    if (width * height > maxPixels) {
+      return yield* new DecodeFailed({ message: `This picture has more than ${maxPixels} pixels.` })
     }
-    if (width < MIN_SIDE || height < MIN_SIDE) return yield* new ImageTooSmall()
+    if (width < minSide || height < minSide) {
+      return yield* new ImageTooSmall({ message: `Both sides of a picture must have at least ${minSide} pixels.` })
+    }
     return yield* Effect.tryPromise({
       try: () =>
-        open(bytes).autoOrient().resize(SIDE, SIDE, { fit: "cover", position: "centre" })
+        open(bytes, { limitInputPixels: maxPixels }).autoOrient().resize(SIDE, SIDE, { fit: "cover", position: "centre" })
           .webp({ quality: 82 }).timeout({ seconds: SECONDS }).toBuffer(),
       catch: failed
     })

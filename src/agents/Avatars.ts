@@ -4,8 +4,7 @@ import { Blobs, type StorageUnavailable } from "../platform/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
-import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
-import { rateRefusal } from "../platform/RateRule.ts"
+import { RateLimits } from "../platform/RateLimits.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
 import { Sessions } from "../realtime/Gateway.ts"
@@ -33,10 +32,13 @@ export interface Avatar {
  * One that nobody refers to any more is removed a day later or two.
  */
 export class Avatars extends Context.Service<Avatars, {
-  /** Makes the picture an avatar, unless the agent has used up its writes; counts nothing and stores nothing. */
-  readonly render: (agentId: string, bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | RateLimited | Unavailable>
-  /** Counts a write of the agent's, whosever picture is set or taken away. */
-  readonly count: (agentId: string) => Effect.Effect<void, RateLimited>
+  /**
+   * Counts a write of the agent's, whosever picture is set or taken away. Its place is
+   * taken before anything is done, and given back when the write fails.
+   */
+  readonly counted: <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
+  /** Makes the picture an avatar; stores nothing. */
+  readonly render: (bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | Unavailable>
   /** Stores what was rendered, for whoever refers to it within a day. */
   readonly store: (image: Buffer) => Effect.Effect<Avatar, StorageUnavailable | Unavailable>
   /** Keeps a picture of this server's, if it is one and still there, for whoever refers to it within a day. */
@@ -70,27 +72,9 @@ export class Avatars extends Context.Service<Avatars, {
         window: "minute"
       }
 
-      // Only what is accepted counts, which is known late: who is over the limit is not worked for again meanwhile.
-      const spent = new Map<string, number>()
-      const passed = monotonicMillis(clock)
-      const count = (agentId: string): Effect.Effect<void, RateLimited> =>
-        Effect.asVoid(Effect.tapError(limits.take(rate, agentId), (error) =>
-          Effect.sync(() => {
-            if (spent.size >= 10_000) spent.clear()
-            spent.set(agentId, passed() + (error.details?.retry_after_ms ?? 0))
-          })))
-      const notSpent = (agentId: string): Effect.Effect<void, RateLimited> =>
-        Effect.suspend(() => {
-          const waitMs = Math.ceil((spent.get(agentId) ?? 0) - passed())
-          if (waitMs > 0) return Effect.fail(rateRefusal(rate, waitMs))
-          spent.delete(agentId)
-          return Effect.void
-        })
-
-      const renderFor = Effect.fn("Avatars.render")(function*(agentId: string, bytes: Buffer) {
-        yield* notSpent(agentId)
-        return yield* render(bytes)
-      })
+      const counted = <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>): Effect.Effect<A, E | RateLimited, R> =>
+        Effect.flatMap(limits.take(rate, agentId), (place) =>
+          Effect.onError(write, () => Effect.sync(() => limits.giveBack(rate, agentId, place))))
 
       const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")
@@ -113,32 +97,31 @@ export class Avatars extends Context.Service<Avatars, {
       })
 
       return Avatars.of({
-        render: renderFor,
-        count,
+        counted,
+        render,
         store,
         defer: Effect.fnUntraced(function*(url) {
           const key = avatarKeyOf(config, url)
           if (key !== null) yield* unavailable(repo.defer(key, now() + DAY_MILLIS))
         }),
         sweep,
-        set: Effect.fn("Avatars.set")(function*(agentId, bytes) {
-          const image = yield* renderFor(agentId, bytes)
-          yield* count(agentId)
-          const avatar = yield* store(image)
-          const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
-          agents.forget(agentId)
-          yield* sessions.changed(agentId)
-          return done ? avatar : yield* new Unauthorized()
-        }),
-        clear: Effect.fn("Avatars.clear")(function*(agentId) {
-          const none = new NotFound({ message: "No avatar is set." })
-          if (!(yield* unavailable(repo.isSet(agentId)))) return yield* none
-          yield* count(agentId)
-          const done = yield* unavailable(repo.clear(agentId, now()))
-          agents.forget(agentId)
-          yield* sessions.changed(agentId)
-          if (!done) return yield* none
-        }),
+        set: Effect.fn("Avatars.set")((agentId, bytes) =>
+          counted(agentId, Effect.gen(function*() {
+            const avatar = yield* store(yield* render(bytes))
+            const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
+            agents.forget(agentId)
+            yield* sessions.changed(agentId)
+            return done ? avatar : yield* new Unauthorized()
+          }))
+        ),
+        clear: Effect.fn("Avatars.clear")((agentId) =>
+          counted(agentId, Effect.gen(function*() {
+            const done = yield* unavailable(repo.clear(agentId, now()))
+            if (!done) return yield* new NotFound({ message: "No avatar is set." })
+            agents.forget(agentId)
+            yield* sessions.changed(agentId)
+          }))
+        ),
         read: Effect.fn("Avatars.read")(function*(key) {
           const bytes = isAvatarKey(key) ? yield* blobs.getObject(objectOf(key)) : undefined
           return bytes ?? (yield* new NotFound({ message: "There is no such picture." }))

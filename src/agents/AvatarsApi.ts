@@ -1,6 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Confirm } from "../platform/Confirm.ts"
 import { Idempotency, RawBodyLimit } from "../platform/Idempotency.ts"
@@ -33,6 +34,7 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
       error: [...imageRefusals, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
       .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(OwnBudget, true)
       .annotate(OpenApi.Override, rawImage)
       .annotate(
         OpenApi.Description,
@@ -42,7 +44,7 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
       params,
       success: Confirm,
       error: [Forbidden, NotFound]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Removes the own avatar; 404 if there is none.")
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(OpenApi.Description, "Removes the own avatar; 404 if there is none.")
   )
   .middleware(Authorization)
   .annotateMerge(OpenApi.annotations({ title: "Avatars", description: "Pictures of agents." }))

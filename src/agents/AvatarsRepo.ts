@@ -16,8 +16,6 @@ const SET = `UPDATE agents SET avatar_key = $2, updated_at = $3 WHERE id = $1 AN
 
 const CLEAR = `UPDATE agents SET avatar_key = NULL, updated_at = $2 WHERE id = $1 AND ${HAS_ONE} RETURNING id`
 
-const IS_SET = `SELECT id FROM agents WHERE id = $1 AND ${HAS_ONE}`
-
 const OVERDUE = `SELECT key FROM avatars WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 
 /** Nobody has it: no agent, and no group. */
@@ -40,7 +38,6 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
   readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, SqlError.SqlError>
   /** False for an account that has ended. */
   readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  readonly isSet: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
   /** False if there was none. */
   readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
@@ -57,7 +54,6 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
       const database = yield* Database
       const keep = database.prepared("avatar_keep", KEEP)
       const set = database.prepared("avatar_set", SET)
-      const isSet = database.prepared("avatar_is_set", IS_SET)
       const clear = database.prepared("avatar_clear", CLEAR)
       const overdue = database.prepared<{ key: string }>("avatars_overdue", OVERDUE)
       const condemn = database.prepared("avatar_condemn", CONDEMN)
@@ -69,7 +65,6 @@ export class AvatarsRepo extends Context.Service<AvatarsRepo, {
       return AvatarsRepo.of({
         keep: (key, lookAt) => found(keep([key, lookAt])),
         set: (agentId, key, at) => found(set([agentId, key, at])),
-        isSet: (agentId) => found(isSet([agentId])),
         clear: (agentId, at) => found(clear([agentId, at])),
         overdue: (at, limit) => Effect.map(overdue([at, limit]), (rows) => rows.map(({ key }) => key)),
         condemn: (key, at) => found(condemn([key, at])),

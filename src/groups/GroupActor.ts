@@ -11,7 +11,6 @@ import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, Validation
 import {
   type Change,
   closeInvite,
-  DAY_MS,
   decideDelete,
   decideDemote,
   decideJoin,
@@ -64,6 +63,8 @@ export interface GroupWorld {
   /** Where a picture of this server's can be had. */
   readonly avatarUrl: (key: string) => string
   readonly inviteLimit: number
+  /** How long after a refusal the group cannot ask again. */
+  readonly refusalMs: number
   readonly maxMembers: number
   /** Takes a place in the group's own window of sends and gives the way to free it; undefined: there is no such limit. */
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
@@ -440,7 +441,7 @@ export class GroupActor {
         case "Refused":
           return yield* new RateLimited({
             message: "This agent was asked not long ago: it cannot be invited again yet.",
-            details: { retry_after_ms: Math.max(1, invited.at + DAY_MS - at), limit: 1, window: "day" }
+            details: { retry_after_ms: Math.max(1, invited.at + world.refusalMs - at), limit: 1, window: "day" }
           })
         case "OverBudget":
           return yield* budgetSpent(world.inviteLimit, invited.freeAt - at)

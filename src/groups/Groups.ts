@@ -28,7 +28,6 @@ import { unavailable } from "../platform/Unavailable.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
 import {
   type AddResult,
-  DAY_MS,
   type Group,
   GroupDeleted,
   type GroupInvite,
@@ -157,6 +156,7 @@ export class Groups extends Context.Service<Groups, {
       const { driver } = yield* Database
       const now = () => clock.currentTimeMillisUnsafe()
       const inviteLimit = config.LIMITS_GROUP_INVITES_PER_DAY
+      const refusalMs = config.LIMITS_GROUP_REFUSAL_SECONDS * 1_000
 
       const appends = yield* makeGroupCommit<GroupAppend, GroupAppended>({
         name: "group_message",
@@ -227,7 +227,7 @@ export class Groups extends Context.Service<Groups, {
         useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
         status: (agentId) => unavailable(repo.status(agentId, now())),
         invite: (state, inviterId, invite, at) =>
-          unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit })),
+          unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs })),
         inviteById: (inviteId) => unavailable(repo.inviteById(inviteId)),
         change: (state, change, notices, at) =>
           Effect.tap(unavailable(repo.change(state, change, notices, at)), (committed) =>
@@ -246,6 +246,7 @@ export class Groups extends Context.Service<Groups, {
         },
         avatarUrl: (key) => avatarUrlOf(config, key),
         inviteLimit,
+        refusalMs,
         maxMembers: config.LIMITS_GROUP_MEMBERS,
         admit: config.LIMITS_GROUP_SENDS_PER_SECOND === 0 ? undefined : (groupId) => {
           const place = windows.take(perGroup, groupId)
@@ -421,19 +422,16 @@ export class Groups extends Context.Service<Groups, {
         }),
         setAvatar: Effect.fn("Groups.setAvatar")(function*(agentId, groupId, image) {
           yield* asAdmin(agentId, groupId)
-          const picture = yield* avatars.render(agentId, yield* image)
-          // That took its time: what is refused meanwhile must not count.
-          yield* asAdmin(agentId, groupId)
-          yield* avatars.count(agentId)
-          const avatar = yield* avatars.store(picture)
-          yield* change(groupId, { _tag: "Update", actorId: agentId, avatarKey: avatar.key })
-          return avatar
+          return yield* avatars.counted(agentId, Effect.gen(function*() {
+            const avatar = yield* avatars.store(yield* avatars.render(yield* image))
+            yield* change(groupId, { _tag: "Update", actorId: agentId, avatarKey: avatar.key })
+            return avatar
+          }))
         }),
         clearAvatar: Effect.fn("Groups.clearAvatar")(function*(agentId, groupId) {
           const { profile } = yield* asAdmin(agentId, groupId)
           if (profile.avatarUrl === null) return yield* noAvatar()
-          yield* avatars.count(agentId)
-          yield* change(groupId, { _tag: "ClearAvatar", actorId: agentId })
+          yield* avatars.counted(agentId, change(groupId, { _tag: "ClearAvatar", actorId: agentId }))
         }),
         remove: Effect.fn("Groups.remove")(function*(agentId, groupId) {
           return iso((yield* change(groupId, { _tag: "Delete", actorId: agentId })).at)
@@ -523,7 +521,7 @@ export class Groups extends Context.Service<Groups, {
         }),
         leaveAll: (agentId) => Effect.mapError(leaveAll(agentId), () => new Unavailable()),
         sweepRefusals: Effect.map(
-          Effect.suspend(() => repo.sweepRefusals(now() - DAY_MS, SWEEP_ROWS)),
+          Effect.suspend(() => repo.sweepRefusals(now() - refusalMs, SWEEP_ROWS)),
           batchUpTo(SWEEP_ROWS)
         ),
         local,

@@ -4,6 +4,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { MAX_AVATAR_BYTES } from "../agents/AvatarImage.ts"
 import { AvatarAnswer, imageRefusals, rawImage } from "../agents/AvatarsApi.ts"
 import { Authorization } from "../auth/Authorization.ts"
+import { OwnBudget } from "../auth/Budgets.ts"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
 import { StorageUnavailable } from "../platform/Blobs.ts"
 import { Confirm } from "../platform/Confirm.ts"
@@ -105,6 +106,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       error: [...imageRefusals, ...masked, Forbidden, StorageUnavailable]
     }).middleware(Idempotency)
       .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
+      .annotate(OwnBudget, true)
       .annotate(OpenApi.Override, rawImage)
       .annotate(
         OpenApi.Description,
@@ -114,7 +116,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       params,
       success: Confirm,
       error: [...masked, Forbidden, NotFound]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Removes the group's avatar, as an admin; 404 if there is none."),
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(OpenApi.Description, "Removes the group's avatar, as an admin; 404 if there is none."),
     HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
       params,
       success: Schema.Struct({ ...Confirm.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),

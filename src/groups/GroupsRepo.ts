@@ -130,7 +130,7 @@ WITH held AS (
   SELECT v.id FROM group_invites v, held h WHERE v.group_id = h.id AND v.invitee_id = $3
 ), refused AS MATERIALIZED (
   SELECT r.refused_at FROM group_refusals r, held h
-  WHERE r.group_id = h.id AND r.agent_id = $3 AND r.refused_at > $5::bigint - ${DAY_MS}
+  WHERE r.group_id = h.id AND r.agent_id = $3 AND r.refused_at > $10::bigint
 ), charged AS (
   ${charge("$4::text", "$5", "$8", "$7", "(SELECT 1 FROM held WHERE NOT EXISTS (SELECT FROM found) AND NOT EXISTS (SELECT FROM refused)) one")}
 ), made AS (
@@ -328,6 +328,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     readonly invite: NewInvite
     readonly at: number
     readonly limit: number
+    /** A refusal that is older stands in nobody's way. */
+    readonly refusedAfter: number
   }) => Effect.Effect<Invited, SqlError.SqlError>
   /** When the inviter's budget has room for so many more. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, SqlError.SqlError>
@@ -487,8 +489,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             : createInviting([...params, invites.length, limit])
           return rows.length > 0
         }),
-        invite: Effect.fnUntraced(function*({ at, invite: made, inviterId, limit, state }) {
-          const [row] = yield* inviteOne([state.id, state.version, made.inviteeId, inviterId, at, made.id, limit, 1, yield* requestId])
+        invite: Effect.fnUntraced(function*({ at, invite: made, inviterId, limit, refusedAfter, state }) {
+          const values = [state.id, state.version, made.inviteeId, inviterId, at, made.id, limit, 1, yield* requestId, refusedAfter]
+          const [row] = yield* inviteOne(values)
           if (row === undefined || !row.held) return { _tag: "Fenced" as const }
           if (row.found !== null) return { _tag: "Pending" as const, inviteId: row.found }
           if (row.refused_at !== null) return { _tag: "Refused" as const, at: row.refused_at }

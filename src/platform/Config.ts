@@ -40,6 +40,13 @@ const int = (fallback: number, about: string, min = 0, max = Number.MAX_SAFE_INT
 const maybe = <A>(parse: Setting<A>["parse"], about: string, shown = "none", secret = false) =>
   make<A | undefined>(parse, undefined, about, { shown, secret })
 
+const seconds: Setting<ReadonlyArray<number>>["parse"] = (text) => {
+  const parts = text.split(",").map((part) => part.trim())
+  return parts.length <= 32 && parts.every((part) => /^\d{1,7}$/.test(part) && Number(part) >= 1)
+    ? Result.succeed(parts.map(Number))
+    : Result.fail("expected up to 32 whole numbers of seconds with commas between them")
+}
+
 const anyText: Setting<string>["parse"] = (text) => Result.succeed(text)
 
 const oneOf = <const L extends ReadonlyArray<string>>(...options: L): Setting<L[number]>["parse"] => (text) => {
@@ -82,6 +89,14 @@ export const settings = {
   ECHO_OWN: make(oneOf("on", "off"), "on", "whether an agent's own messages come back on its sockets"),
   ALLOWED_ORIGINS: make(anyText, "*", "origins that may call from a browser: * or a comma list"),
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "which addresses besides public ones webhooks may reach"),
+  WEBHOOK_TIMEOUT_SECONDS: int(10, "seconds in which a webhook's host must have answered", 1, 60),
+  WEBHOOK_RETRY_SECONDS: make<ReadonlyArray<number>>(seconds, [10, 30, 60, 300, 900, 3_600, 21_600, 86_400], "seconds from each failed attempt of a delivery to the next; what fails once more is dead"),
+  WEBHOOK_CIRCUIT_IN_A_ROW: int(5, "failures in a row after which a webhook is left alone for a while", 1, 100_000),
+  WEBHOOK_CIRCUIT_PER_MINUTE: int(10, "failures within a minute after which it is, too", 1, 100_000),
+  WEBHOOK_CIRCUIT_PAUSE_SECONDS: int(300, "and for how long", 1, 86_400),
+  WEBHOOK_DEAD_IN_A_ROW: int(50, "dead deliveries in a row after which a webhook is given up", 1, 100_000),
+  WEBHOOK_POSTS: int(64, "posts to webhooks that a server has under way at once", 1, 10_000),
+  WEBHOOK_POSTS_PER_HOST: int(8, "and those of them to the same host", 1, 10_000),
   RETENTION_MESSAGES_DAYS: maybe(wholeNumber(1, 36_500), "how long messages are kept, and the files in them", "for ever"),
   RETENTION_CODES_HOURS: int(1, "how long one-time codes are kept after they are over", 0, 8_760),
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "how long webhook deliveries that arrived are kept", 1, 876_000),
@@ -125,11 +140,14 @@ export const settings = {
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have", 1, 100),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites of an agent in 24 hours", 1),
+  LIMITS_GROUP_REFUSAL_SECONDS: int(86_400, "seconds for which a group cannot ask an agent again that refused", 1),
   LIMITS_AVATAR_WRITES_PER_MINUTE: int(5, "avatars set or removed by an agent per minute", 1),
   LIMITS_BODY_BYTES: int(1_048_576, "bytes of a request's body, files and pictures apart", 1_024, 16_777_216),
   LIMITS_MESSAGE_BYTES: int(32_768, "bytes of a message's content and metadata as JSON", 1, 262_144),
   LIMITS_ATTACHMENT_BYTES: int(26_214_400, "bytes of a file", 1, 26_214_400),
   LIMITS_AVATAR_BYTES: int(5_242_880, "bytes of a picture that is to be an avatar", 1, 5_242_880),
+  LIMITS_AVATAR_PIXELS: int(24_000_000, "pixels of such a picture", 1, 268_402_689),
+  LIMITS_AVATAR_SIDE: int(128, "pixels that both of its sides must have", 1, 512),
   LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of files that an agent may have uploaded and reserved", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of an agent per minute, of every kind", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without a key per IP address and minute", 1),
@@ -150,6 +168,7 @@ export const settings = {
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the head of a request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(60, "seconds for which a peer may take nothing of an answer", 1, 3_600),
+  IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be done", 1, 600),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the address to upload a file to is good", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the address to download a file from is good", 1, 604_800),

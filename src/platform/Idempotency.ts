@@ -4,7 +4,7 @@ import { HttpApiMiddleware } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { hash } from "node:crypto"
 import { CurrentAgent } from "../auth/Authorization.ts"
-import { Config } from "./Config.ts"
+import { Config, type Settings } from "./Config.ts"
 import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 import { Ids } from "./Ids.ts"
@@ -41,11 +41,14 @@ export const RawBodyLimit = Context.Reference<number | undefined>("parley/platfo
   defaultValue: () => undefined
 })
 
-/** How long the handler of a request with a key may take; it is cut off then. */
-export const DEADLINE_MILLIS = 30_000
+/** What a last statement of a handler that was cut off may wait for a lock. */
+const LAST_STATEMENT_MILLIS = 5_000
 
-/** From when on an attempt that did not end counts as abandoned: the deadline, and what a last statement may wait for a lock. */
-export const LAPSE_MILLIS = DEADLINE_MILLIS + 5_000
+/** How long the handler of a request with a key may take; it is cut off then. */
+const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE_SECONDS * 1_000
+
+/** From when on an attempt that did not end counts as abandoned. */
+export const lapseMillis = (config: Settings): number => deadlineMillis(config) + LAST_STATEMENT_MILLIS
 
 /** An answer does not wait longer than this for being kept. */
 const FINISH_MILLIS = 5_000
@@ -78,7 +81,7 @@ export const sweepIdempotencyKeys = Effect.gen(function*() {
  *
  * A claimed request is worked on to its end even if its caller hangs up, so that
  * the caller's repetition finds the answer. What a process that dies was working
- * on is attempted again by the same request after `LAPSE_MILLIS`, so handlers must
+ * on is attempted again by the same request after `lapseMillis`, so handlers must
  * bear a second attempt; what they create gets its ids from `IdempotentIds`.
  */
 export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requires: CurrentAgent }>()(
@@ -117,7 +120,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
         claim: { readonly createdAt: number; readonly begunAt: number }
       ) =>
         Effect.gen(function*() {
-          const left = claim.begunAt + DEADLINE_MILLIS - (yield* Clock.currentTimeMillis)
+          const left = claim.begunAt + deadlineMillis(config) - (yield* Clock.currentTimeMillis)
           if (left <= 0) return yield* new Unavailable()
           let late = false
           const response = yield* httpEffect.pipe(
@@ -171,7 +174,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
               const claim = yield* unavailable(repo.claim(attempt, {
                 fingerprint,
                 now,
-                lapsesAt: now + LAPSE_MILLIS,
+                lapsesAt: now + lapseMillis(config),
                 expired: now - retentionMs
               }))
               switch (claim._tag) {

@@ -1,17 +1,11 @@
-/** Failures in a row, and failures within a window, after which a webhook is left alone for a while (wire.md C.12). */
-const IN_A_ROW = 5
-const WITHIN = 10
-const WINDOW_MS = 60_000
-export const PAUSE_MS = 300_000
+/** When a webhook is left alone for a while (wire.md C.12). */
+export interface CircuitRules {
+  readonly inARow: number
+  readonly perMinute: number
+  readonly pauseMs: number
+}
 
-/** Retries after the first attempt; what fails once more is dead. */
-export const RETRY_MS = [10_000, 30_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000] as const
-
-/** Dead deliveries in a row after which a webhook is given up. */
-export const DEAD_IN_A_ROW = 50
-
-/** When to try again after so many attempts; undefined: never. */
-export const retryAfter = (attempts: number): number | undefined => RETRY_MS[attempts - 1]
+const MINUTE_MS = 60_000
 
 /** What a webhook's circuit knows. Only the pause is stored: a restart begins to count anew. */
 export interface Circuit {
@@ -34,9 +28,9 @@ export const afterSuccess = (circuit: Circuit, now: number): Circuit => ({
   pausedUntil: stateAt(circuit, now) === "Pause" ? circuit.pausedUntil : null
 })
 
-export const afterFailure = (circuit: Circuit, now: number): Circuit => {
+export const afterFailure = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => {
   const inARow = circuit.inARow + 1
-  const recent = [...circuit.recent.filter((at) => at > now - WINDOW_MS), now]
-  const opens = circuit.pausedUntil !== null || inARow >= IN_A_ROW || recent.length >= WITHIN
-  return opens ? { inARow: 0, recent: [], pausedUntil: now + PAUSE_MS } : { inARow, recent, pausedUntil: null }
+  const recent = [...circuit.recent.filter((at) => at > now - MINUTE_MS), now]
+  const opens = circuit.pausedUntil !== null || inARow >= rules.inARow || recent.length >= rules.perMinute
+  return opens ? { inARow: 0, recent: [], pausedUntil: now + rules.pauseMs } : { inARow, recent, pausedUntil: null }
 }

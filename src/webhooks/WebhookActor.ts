@@ -1,7 +1,7 @@
 import { Effect, Latch } from "effect"
 import type { SqlError } from "effect/sql"
 import type { Unavailable } from "../platform/WireError.ts"
-import { afterFailure, afterSuccess, type Circuit, closed, DEAD_IN_A_ROW, retryAfter, stateAt } from "./Circuit.ts"
+import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 
 /** What came of an attempt. */
@@ -12,6 +12,9 @@ export type Outcome =
 /** What a webhook needs from the world around it. */
 export interface Surroundings {
   readonly now: () => number
+  readonly circuit: CircuitRules
+  /** Milliseconds from each failed attempt to the next; what fails once more is dead. */
+  readonly retryMs: ReadonlyArray<number>
   /** Whether this runner holds the webhook's shard. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
@@ -23,7 +26,7 @@ export interface Surroundings {
     stillWanted: () => boolean
   ) => Effect.Effect<Outcome | undefined, Unavailable>
   readonly delivered: (id: string, no: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
-  readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly failed: (failure: Failure) => Effect.Effect<void, SqlError.SqlError>
 }
 
 /** Deliveries of one webhook that are posted at once. */
@@ -102,8 +105,8 @@ export class WebhookActor {
         this.circuit = afterSuccess(this.circuit, at)
         return this.world.delivered(this.id, delivery.no, at, probe)
       }
-      this.circuit = afterFailure(this.circuit, at)
-      const wait = retryAfter(delivery.attempts + 1)
+      this.circuit = afterFailure(this.world.circuit, this.circuit, at)
+      const wait = this.world.retryMs[delivery.attempts]
       return this.world.failed({
         webhookId: this.id,
         no: delivery.no,
@@ -111,7 +114,7 @@ export class WebhookActor {
         reason: outcome.reason,
         dueAt: wait === undefined ? null : at + wait,
         pausedUntil: this.circuit.pausedUntil
-      }, DEAD_IN_A_ROW)
+      })
     })
   }
 }

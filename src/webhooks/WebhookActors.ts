@@ -18,15 +18,13 @@ import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "./WebhookSignals.ts"
 import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
 
-/** Posts under way on this runner, and those of them to the same host. */
-const AT_ONCE = 64
-const PER_HOST = 8
-/** The same for what is posted once, which has places of its own: no circuit holds it back. */
+/**
+ * Posts under way, and those of them to the same host, of what is posted once. It has
+ * places of its own: no circuit holds it back.
+ */
 const ONCE_AT_ONCE = 32
 const ONCE_PER_HOST = 4
 const ONCE_MOST = { inAll: 5_000, perHost: 200 }
-/** Names, connection and answer together. */
-const TIMEOUT = "10 seconds"
 const SLICE = 200
 const RETENTION_ROWS = 500
 /** How long a statement that still writes for a deleted webhook may take. */
@@ -75,7 +73,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const signals = yield* WebhookSignals
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
-      const permits = makePermits(AT_ONCE, PER_HOST)
+      const permits = makePermits(config.WEBHOOK_POSTS, config.WEBHOOK_POSTS_PER_HOST)
       const sparePermits = makeSparePermits(ONCE_AT_ONCE, ONCE_PER_HOST, ONCE_MOST)
 
       const isLocal = (id: string): boolean =>
@@ -106,8 +104,9 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       }, (effect) =>
         effect.pipe(
           Effect.timeoutOrElse({
-            duration: TIMEOUT,
-            orElse: () => Effect.succeed(failed("no answer within 10 seconds"))
+            // Names, connection and answer together.
+            duration: config.WEBHOOK_TIMEOUT_SECONDS * 1_000,
+            orElse: () => Effect.succeed(failed(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
           }),
           Effect.catch(({ reason }) => Effect.succeed(failed(reason)))
         ))
@@ -130,7 +129,20 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         return outcome
       }, (effect, _id, _work, delivery) => forRequest(delivery.requestId, effect))
 
-      const world: Surroundings = { now, isLocal, work: repo.work, post, delivered: repo.delivered, failed: repo.failed }
+      const world: Surroundings = {
+        now,
+        circuit: {
+          inARow: config.WEBHOOK_CIRCUIT_IN_A_ROW,
+          perMinute: config.WEBHOOK_CIRCUIT_PER_MINUTE,
+          pauseMs: config.WEBHOOK_CIRCUIT_PAUSE_SECONDS * 1_000
+        },
+        retryMs: config.WEBHOOK_RETRY_SECONDS.map((seconds) => seconds * 1_000),
+        isLocal,
+        work: repo.work,
+        post,
+        delivered: repo.delivered,
+        failed: (failure) => repo.failed(failure, config.WEBHOOK_DEAD_IN_A_ROW)
+      }
 
       const actors = new Map<string, WebhookActor>()
       const wakeHere = (id: string): void => {

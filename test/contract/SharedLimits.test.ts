@@ -1,5 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Redis } from "ioredis"
+import sharp from "sharp"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { missingRedis, RedisServer } from "../support/Redis.ts"
@@ -66,6 +67,8 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     const client = new Redis(redis.url)
     const asked = async (): Promise<number> =>
       Number((await client.info("commandstats")).match(/cmdstat_evalsha:calls=(\d+)/)?.[1] ?? 0)
+    const mine = `/v1/agents/${alice.handle}/avatar`
+    const picture = await sharp({ create: { width: 128, height: 128, channels: 3, background: "#3060c0" } }).png().toBuffer()
     for (const [status, request] of [
       [404, () => attempt(alice, "nobody-here")],
       [400, () => attempt(alice, "nobody-here", { client_msg_id: 7 })],
@@ -81,6 +84,11 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
       [400, () => alice.http.post("/v1/mutes", {})],
       [200, () => anybody.post("/v1/agents/recover", { email: "nobody@example.com" })],
       [403, () => alice.http.post("/v1/agents/nobody-here/rotate-key")],
+      [400, () => alice.http.request("PUT", mine, { raw: "no picture" })],
+      [200, () => alice.http.request("PUT", mine, { raw: new Uint8Array(picture) })],
+      [200, () => alice.http.delete(mine)],
+      [404, () => alice.http.delete(mine)],
+      [404, () => alice.http.delete("/v1/groups/grp_AAAAAAAAAAAAAAAA/avatar")],
       [404, () => anybody.get(`/v1/avatars/${"0".repeat(64)}`)]
     ] as const) {
       const before = await asked()

@@ -11,7 +11,7 @@ import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
-import { eachDatabase, freshDatabase, type TestDatabase } from "../support/Databases.ts"
+import { eachDatabase, freshDatabase, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap } from "../support/Leap.ts"
 import { isInstalled } from "../support/Postgres.ts"
@@ -318,6 +318,21 @@ eachDatabase((database) => {
 })
 
 const live = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
+
+describe.skipIf(!isInstalled(18))("how long a refused group waits, PostgreSQL 18", () => {
+  it.effect("is a setting", () =>
+    Effect.gen(function*() {
+      const [a, b] = (yield* agents(2)) as [Party, Party]
+      const groups = yield* Groups
+      const groupId = yield* joinedGroup(a, [])
+      yield* groups.reject(b.id, (yield* groups.add(a, groupId, b.handle)).invite_id ?? "")
+      yield* leap("3599 seconds")
+      const refused = yield* Effect.flip(groups.add(a, groupId, b.handle))
+      assert.deepInclude(refused, { _tag: "RateLimited", retryAfterMs: 1_000 })
+      yield* leap("1 second")
+      assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
+    }).pipe(Effect.provide(rooms(layerPostgresTest(), { LIMITS_GROUP_REFUSAL_SECONDS: 3_600 }))))
+})
 
 describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => {
   /** Two processes that both believe they own every group: only the statements order what they do. */

@@ -40,6 +40,16 @@ describe("the configuration", () => {
         LIMITS_SUSPEND_REPORTS: 10,
         LIMITS_SUSPEND_WINDOW_SECONDS: 604_800,
         LIMITS_BACKLOG_SOFT: 5_000,
+        LIMITS_GROUP_REFUSAL_SECONDS: 86_400,
+        LIMITS_AVATAR_PIXELS: 24_000_000,
+        LIMITS_AVATAR_SIDE: 128,
+        WEBHOOK_TIMEOUT_SECONDS: 10,
+        WEBHOOK_RETRY_SECONDS: [10, 30, 60, 300, 900, 3_600, 21_600, 86_400],
+        WEBHOOK_CIRCUIT_IN_A_ROW: 5,
+        WEBHOOK_CIRCUIT_PER_MINUTE: 10,
+        WEBHOOK_CIRCUIT_PAUSE_SECONDS: 300,
+        WEBHOOK_DEAD_IN_A_ROW: 50,
+        IDEMPOTENCY_DEADLINE_SECONDS: 30,
         LIMITS_BACKLOG_HARD: 10_000,
         LIMITS_REGISTER_PER_HOUR: 5,
         LIMITS_REGISTER_VERIFY_PER_10_MINUTES: 10,
@@ -89,9 +99,11 @@ describe("the configuration", () => {
         HOST: "",
         PUBLIC_URL: "https://parley.example/",
         ECHO_OWN: "off",
+        WEBHOOK_RETRY_SECONDS: "1, 2,30",
         SMTP_URL: "smtp://user:secret@mail.example:587"
       })
       assert.deepInclude(config, { PORT: 8080, HOST: "127.0.0.1", PUBLIC_URL: "https://parley.example", ECHO_OWN: "off" })
+      assert.deepStrictEqual(config.WEBHOOK_RETRY_SECONDS, [1, 2, 30])
       assert.strictEqual(config.SMTP_URL === undefined ? "" : Redacted.value(config.SMTP_URL), "smtp://user:secret@mail.example:587")
       assert.notInclude(`${JSON.stringify(config)} ${String(config.SMTP_URL)}`, "secret")
     }))
@@ -105,6 +117,7 @@ describe("the configuration", () => {
         LIMITS_OTP_ATTEMPTS: "0",
         LIMITS_OTP_TTL_SECONDS: "1.5",
         LOG_LEVEL: "loud",
+        WEBHOOK_RETRY_SECONDS: "10,,30",
         DATABASE_URL: "mysql://user:s3cret@db",
         SMTP_URL: "mail.example?password=s3cret"
       }))
@@ -117,6 +130,7 @@ describe("the configuration", () => {
         "LIMITS_OTP_ATTEMPTS",
         "LIMITS_OTP_TTL_SECONDS",
         "LOG_LEVEL",
+        "WEBHOOK_RETRY_SECONDS",
         "DATABASE_URL",
         "SMTP_URL"
       ])

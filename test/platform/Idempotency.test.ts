@@ -8,13 +8,16 @@ import { TestClock } from "effect/testing"
 import { Api } from "../../src/Api.ts"
 import { CurrentAgent } from "../../src/auth/Authorization.ts"
 import { Config } from "../../src/platform/Config.ts"
-import { DEADLINE_MILLIS, Idempotency, LAPSE_MILLIS, RawBodyLimit, sweepIdempotencyKeys } from "../../src/platform/Idempotency.ts"
+import { Idempotency, RawBodyLimit, sweepIdempotencyKeys } from "../../src/platform/Idempotency.ts"
 import { IdempotencyRepo } from "../../src/platform/IdempotencyRepo.ts"
 import { CurrentAttempt, IdempotentIds } from "../../src/platform/IdempotentIds.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, RateLimited, Unauthorized, Unavailable } from "../../src/platform/WireError.ts"
 import { WireErrors } from "../../src/platform/WireErrors.ts"
 import { eachDatabase, layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
+
+const DEADLINE_MILLIS = 30_000
+const LAPSE_MILLIS = 35_000
 
 /** Whoever the header names; the real Authorization is tested with its own room. */
 class AsAgent extends HttpApiMiddleware.Service<AsAgent, { provides: CurrentAgent }>()("test/platform/AsAgent") {

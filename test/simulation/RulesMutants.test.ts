@@ -69,7 +69,7 @@ const rarely: ReadonlyArray<Mutant> = [
   {
     what: "a refusal that holds for 23 hours",
     seed: 20_261_123,
-    statements: { invite_to_group: ["r.refused_at > $5::bigint", "r.refused_at - 3600000 > $5::bigint"] }
+    statements: { invite_to_group: ["r.refused_at > $10::bigint", "r.refused_at - 3600000 > $10::bigint"] }
   },
   {
     what: "an invite that outlives its inviter",

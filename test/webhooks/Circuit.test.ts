@@ -1,8 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { afterFailure, afterSuccess, type Circuit, closed, PAUSE_MS, stateAt } from "../../src/webhooks/Circuit.ts"
+import { afterFailure, afterSuccess, type Circuit, closed, stateAt } from "../../src/webhooks/Circuit.ts"
 
-const failing = (times: ReadonlyArray<number>): Circuit => times.reduce(afterFailure, closed)
+const PAUSE_MS = 300_000
+const rules = { inARow: 5, perMinute: 10, pauseMs: PAUSE_MS }
+
+const failing = (times: ReadonlyArray<number>): Circuit => times.reduce((circuit, now) => afterFailure(rules, circuit, now), closed)
 
 describe("the circuit", () => {
   it("opens with the fifth failure in a row, for five minutes, and then lets one through", () => {
@@ -10,17 +13,17 @@ describe("the circuit", () => {
     const open = failing([0, 100_000, 200_000, 300_000, 400_000])
     assert.strictEqual(stateAt(open, 400_000 + PAUSE_MS - 1), "Pause")
     assert.strictEqual(stateAt(open, 400_000 + PAUSE_MS), "Probe")
-    assert.strictEqual(stateAt(afterFailure(open, 800_000), 800_000 + PAUSE_MS - 1), "Pause")
+    assert.strictEqual(stateAt(afterFailure(rules, open, 800_000), 800_000 + PAUSE_MS - 1), "Pause")
     assert.strictEqual(stateAt(afterSuccess(open, 500_000), 500_000), "Pause")
     assert.strictEqual(stateAt(afterSuccess(open, 800_000), 800_000), "Closed")
   })
 
   it("opens with the tenth failure of a minute, successes in between or not", () => {
     let circuit = closed
-    for (let i = 0; i < 9; i++) circuit = afterSuccess(afterFailure(circuit, i * 6_000), i * 6_000)
+    for (let i = 0; i < 9; i++) circuit = afterSuccess(afterFailure(rules, circuit, i * 6_000), i * 6_000)
     assert.strictEqual(stateAt(circuit, 54_000), "Closed")
-    assert.strictEqual(stateAt(afterFailure(circuit, 59_999), 59_999), "Pause")
-    assert.strictEqual(stateAt(afterFailure(circuit, 60_000), 60_000), "Closed")
+    assert.strictEqual(stateAt(afterFailure(rules, circuit, 59_999), 59_999), "Pause")
+    assert.strictEqual(stateAt(afterFailure(rules, circuit, 60_000), 60_000), "Closed")
   })
 
   it("is open exactly when one of the two is reached", () => {
@@ -39,7 +42,7 @@ describe("the circuit", () => {
             circuit = afterSuccess(circuit, now)
             row = 0
           } else {
-            circuit = afterFailure(circuit, now)
+            circuit = afterFailure(rules, circuit, now)
             row++
             failures = [...failures, now].filter((at) => at > now - 60_000)
           }

@@ -1,4 +1,4 @@
-import { assert, layer } from "@effect/vitest"
+import { assert, describe, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -8,17 +8,20 @@ import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Mutes } from "../../src/mutes/Mutes.ts"
+import { settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
 import { Presences } from "../../src/presence/Presences.ts"
 import { Dial, DialFailed, type Post } from "../../src/webhooks/Dial.ts"
-import { RETRY_MS } from "../../src/webhooks/Circuit.ts"
 import type { WebhookEvent } from "../../src/webhooks/Outbox.ts"
 import { LookupFailed, NameLookup } from "../../src/webhooks/Targets.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
-import { eachDatabase } from "../support/Databases.ts"
+import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
+import { isInstalled } from "../support/Postgres.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+const RETRY_MS = settings.WEBHOOK_RETRY_SECONDS.fallback.map((seconds) => seconds * 1_000)
 
 const PUBLIC = "93.184.216.34"
 
@@ -481,5 +484,46 @@ eachDatabase((database) => {
         yield* aMoment
         assert.deepStrictEqual(yield* rowsOf(kept.webhook.id), [])
       }))
+  })
+})
+
+describe.skipIf(!isInstalled(18))("settings of webhooks", () => {
+  layer(
+    layerRooms(layerPostgresTest(), {
+      WEBHOOK_RETRY_SECONDS: [1, 4],
+      WEBHOOK_TIMEOUT_SECONDS: 2,
+      WEBHOOK_CIRCUIT_IN_A_ROW: 4,
+      WEBHOOK_CIRCUIT_PAUSE_SECONDS: 20,
+      WEBHOOK_DEAD_IN_A_ROW: 2
+    }).pipe(Layer.provideMerge(internet))
+  )((it) => {
+    it.effect("say how long, how often and how far apart is tried, when there is a pause, and when an end", () =>
+      Effect.gen(function*() {
+        const { posts, say, webhook } = yield* hooked("settings", ["message.new"], "never")
+        yield* say
+        yield* inTime("three attempts", () => posts().length === 3 ? true : undefined, 100)
+        // Two seconds without an answer, then the wait.
+        const [first, second, third] = posts().map(({ at }) => at) as [number, number, number]
+        assert.isTrue(second - first >= 3_000 && second - first < 4_000, `${second - first}`)
+        assert.isTrue(third - second >= 6_000 && third - second < 7_000, `${third - second}`)
+        yield* TestClock.adjust(2_000)
+        yield* aMoment
+        assert.deepStrictEqual((yield* rowsOf(webhook.id)).map(({ due_at, failure }) => [due_at, failure]), [
+          [null, "no answer within 2 seconds"]
+        ])
+        // The fourth failure in a row begins a pause, after which there is one probe.
+        yield* say
+        yield* inTime("the fourth", () => posts().length === 4 ? true : undefined, 100)
+        const fourth = posts()[3]!.at
+        yield* inTime("the probe", () => posts().length === 5 ? true : undefined, 500)
+        assert.isAtLeast(posts()[4]!.at - fourth, 22_000)
+        // Two dead in a row: it is given up.
+        const webhooks = yield* Webhooks
+        yield* inTime("the last", () => posts().length === 6 ? true : undefined, 500)
+        yield* TestClock.adjust(2_000)
+        yield* aMoment
+        const page = yield* webhooks.list(webhook.agentId, {})
+        assert.deepStrictEqual(page.webhooks.map(({ active }) => active), [false])
+      }), 60_000)
   })
 })
