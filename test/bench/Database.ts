@@ -1,5 +1,5 @@
 import { Client } from "pg"
-import { PostgresServer } from "../support/Postgres.ts"
+import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { parentOf } from "./CpuTime.ts"
 
 /** An empty database on a PostgreSQL that is durable, and the process to account its work to. */

@@ -4,9 +4,9 @@ import { once } from "node:events"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { Client } from "pg"
+import { freePort } from "../../runners/local/FreePort.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { within } from "../support/Eventually.ts"
-import { freePort } from "../support/ServerProcess.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 

@@ -1,12 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Fiber, Layer, Redacted, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { WITNESS } from "../support/Invariants.ts"
-import { isInstalled } from "../support/Postgres.ts"
 import { draft, layerRooms } from "../support/Rooms.ts"
 
 const ROUNDS = 200

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
-import { isInstalled } from "../support/Postgres.ts"
 import { type Server, startServer } from "../support/Server.ts"
 import { type Both, PATIENCE, type Race, races, WAITING } from "./Races.ts"
 import { attempt, say } from "./Talk.ts"

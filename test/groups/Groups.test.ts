@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
 import { AgentActors } from "../../src/agents/AgentActors.ts"
@@ -14,7 +15,6 @@ import { layerPg } from "../../src/platform/Sql.ts"
 import { eachDatabase, freshDatabase, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap } from "../support/Leap.ts"
-import { isInstalled } from "../support/Postgres.ts"
 import { draft, layerRooms, newAgents as agents, type Party } from "../support/Rooms.ts"
 
 const profile = { name: "Band", description: null, avatarUrl: null }

@@ -1,10 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import * as Shapes from "../contract/Shapes.ts"
 import { attempt, say } from "../contract/Talk.ts"
 import { admin } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { isInstalled } from "../support/Postgres.ts"
 import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 

@@ -1,13 +1,13 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Fiber, Layer, Metric, Redacted, References, Result, Schema } from "effect"
 import { createServer, type Server } from "node:net"
+import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { RateLimits } from "../../src/platform/RateLimits.ts"
 import type { Charge, RateRule } from "../../src/platform/RateRule.ts"
 import { Redis } from "../../src/platform/Redis.ts"
 import { readTaken, TAKE, takeArguments, windowKey } from "../../src/platform/SlidingWindowScript.ts"
 import { RateLimited } from "../../src/platform/WireError.ts"
-import { missingRedis, RedisServer } from "../support/Redis.ts"
 import { WindowModel } from "../support/WindowModel.ts"
 
 let names = 0

@@ -1,9 +1,9 @@
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Layer, Redacted } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { Database, layerPg, sqlState } from "../../src/platform/Sql.ts"
 import { eachDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { PostgresServer } from "../support/Postgres.ts"
 
 const table = (name: string) =>
   Effect.gen(function*() {

@@ -1,11 +1,11 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { Redis } from "../../src/platform/Redis.ts"
 import { alive, gone, type PresenceState, unknownPresence } from "../../src/presence/Presence.ts"
 import { PresenceStore } from "../../src/presence/PresenceStore.ts"
 import { eventually } from "../support/Eventually.ts"
-import { missingRedis, RedisServer } from "../support/Redis.ts"
 
 type Store = PresenceStore["Service"]
 const run = Effect.runPromise

@@ -4,10 +4,10 @@ import type { SqlClient, SqlError } from "effect/sql"
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
+import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import * as Migrations from "../../src/platform/Migrations.ts"
 import { PgliteDatabase } from "../../src/platform/Pglite.ts"
 import { type Database, layerPg, layerPglite } from "../../src/platform/Sql.ts"
-import { isInstalled, type PostgresVersion } from "./Postgres.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 

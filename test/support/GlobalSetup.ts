@@ -2,9 +2,9 @@ import { Effect, Redacted, References } from "effect"
 import { createServer } from "node:http"
 import { Client } from "pg"
 import type { TestProject } from "vitest/node"
+import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import * as Migrations from "../../src/platform/Migrations.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
-import { PostgresServer, type PostgresVersion } from "./Postgres.ts"
 
 declare module "vitest" {
   interface ProvidedContext {

@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { freshDatabase } from "./Databases.ts"
-import { missingRedis, RedisServer } from "./Redis.ts"
 import { type Server, startServer } from "./Server.ts"
-import { freePort } from "./ServerProcess.ts"
 
 /** What a test of nodes needs and this machine lacks; empty if nothing. */
 export const missingForNodes = missingRedis

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from "node:child_process"
 import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs"
-import { createServer } from "node:net"
 import { join, resolve } from "node:path"
+import { freePort } from "../../runners/local/FreePort.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 
@@ -40,16 +40,6 @@ export interface ServerProcess {
   /** SIGKILL. */
   readonly kill: () => Promise<void>
 }
-
-export const freePort = (): Promise<number> =>
-  new Promise((resolve, reject) => {
-    const server = createServer()
-    server.once("error", reject)
-    server.listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      server.close(() => (address !== null && typeof address === "object" ? resolve(address.port) : reject(new Error("no port"))))
-    })
-  })
 
 /** Starts the process and does not wait for it; its output goes to `DATA_DIR.log`. */
 export const spawnServer = async (options: ServerOptions): Promise<ServerProcess> => {

@@ -18,7 +18,7 @@ import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
-import { isInstalled } from "../support/Postgres.ts"
+import { isInstalled } from "../../runners/local/Postgres.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const RETRY_MS = settings.WEBHOOK_RETRY_SECONDS.fallback.map((seconds) => seconds * 1_000)

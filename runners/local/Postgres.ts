@@ -2,9 +2,9 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
 import { existsSync, readFileSync } from "node:fs"
 import { chmod, chown, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
-import { createServer } from "node:net"
 import { arch, platform, tmpdir } from "node:os"
 import * as path from "node:path"
+import { freePort } from "./FreePort.ts"
 
 export type PostgresVersion = 15 | 18
 
@@ -28,15 +28,6 @@ const owner = (): { readonly uid: number; readonly gid: number } | undefined => 
   const account = accounts.get("postgres") ?? accounts.get("nobody")
   if (account === undefined) throw new Error("PostgreSQL does not run as root, and there is no account postgres or nobody")
   return { uid: Number(account[2]), gid: Number(account[3]) }
-}
-
-const freePort = async (): Promise<number> => {
-  const server = createServer().listen(0, "127.0.0.1")
-  await once(server, "listening")
-  const address = server.address()
-  server.close()
-  if (address === null || typeof address === "string") throw new Error("no port")
-  return address.port
 }
 
 const ended = async (child: ChildProcess): Promise<number | null> => {

@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { createConnection } from "node:net"
-import { eventually } from "./Eventually.ts"
-import { freePort } from "./ServerProcess.ts"
+import { setTimeout as pause } from "node:timers/promises"
+import { freePort } from "./FreePort.ts"
 
 /** Empty if redis-server is there; else what a skipped test says about itself. */
 export const missingRedis = spawnSync("redis-server", ["--version"]).status === 0
@@ -47,7 +47,10 @@ export class RedisServer {
     )
     this.process = child
     process.once("exit", () => child.kill("SIGKILL"))
-    await eventually("redis-server", () => this.answers(), 10_000)
+    for (const deadline = Date.now() + 10_000; await this.answers() !== true;) {
+      if (Date.now() > deadline) throw new Error("redis-server did not start")
+      await pause(5)
+    }
   }
 
   /** It lives, but does nothing; connections stay open. */
