@@ -41,27 +41,31 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const config = yield* Config
     const checks = yield* Semaphore.make(CHECKS)
     const bucket = config.S3_BUCKET ?? ""
-    const client = yield* Effect.acquireRelease(
-      Effect.sync(() =>
-        new S3Client({
-          region: config.S3_REGION,
-          forcePathStyle: config.S3_FORCE_PATH_STYLE === "on",
-          ...(config.S3_ENDPOINT === undefined ? {} : { endpoint: config.S3_ENDPOINT }),
-          ...(config.S3_ACCESS_KEY_ID === undefined || config.S3_SECRET_ACCESS_KEY === undefined ? {} : {
-            credentials: {
-              accessKeyId: config.S3_ACCESS_KEY_ID,
-              secretAccessKey: Redacted.value(config.S3_SECRET_ACCESS_KEY)
-            }
-          }),
-          // A checksum of the bytes that are not there yet must not be signed into a URL.
-          requestChecksumCalculation: "WHEN_REQUIRED",
-          responseChecksumValidation: "WHEN_REQUIRED",
-          requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
-          maxAttempts: 3
-        })
-      ),
-      (client) => Effect.sync(() => client.destroy())
-    )
+    const clientAt = (endpoint: string | undefined) =>
+      Effect.acquireRelease(
+        Effect.sync(() =>
+          new S3Client({
+            region: config.S3_REGION,
+            forcePathStyle: config.S3_FORCE_PATH_STYLE === "on",
+            ...(endpoint === undefined ? {} : { endpoint }),
+            ...(config.S3_ACCESS_KEY_ID === undefined || config.S3_SECRET_ACCESS_KEY === undefined ? {} : {
+              credentials: {
+                accessKeyId: config.S3_ACCESS_KEY_ID,
+                secretAccessKey: Redacted.value(config.S3_SECRET_ACCESS_KEY)
+              }
+            }),
+            // A checksum of the bytes that are not there yet must not be signed into a URL.
+            requestChecksumCalculation: "WHEN_REQUIRED",
+            responseChecksumValidation: "WHEN_REQUIRED",
+            requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
+            maxAttempts: 3
+          })
+        ),
+        (client) => Effect.sync(() => client.destroy())
+      )
+    /** Signs and never calls: the host of an address is a part of its signature. */
+    const signer = yield* clientAt(config.S3_ENDPOINT)
+    const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
     const uploadOf = (id: string) => ({ Bucket: bucket, Key: `uploads/${id}` })
     const fileOf = (id: string) => ({ Bucket: bucket, Key: `files/${id}` })
     const objectOf = (name: string) => ({ Bucket: bucket, Key: name })
@@ -95,7 +99,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       uploadUrl: ({ id, size }) =>
         Effect.flatMap(Clock.currentTimeMillis, (at) =>
           attempt(() =>
-            getSignedUrl(client, new PutObjectCommand({ ...uploadOf(id), ContentLength: size }), {
+            getSignedUrl(signer, new PutObjectCommand({ ...uploadOf(id), ContentLength: size }), {
               expiresIn: config.UPLOADS_URL_SECONDS,
               signingDate: new Date(at),
               signableHeaders: new Set(["host", "content-length"])
@@ -106,7 +110,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
         Effect.flatMap(Clock.currentTimeMillis, (at) =>
           attempt(() =>
             getSignedUrl(
-              client,
+              signer,
               new GetObjectCommand({
                 ...fileOf(id),
                 ResponseContentType: contentType,

@@ -77,6 +77,7 @@ export const settings = {
   REDIS_TIMEOUT_MS: int(50, "milliseconds that a request waits for Redis before it passes unlimited", 1, 10_000),
   S3_BUCKET: maybe(anyText, "bucket for files", "none: files in DATA_DIR"),
   S3_ENDPOINT: maybe(url("http:", "https:"), "address of the store that has the bucket, as clients reach it", "Amazon's"),
+  S3_INTERNAL_ENDPOINT: maybe(url("http:", "https:"), "the same as the servers reach it, where that is another one", "S3_ENDPOINT"),
   S3_REGION: make(anyText, "us-east-1", "region of the bucket"),
   S3_ACCESS_KEY_ID: maybe(anyText, "who the store takes the server for", "from the machine"),
   S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "and the secret that proves it", "from the machine", true),

@@ -69,19 +69,24 @@ const onDisk = Layer.unwrap(Effect.gen(function*() {
   return Layer.provideMerge(answering, layerOf({ DATA_DIR, PUBLIC_URL: `http://127.0.0.1:${port}` }))
 }))
 
-const onS3 = Layer.unwrap(Effect.gen(function*() {
-  const directory = yield* folder
-  const store = new S3rver({ port: 0, address: "127.0.0.1", silent: true, directory, configureBuckets: [{ name: "parley" }] })
-  const { port } = yield* Effect.promise(() => store.run())
-  yield* Effect.addFinalizer(() => Effect.promise(() => store.close()))
-  return layerOf({
-    S3_BUCKET: "parley",
-    S3_ENDPOINT: `http://127.0.0.1:${port}`,
-    S3_ACCESS_KEY_ID: "S3RVER",
-    S3_SECRET_ACCESS_KEY: Redacted.make("S3RVER"),
-    S3_FORCE_PATH_STYLE: "on"
-  })
-}))
+const layerS3 = (settings: Partial<Settings>) =>
+  Layer.unwrap(Effect.gen(function*() {
+    const directory = yield* folder
+    const store = new S3rver({ port: 0, address: "127.0.0.1", silent: true, directory, configureBuckets: [{ name: "parley" }] })
+    const { port } = yield* Effect.promise(() => store.run())
+    yield* Effect.addFinalizer(() => Effect.promise(() => store.close()))
+    return layerOf({
+      S3_BUCKET: "parley",
+      S3_INTERNAL_ENDPOINT: `http://127.0.0.1:${port}`,
+      S3_ENDPOINT: `http://127.0.0.1:${port}`,
+      S3_ACCESS_KEY_ID: "S3RVER",
+      S3_SECRET_ACCESS_KEY: Redacted.make("S3RVER"),
+      S3_FORCE_PATH_STYLE: "on",
+      ...settings
+    })
+  }))
+
+const onS3 = layerS3({ S3_INTERNAL_ENDPOINT: undefined })
 
 let serial = 0
 const uploadOf = (bytes: Buffer): Upload => ({
@@ -288,6 +293,17 @@ describe("Blobs on disk", () => {
       assert.deepStrictEqual(yield* Effect.promise(() => readdir(join(config.DATA_DIR, "blobs", "incoming"))), [])
     }).pipe(Effect.provide(onDisk)))
 })
+
+it.live("a store that clients reach elsewhere than the servers has both addresses", () =>
+  Effect.gen(function*() {
+    const blobs = yield* Blobs
+    yield* blobs.putObject("a", Buffer.from("bytes"), "text/plain")
+    assert.deepStrictEqual(yield* blobs.getObject("a"), Buffer.from("bytes"))
+    const upload = uploadOf(Buffer.from("bytes"))
+    for (const url of [yield* blobs.uploadUrl(upload), yield* blobs.downloadUrl(upload.id, TEXT)]) {
+      assert.match(url, /^https:\/\/files\.example\.invalid\/parley\//)
+    }
+  }).pipe(Effect.provide(layerS3({ S3_ENDPOINT: "https://files.example.invalid" }))))
 
 it("a filename cannot end its header, or say anything else in it", () => {
   const hostile = contentDisposition("a\"; x=\"\r\nset-cookie: y=1\\%\u202e.txt")
