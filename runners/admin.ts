@@ -9,6 +9,7 @@ import { askServer } from "../src/operator/Door.ts"
 import { Operator, OperatorRefused, showConfig } from "../src/operator/Operator.ts"
 import type { OperatorCommand } from "../src/operator/OperatorCommand.ts"
 import { Config, ConfigInvalid, type Settings } from "../src/platform/Config.ts"
+import * as DatabaseClock from "../src/platform/DatabaseClock.ts"
 import { DataDir, DataDirInUse } from "../src/platform/DataDir.ts"
 import { Ids } from "../src/platform/Ids.ts"
 import * as Migrations from "../src/platform/Migrations.ts"
@@ -20,7 +21,9 @@ import { VERSION } from "../src/service/Version.ts"
 /** The database as the servers have it: PostgreSQL beside them, PGlite in their absence. */
 const database = (config: Settings) =>
   config.DATABASE_URL !== undefined
-    ? Layer.provideMerge(Layer.effectDiscard(Migrations.verify()), layerPg({ url: config.DATABASE_URL, poolSize: 4 }))
+    ? Layer.provideMerge(Layer.effectDiscard(Migrations.verify()), DatabaseClock.layer).pipe(
+      Layer.provideMerge(layerPg({ url: config.DATABASE_URL, poolSize: 4 }))
+    )
     : Layer.provideMerge(Migrations.layer, layerPglite({ dataDir: resolve(config.DATA_DIR) })).pipe(
       Layer.provide(DataDir.layer)
     )

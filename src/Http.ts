@@ -26,7 +26,6 @@ import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
 import { Docs } from "./service/Docs.ts"
-import { Readiness } from "./service/Readiness.ts"
 import { ServiceHttp } from "./service/ServiceHttp.ts"
 import { WebhooksHttp } from "./webhooks/WebhooksHttp.ts"
 
@@ -68,5 +67,5 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, Docs).pipe(
 /** Listens once everything behind the routes is there; needs the rooms' services (Entities.ts). */
 export const layer = HttpServer.layer(routes satisfies SelfContained<typeof routes>).pipe(
   Layer.provideMerge(GatewayLive),
-  Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, Readiness.layer, ProcessMetrics.layer))
+  Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))
 )

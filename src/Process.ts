@@ -5,11 +5,13 @@ import type { SqlClient } from "effect/sql"
 import * as Entities from "./Entities.ts"
 import * as Http from "./Http.ts"
 import { Config, ConfigInvalid, settings, type Settings } from "./platform/Config.ts"
+import * as DatabaseClock from "./platform/DatabaseClock.ts"
 import { addressIsFree, HttpServer } from "./platform/HttpServer.ts"
 import { Ids } from "./platform/Ids.ts"
 import * as Maintenance from "./platform/Maintenance.ts"
 import * as Migrations from "./platform/Migrations.ts"
 import type { Peers } from "./platform/Peers.ts"
+import { Readiness } from "./platform/Readiness.ts"
 import type { Database } from "./platform/Sql.ts"
 import { layerLogger } from "./platform/Telemetry.ts"
 import { VERSION } from "./service/Version.ts"
@@ -62,9 +64,11 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),
       Layer.provide(Migrations.layer),
+      Layer.provide(config.DATABASE_URL === undefined ? Layer.empty : DatabaseClock.layer),
       Layer.provide(kind.database(config)),
       Layer.provide(Layer.effectDiscard(addressIsFree)),
       Layer.provide(kind.own),
+      Layer.provide(Readiness.layer),
       Layer.provide(Ids.layer),
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))

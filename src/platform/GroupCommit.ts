@@ -1,5 +1,7 @@
-import { Cause, Effect, Metric } from "effect"
+import { Cause, Clock, Effect, Metric, Option } from "effect"
 import type { SqlError } from "effect/sql"
+import { monotonicMillis } from "./RateLimits.ts"
+import { Readiness } from "./Readiness.ts"
 
 /**
  * What became of one item. `Failed` is not "nothing happened": a connection that
@@ -27,12 +29,18 @@ export interface GroupCommit<In, Out> {
 interface Waiting<In, Out> {
   readonly item: In
   readonly settle: (settled: Settled<Out>) => void
+  readonly since: number
 }
 
 interface Lane<In, Out> {
   queue: Array<Waiting<In, Out>>
   running: boolean
+  /** Since when the oldest of those waits that are being committed. */
+  since: number | undefined
 }
+
+/** Whoever waits for longer than this waits on a node that makes no progress. */
+const OLD_MS = 10_000
 
 /** Deadlock (40P01), serialisation failure (40001), a unique key that somebody else took meanwhile (23505): the same batch may succeed. */
 const mayPass = (error: SqlError.SqlError): boolean => {
@@ -69,7 +77,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 }): Effect.fn.Return<GroupCommit<In, Out>> {
   const context = yield* Effect.context<never>()
   const runFork = Effect.runForkWith(context)
-  const lanes: Array<Lane<In, Out>> = Array.from({ length: options.lanes }, () => ({ queue: [], running: false }))
+  const lanes: Array<Lane<In, Out>> = Array.from({ length: options.lanes }, () => ({ queue: [], running: false, since: undefined }))
+  const now = monotonicMillis(yield* Clock.Clock)
   const batchSize = Metric.histogram(`${options.name}_batch_size`, {
     description: `Items per commit of ${options.name}`,
     boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
@@ -126,8 +135,10 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       while (lane.queue.length > 0) {
         if (options.gather) yield* turn
         const batch = take(lane)
+        lane.since = batch[0]!.since
         yield* Metric.update(batchSize, batch.length)
         yield* attempt(batch, 0)
+        lane.since = undefined
       }
     })
 
@@ -135,6 +146,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     lane.running = true
     runFork(Effect.exit(drain(lane))).addObserver(() => {
       lane.running = false
+      lane.since = undefined
       if (lane.queue.length > 0) start(lane)
       else if (lanes.every((other) => !other.running)) {
         // Whoever is resumed may submit and wait again, at once.
@@ -145,6 +157,20 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     })
   }
 
+  /** How long the one that waits longest has waited, in milliseconds; 0 when none does. */
+  const oldest = (): number => {
+    let since = Number.POSITIVE_INFINITY
+    for (const lane of lanes) since = Math.min(since, lane.since ?? lane.queue[0]?.since ?? since)
+    return since === Number.POSITIVE_INFINITY ? 0 : now() - since
+  }
+  Option.map(yield* Effect.serviceOption(Readiness), (readiness) =>
+    readiness.check(() => {
+      const waited = oldest()
+      return waited < OLD_MS
+        ? undefined
+        : `Commits of ${options.name} do not come through: the oldest has waited for ${Math.floor(waited / 1_000)} s. Look at the database.`
+    }))
+
   return {
     submit: (item, settle) => {
       const lane = lanes[options.laneOf(item) % lanes.length]!
@@ -152,7 +178,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         queueMicrotask(() => settle(failed))
         return
       }
-      lane.queue.push({ item, settle })
+      lane.queue.push({ item, settle, since: now() })
       if (!lane.running) start(lane)
     },
     size: () => lanes.reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), 0),

@@ -22,7 +22,7 @@ import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse
 import type { AddressInfo, Server } from "node:net"
 import type { Duplex } from "node:stream"
 import { Gateway } from "../realtime/Gateway.ts"
-import { Readiness } from "../service/Readiness.ts"
+import { Readiness } from "./Readiness.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"

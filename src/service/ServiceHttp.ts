@@ -1,4 +1,4 @@
-import { Effect, Metric, Redacted } from "effect"
+import { Effect, Fiber, FiberSet, Metric, Redacted } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -7,10 +7,10 @@ import { timingSafeEqual } from "node:crypto"
 import { Api } from "../Api.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
+import { Readiness } from "../platform/Readiness.ts"
 import { ProcessMetrics } from "../platform/Telemetry.ts"
 import { Unauthorized, UpgradeRequired } from "../platform/WireError.ts"
 import { Gateway } from "../realtime/Gateway.ts"
-import { Readiness } from "./Readiness.ts"
 import { NotReady } from "./ServiceApi.ts"
 import { VERSION } from "./Version.ts"
 
@@ -27,8 +27,28 @@ export const ServiceHttp = HttpApiBuilder.group(Api, "service", (handlers) =>
     const readiness = yield* Readiness
     const metrics = yield* ProcessMetrics
     const gateway = yield* Gateway
+    const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
     const token = config.METRICS_TOKEN === undefined ? undefined : sha256(`Bearer ${Redacted.value(config.METRICS_TOKEN)}`)
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
+
+    /** What speaks against the database; one look at a time, whoever asks meanwhile gets its answer. */
+    const lookAtStorage = sql<{ readonly locked: boolean }>`
+      SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS locked`.pipe(
+      Effect.timeout(STORAGE_TIMEOUT),
+      Effect.match({
+        onFailure: () => "The database does not answer: look at it, and at the way to DATABASE_URL.",
+        onSuccess: ([row]) =>
+          row?.locked === true ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only." : undefined
+      })
+    )
+    let looking: Fiber.Fiber<string | undefined> | undefined
+    const storageProblem = Effect.suspend(() => {
+      const fiber = looking ??= run(lookAtStorage)
+      fiber.addObserver(() => {
+        looking = undefined
+      })
+      return Fiber.join(fiber)
+    })
 
     return handlers
       .handle("root", () => Effect.succeed({ name: "parley", version: VERSION, status: "alive" as const }))
@@ -42,15 +62,13 @@ export const ServiceHttp = HttpApiBuilder.group(Api, "service", (handlers) =>
               message: "Storage cannot be reached."
             }))
         ))
-      .handle("ready", () => {
-        const [reason] = readiness.reasons()
-        return reason === undefined
-          ? touchStorage.pipe(
-            Effect.as({ status: "ready" as const }),
-            Effect.catchCause(() => new NotReady({ details: { reason: "Storage cannot be reached." } }))
-          )
-          : Effect.fail(new NotReady({ details: { reason } }))
-      })
+      .handle("ready", () =>
+        Effect.flatMap(storageProblem, (problem) => {
+          const reasons = problem === undefined ? readiness.reasons() : [problem, ...readiness.reasons()]
+          return reasons.length === 0
+            ? Effect.succeed({ status: "ready" as const })
+            : Effect.fail(new NotReady({ details: { reason: reasons.join(" ") } }))
+        }))
       .handle("metrics", ({ request }) => {
         const given = request.headers["authorization"]
         if (token !== undefined && (given === undefined || !timingSafeEqual(sha256(given), token))) {

@@ -1,7 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Fiber } from "effect"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
 import type { SqlError } from "effect/sql"
 import { type GroupCommit, makeGroupCommit, type Settled } from "../../src/platform/GroupCommit.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
 import { DatabaseFault, sqlError } from "../../src/platform/SqlValues.ts"
 
 const fault = (code?: string) =>
@@ -55,6 +57,27 @@ const done = (settled: ReadonlyArray<readonly [number, Settled<string>]>) =>
   settled.map(([item, outcome]) => outcome._tag === "Done" ? outcome.value : `failed ${item}`)
 
 describe("GroupCommit", () => {
+  it.effect("makes the node unready when its oldest item has waited for ten seconds, as long as it does", () =>
+    Effect.gen(function*() {
+      const readiness = Context.get(yield* Layer.build(Readiness.layer), Readiness)
+      const gate = yield* Deferred.make<void>()
+      const { group } = yield* make(() => Deferred.await(gate), { lanes: 2 }).pipe(
+        Effect.provideService(Readiness, readiness)
+      )
+      const first = yield* Effect.forkChild(submitAll(group, [2]), { startImmediately: true })
+      yield* TestClock.adjust("6 seconds")
+      const second = yield* Effect.forkChild(submitAll(group, [4, 1]), { startImmediately: true })
+      yield* TestClock.adjust("3 seconds")
+      assert.deepStrictEqual(readiness.reasons(), [])
+      yield* TestClock.adjust("2 seconds")
+      assert.match(readiness.reasons().join(), /^Commits of test do not come through: the oldest has waited for 11 s\./)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Effect.andThen(Fiber.join(first), Fiber.join(second))
+      yield* group.idle
+      yield* TestClock.adjust("1 minutes")
+      assert.deepStrictEqual(readiness.reasons(), [])
+    }))
+
   it.effect("one that throws when it is told keeps nobody else waiting", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make()

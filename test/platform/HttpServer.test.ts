@@ -11,7 +11,7 @@ import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, Unauthorized } from "../../src/platform/WireError.ts"
 import { refuse, WireErrors } from "../../src/platform/WireErrors.ts"
 import { Gateway } from "../../src/realtime/Gateway.ts"
-import { Readiness } from "../../src/service/Readiness.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
 

@@ -10,7 +10,7 @@ import { ProcessMetrics } from "../../src/platform/Telemetry.ts"
 import { WireErrors } from "../../src/platform/WireErrors.ts"
 import { Gateway } from "../../src/realtime/Gateway.ts"
 import { Docs } from "../../src/service/Docs.ts"
-import { Readiness } from "../../src/service/Readiness.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
 
@@ -19,16 +19,17 @@ class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(Wire
 
 interface Storage {
   up: boolean
+  readOnly: boolean
 }
 
-/** A database that only ever says whether it is there; nothing else of the client is used by these routes. */
+/** A database that only ever says whether it is there and can be written to; nothing else of the client is used by these routes. */
 const storageLayer = (storage: Storage) =>
   Layer.succeed(
     SqlClient.SqlClient,
     (() =>
       Effect.suspend(() =>
         storage.up
-          ? Effect.succeed([{ one: 1 }])
+          ? Effect.succeed([{ locked: storage.readOnly }])
           : Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) }))
       )) as unknown as SqlClient.SqlClient
   )
@@ -41,7 +42,7 @@ const withService = <A, E>(
   ) => Effect.Effect<A, E>,
   settings?: Partial<Settings>
 ) => {
-  const storage = { up: true }
+  const storage = { up: true, readOnly: false }
   return Effect.scoped(Effect.gen(function*() {
     const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), Docs).pipe(
       Layer.provide(ServiceHttp),
@@ -107,9 +108,19 @@ describe("the service routes", () => {
         assert.strictEqual(body["code"], "NOT_READY")
         assert.deepStrictEqual(body["details"], { reason: "The clock jumped." })
         readiness.set("clock", undefined)
-        assert.strictEqual((yield* get("/v1/ready")).status, 200)
+        assert.deepStrictEqual(
+          (yield* Effect.all(Array.from({ length: 20 }, () => get("/v1/ready")), { concurrency: "unbounded" })).map((r) => r.status),
+          Array(20).fill(200)
+        )
+        readiness.check(() => "Work waits.")
         storage.up = false
-        assert.strictEqual((yield* get("/v1/ready")).status, 503)
+        const away = yield* get("/v1/ready")
+        assert.strictEqual(away.status, 503)
+        assert.match(String(Object((yield* json(away))["details"]).reason), /^The database does not answer: .* Work waits\.$/)
+        storage.up = true
+        storage.readOnly = true
+        const standby = yield* get("/v1/ready")
+        assert.match(String(Object((yield* json(standby))["details"]).reason), /^The database takes no writes: /)
       })
     ))
 

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os"
 import { AgentActors } from "../../src/agents/AgentActors.ts"
 import * as Http from "../../src/Http.ts"
 import { HttpServer } from "../../src/platform/HttpServer.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
@@ -25,7 +26,7 @@ const SEED = Number(process.env["LOST_HINTS_SEED"] ?? Date.now() % 1_000_000_000
 // Where commits take their time; what is lost, is lost after them, whatever database it is.
 describe("PostgreSQL 18", () => {
   const database = layerPostgresTest(18)
-  layer(Http.layer.pipe(Layer.provideMerge(layerRooms(database, SETTINGS))), { excludeTestServices: true })((it) => {
+  layer(Http.layer.pipe(Layer.provide(Readiness.layer), Layer.provideMerge(layerRooms(database, SETTINGS))), { excludeTestServices: true })((it) => {
     it.effect(
       "the published client gets every message, in order, whatever becomes of the hints",
       () =>
