@@ -1,0 +1,32 @@
+# One image for everything: a standalone server by default; runners/runner.ts is a node, and
+# runners/migrate.ts and runners/admin.ts are the operators' commands.
+#   docker build -t parley .
+#   docker run --rm -p 127.0.0.1:3000:3000 -v parley:/data parley
+FROM node:24-bookworm-slim AS dependencies
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# Declarations, maps and sources from which packages were built serve nobody who runs them.
+RUN npm ci --omit=dev --no-audit --no-fund && \
+    find node_modules -type f \( -name "*.map" -o -name "*.d.ts" -o -name "*.d.mts" -o -name "*.d.cts" \) -delete && \
+    rm -rf node_modules/effect/src node_modules/@effect/*/src node_modules/.cache
+
+FROM node:24-bookworm-slim
+ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000 DATA_DIR=/data
+WORKDIR /app
+COPY --from=dependencies /app/node_modules node_modules
+COPY package.json LICENSE ./
+COPY runners runners
+COPY schema schema
+COPY src src
+# Compiled code is written by its user now and only read later: /app may be read-only.
+RUN mkdir -p /data node_modules/.cache && chown 1000:1000 /data node_modules/.cache
+USER 1000:1000
+RUN node --import ./runners/require-node.js runners/runner.ts --help > /dev/null
+VOLUME /data
+EXPOSE 3000
+STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
+  CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/v1/health').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
+# Node is process 1 and takes SIGTERM itself.
+ENTRYPOINT ["node", "--import", "./runners/require-node.js"]
+CMD ["runners/standalone.ts"]
