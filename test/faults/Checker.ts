@@ -127,7 +127,6 @@ class Index {
       if (seq > this.top[conversation]! && seq <= counts[conversation]! * 2 + 100) this.top[conversation] = seq
     }
     for (let i = 0; i < messages.seq.length; i++) reach(messages.conversation.get(i), messages.seq.get(i))
-    for (const [conversation, seq] of final.lastSeq) reach(conversation, seq)
     this.base = new Int32Array(conversations + 1)
     for (let c = 0; c < conversations; c++) this.base[c + 1] = this.base[c]! + this.top[c]!
     this.places = this.base[conversations]!
@@ -201,6 +200,8 @@ class Check {
   private readonly closed: Int32Array
   private readonly maybeClosed: Int32Array
   private readonly seen: Int32Array
+  /** The first acknowledgement of something later, which must not close what was not shown. */
+  private readonly covered: Int32Array
 
   constructor(history: History, final: Final, options: CheckOptions) {
     this.history = history
@@ -214,6 +215,7 @@ class Check {
     const envelopes = final.envelopes.no.length
     this.closed = new Int32Array(envelopes).fill(NEVER)
     this.maybeClosed = new Int32Array(envelopes).fill(NEVER)
+    this.covered = new Int32Array(envelopes).fill(NEVER)
     this.seen = new Int32Array(envelopes)
   }
 
@@ -708,7 +710,8 @@ class Check {
           certain = Math.min(certain, acks[at]!.certain)
           possible = Math.min(possible, acks[at]!.possible)
         }
-        this.close(envelope, certain, possible)
+        this.close(envelope, certain, NEVER)
+        this.covered[envelope] = possible
       }
     }
     for (let s = 0; s < sightings.length; s++) {
@@ -854,11 +857,12 @@ class Check {
       const delivered = (envelopes.state.get(e) & DELIVERED) !== 0
       const what = () => `${this.place(p)} for ${this.who(recipient)}`
       if (delivered && this.maybeClosed[e] === NEVER) {
-        this.wrong(
-          this.seen[e] === 0 ? "lost" : "acknowledged",
-          this.invokedAt[p]!,
-          `${what()} is closed and was never acknowledged${this.seen[e] === 0 ? " or shown" : ""}`
-        )
+        const covered = this.covered[e]!
+        if (this.seen[e] === 0) this.wrong("lost", this.invokedAt[p]!, `${what()} is closed and was never shown`)
+        else if (covered === NEVER) this.wrong("acknowledged", this.invokedAt[p]!, `${what()} is closed and was never acknowledged`)
+        else if (covered < this.seen[e]!) {
+          this.wrong("acknowledged", covered, `${what()} was closed by the acknowledgement of a later one, and shown first at ${seconds(this.seen[e]!)}`)
+        }
       }
       if (!delivered && this.closed[e] !== NEVER) {
         this.wrong("acknowledged", this.closed[e]!, `${what()} was acknowledged by ${seconds(this.closed[e]!)} and still waits`)

@@ -29,18 +29,18 @@ export class Ints {
 
   push(value: number): number {
     const at = this.length++
-    if ((at & 0xffff) === 0) this.chunks.push(new Int32Array(0x10000))
-    this.chunks[at >> 16]![at & 0xffff] = value
+    if ((at & 0xfff) === 0) this.chunks.push(new Int32Array(0x1000))
+    this.chunks[at >> 12]![at & 0xfff] = value
     return at
   }
 
   /** 0 beyond the end. */
   get(at: number): number {
-    return this.chunks[at >> 16]?.[at & 0xffff] ?? 0
+    return this.chunks[at >> 12]?.[at & 0xfff] ?? 0
   }
 
   set(at: number, value: number): void {
-    this.chunks[at >> 16]![at & 0xffff] = value
+    this.chunks[at >> 12]![at & 0xfff] = value
   }
 }
 
@@ -50,17 +50,17 @@ export class Bytes {
 
   push(value: number): number {
     const at = this.length++
-    if ((at & 0xffff) === 0) this.chunks.push(new Uint8Array(0x10000))
-    this.chunks[at >> 16]![at & 0xffff] = value
+    if ((at & 0xfff) === 0) this.chunks.push(new Uint8Array(0x1000))
+    this.chunks[at >> 12]![at & 0xfff] = value
     return at
   }
 
   get(at: number): number {
-    return this.chunks[at >> 16]?.[at & 0xffff] ?? 0
+    return this.chunks[at >> 12]?.[at & 0xfff] ?? 0
   }
 
   set(at: number, value: number): void {
-    this.chunks[at >> 16]![at & 0xffff] = value
+    this.chunks[at >> 12]![at & 0xfff] = value
   }
 }
 
