@@ -1,15 +1,23 @@
-import { Context, Effect, Layer, Option, RcMap, Schedule, Schema } from "effect"
-import { RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
+import { Clock, Context, Effect, Layer, Option, RcMap, Schedule, Schema, Semaphore } from "effect"
+import { type Runner, RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
+import { SqlClient } from "effect/sql"
 import { createConnection } from "node:net"
-import { Ids } from "./Ids.ts"
+import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
+import { monotonicMillis } from "./RateLimits.ts"
 
 /** The receiver knows nothing of what the sender said before: it has to be said again. */
 export class PeerForgot extends Schema.TaggedError<PeerForgot>()("PeerForgot", {}) {}
 
-/** A text from one node to another; `first` stands for everything that was said before. */
+/** A text from one node to another, with its place (PeerOrder). */
 const Deliver = Rpc.make("Deliver", {
-  payload: { from: Schema.String, start: Schema.String, first: Schema.Boolean, body: Schema.String },
+  payload: {
+    from: Schema.String,
+    incarnation: Schema.Int,
+    number: Schema.Int,
+    first: Schema.Boolean,
+    body: Schema.String
+  },
   error: PeerForgot
 })
 
@@ -21,11 +29,18 @@ export interface PeerListener {
   readonly joined: (node: string) => void
   /** It has left, is dead, or does not answer: nothing that it said holds any more. */
   readonly left: (node: string) => void
-  /** Calls of one node come one after the other. */
+  /** What one node says comes one after the other, in the order in which it was said; late and repeated texts do not come. */
   readonly receive: (node: string, body: string, first: boolean) => Effect.Effect<void>
 }
 
 export type Delivery = "taken" | "forgot" | "unreachable"
+
+/** The nodes of the cluster, this one among them, and whether the others take each for alive. */
+export interface NodeList {
+  readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
+  /** When that was read, on the monotonic clock, in milliseconds. */
+  readonly at: number
+}
 
 /**
  * The other nodes of the cluster, as its storage lists them, and a way to each that is
@@ -39,7 +54,9 @@ export class Peers extends Context.Service<Peers, {
   /** Calls of one caller to one node must go one after the other. */
   readonly deliver: (node: string, body: string, first: boolean) => Effect.Effect<Delivery>
   /** For the door of this node. */
-  readonly received: (from: string, start: string, first: boolean, body: string) => Effect.Effect<void, PeerForgot>
+  readonly received: (from: string, place: PeerPlace, body: string) => Effect.Effect<void, PeerForgot>
+  /** Undefined until it has been read. */
+  readonly list: () => NodeList | undefined
 }>()("parley/platform/Peers") {
   /** A process that is the whole cluster. */
   static readonly layerAlone = Layer.succeed(
@@ -47,7 +64,8 @@ export class Peers extends Context.Service<Peers, {
     Peers.of({
       listen: () => {},
       deliver: () => Effect.succeed("unreachable"),
-      received: () => Effect.fail(new PeerForgot())
+      received: () => Effect.fail(new PeerForgot()),
+      list: () => undefined
     })
   )
 
@@ -58,7 +76,11 @@ export class Peers extends Context.Service<Peers, {
       const protocol = yield* Runners.RpcClientProtocol
       const { runnerAddress } = yield* ShardingConfig.ShardingConfig
       const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
-      const start = (yield* Ids).bytes(12).toString("hex")
+      const sql = yield* SqlClient.SqlClient
+      // Of two processes with one address, the later one has the greater number, whatever clocks say.
+      const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
+      const incarnation = made?.no ?? 0
+      const now = monotonicMillis(yield* Clock.Clock)
       const known = new Map<string, Peer>()
       let listener: PeerListener | undefined
 
@@ -72,8 +94,21 @@ export class Peers extends Context.Service<Peers, {
         idleTimeToLive: "1 minute"
       })
 
-      /** The start of each node's process whose texts are known from its first on. */
-      const starts = new Map<string, string>()
+      /** Of texts to each node. */
+      const numbers = new Map<string, number>()
+      /** Of nodes that have left too: what they said may still be on its way. */
+      const heard = new Map<string, { readonly order: PeerOrder; readonly turn: Semaphore.Semaphore }>()
+      const heardOf = (node: string) => {
+        const found = heard.get(node) ?? { order: new PeerOrder(), turn: Semaphore.makeUnsafe(1) }
+        heard.delete(node)
+        heard.set(node, found)
+        for (const other of heard.keys()) {
+          if (heard.size <= MAX_REMEMBERED) break
+          if (!known.has(other)) heard.delete(other)
+        }
+        return found
+      }
+      let list: NodeList | undefined
 
       const refused = Effect.fnUntraced(function*(node: string, peer: Peer) {
         const gone = yield* isRefused(peer.address)
@@ -85,7 +120,14 @@ export class Peers extends Context.Service<Peers, {
 
       const look = Effect.gen(function*() {
         const seen = new Set<string>()
-        for (const [runner, isHealthy] of yield* storage.getRunners) {
+        const runners = yield* storage.getRunners
+        list = { runners, at: now() }
+        const own = runners.find(([runner]) => nameOf(runner.address) === self)?.[0]
+        // Whoever says who is alive holds a shard: with gateways alone nobody would ever say so again.
+        if (own !== undefined && ownsShards(own) && !runners.some(([runner, isHealthy]) => isHealthy && ownsShards(runner))) {
+          yield* storage.setRunnerHealth(own.address, true)
+        }
+        for (const [runner, isHealthy] of runners) {
           const node = nameOf(runner.address)
           if (node === self || !isHealthy) continue
           seen.add(node)
@@ -96,7 +138,7 @@ export class Peers extends Context.Service<Peers, {
         for (const node of known.keys()) {
           if (seen.has(node)) continue
           known.delete(node)
-          starts.delete(node)
+          heard.get(node)?.order.forget()
           listener?.left(node)
           yield* RcMap.invalidate(clients, node)
         }
@@ -116,7 +158,11 @@ export class Peers extends Context.Service<Peers, {
         },
         deliver: (node, body, first) =>
           RcMap.get(clients, node).pipe(
-            Effect.flatMap((client) => client.Deliver({ from: self, start, first, body })),
+            Effect.flatMap((client) => {
+              const number = (numbers.get(node) ?? 0) + 1
+              numbers.set(node, number)
+              return client.Deliver({ from: self, incarnation, number, first, body })
+            }),
             Effect.timeout(ANSWER),
             Effect.scoped,
             Effect.matchCauseEffect({
@@ -129,20 +175,26 @@ export class Peers extends Context.Service<Peers, {
               }
             })
           ),
-        received: (from, began, first, body) =>
+        received: (from, place, body) =>
           Effect.suspend(() => {
             if (listener === undefined || !known.has(from)) return Effect.fail(new PeerForgot())
-            if (first) starts.set(from, began)
-            else if (starts.get(from) !== began) return Effect.fail(new PeerForgot())
-            return listener.receive(from, body, first)
-          })
+            const { receive } = listener
+            const { order, turn } = heardOf(from)
+            return turn.withPermits(1)(Effect.suspend(() => {
+              const judged = order.judge(place)
+              if (judged === "refuse") return Effect.fail(new PeerForgot())
+              // What has begun is done to its end: a repetition will be told that it was.
+              return judged === "take" ? Effect.uninterruptible(receive(from, body, place.first)) : Effect.void
+            }))
+          }),
+        list: () => list
       })
     })
   )
 
   /** What other nodes call. */
   static readonly layerHandlers = PeerRpcs.toLayer(Effect.map(Peers, (peers) => ({
-    Deliver: ({ body, first, from, start }) => peers.received(from, start, first, body)
+    Deliver: ({ body, from, ...place }) => peers.received(from, place, body)
   })))
 }
 
@@ -156,8 +208,13 @@ const ANSWER = "3 seconds"
 /** Connections refused in a row that prove a process to be gone rather than being replaced. */
 const REFUSALS = 2
 const PROBE_MS = 1_000
+/** Nodes of which it is known what they said last. */
+const MAX_REMEMBERED = 1_000
 
-const nameOf = ({ host, port }: RunnerAddress.RunnerAddress): string => `${host}:${port}`
+/** A gateway has no shards. */
+export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
+
+export const nameOf = ({ host, port }: RunnerAddress.RunnerAddress): string => `${host}:${port}`
 
 const addressOf = (node: string): RunnerAddress.RunnerAddress => {
   const colon = node.lastIndexOf(":")

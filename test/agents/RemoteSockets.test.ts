@@ -3,6 +3,7 @@ import { Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import type { Push } from "../../src/agents/AgentActor.ts"
 import { type Notice, RemoteSockets } from "../../src/agents/RemoteSockets.ts"
+import { PeerOrder } from "../../src/platform/PeerOrder.ts"
 import { type Delivery, type PeerListener, Peers } from "../../src/platform/Peers.ts"
 
 /** Nodes that reach each other in one process, as long as nothing is broken. */
@@ -11,6 +12,9 @@ class Wires {
   /** Calls that arrived, by receiver. */
   readonly calls: Array<string> = []
   broken = false
+  /** Takes calls and answers none; what it has can arrive later. */
+  stalled: Array<Effect.Effect<Delivery>> | undefined
+  private readonly lines = new Map<string, { readonly order: PeerOrder; readonly number: number }>()
 
   readonly peers = (self: string) =>
     Layer.succeed(
@@ -27,10 +31,22 @@ class Wires {
           Effect.suspend((): Effect.Effect<Delivery> => {
             const listener = this.listeners.get(node)
             if (this.broken || listener === undefined) return Effect.succeed("unreachable")
-            this.calls.push(node)
-            return Effect.as(listener.receive(self, body, first), "taken")
+            const line = `${self} to ${node}`
+            const { order } = this.lines.get(line) ?? { order: new PeerOrder() }
+            const number = (this.lines.get(line)?.number ?? 0) + 1
+            this.lines.set(line, { order, number })
+            const arrive = Effect.suspend((): Effect.Effect<Delivery> => {
+              this.calls.push(node)
+              const judged = order.judge({ incarnation: 1, number, first })
+              if (judged === "refuse") return Effect.succeed("forgot")
+              return judged === "take" ? Effect.as(listener.receive(self, body, first), "taken") : Effect.succeed("taken")
+            })
+            if (this.stalled === undefined) return arrive
+            this.stalled.push(arrive)
+            return Effect.succeed("unreachable")
           }),
-        received: () => Effect.void
+        received: () => Effect.void,
+        list: () => undefined
       })
     )
 }
@@ -122,4 +138,30 @@ it.effect("a node that has left has no sockets, and nobody waits for it", () =>
     assert.deepStrictEqual(one.parted, [["agt_b"]])
     yield* one.remote.everywhere({ _tag: "MuteChanged", agentId: "agt_b", kind: "agent", targetId: "agt_a" })
     assert.deepStrictEqual(two.notices, [])
+  }))
+
+it.effect("what arrives late, after its sender gave it up and said everything again, brings no socket back", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    two.remote.announce("agt_b", 1)
+    yield* two.remote.announced
+    wires.stalled = []
+    two.remote.announce("agt_b", 2)
+    two.remote.announce("agt_c", 1)
+    yield* TestClock.adjust("1 seconds")
+    const late = wires.stalled
+    assert.isAbove(late.length, 0)
+    wires.stalled = undefined
+    two.remote.announce("agt_b", 0)
+    two.remote.announce("agt_c", 0)
+    yield* TestClock.adjust("1 seconds")
+    yield* two.remote.announced
+    const pushed = one.heard.length
+    for (const arrive of [...late, ...late.toReversed()]) assert.strictEqual(yield* arrive, "forgot")
+    assert.deepStrictEqual([one.remote.count("agt_b"), one.remote.count("agt_c")], [0, 0])
+    assert.strictEqual(one.heard.length, pushed)
+    two.remote.announce("agt_b", 1)
+    yield* two.remote.announced
+    assert.strictEqual(one.remote.count("agt_b"), 1)
   }))
