@@ -12,19 +12,19 @@ export class Balancer {
   private readonly server: Server
   private ready: ReadonlyArray<URL> = []
   private turn = 0
-  private readonly looked: Promise<void>
+  /** Asks the nodes now which of them are ready. */
+  readonly look: () => Promise<void>
   private readonly timer: NodeJS.Timeout
 
   private constructor(urls: () => ReadonlyArray<string>) {
-    const look = async () => {
+    this.look = async () => {
       const asked = urls().map(async (url) => {
         const yes = await fetch(`${url}/v1/ready`, { signal: AbortSignal.timeout(1_000) }).then((r) => r.ok, () => false)
         return yes ? [new URL(url)] : []
       })
       this.ready = (await Promise.all(asked)).flat()
     }
-    this.looked = look()
-    this.timer = setInterval(() => void look(), LOOK_MS)
+    this.timer = setInterval(() => void this.look(), LOOK_MS)
     this.server = createServer((incoming, answer) => {
       const body: Array<Buffer> = []
       incoming.on("data", (chunk: Buffer) => body.push(chunk)).on("end", () => {
@@ -69,7 +69,7 @@ export class Balancer {
   static async start(urls: () => ReadonlyArray<string>): Promise<Balancer> {
     const balancer = new Balancer(urls)
     balancer.server.listen(0, "127.0.0.1")
-    await Promise.all([once(balancer.server, "listening"), balancer.looked])
+    await Promise.all([once(balancer.server, "listening"), balancer.look()])
     return balancer
   }
 

@@ -853,7 +853,7 @@ describe("attacks", { timeout: 30_000 }, () => {
     await eventually("the sockets of all others to be gone", async () =>
       /^sockets_open(\{.*\})? 1$/m.test((await server.http().get("/internal/metrics")).text) || undefined, 12_000)
     // Nothing that nobody expected, and no storage that was asked what it cannot be asked.
-    assert.notMatch(server.stderr, /"level":"(error|fatal)"|invalid byte sequence/i)
+    assert.notMatch(server.log, /"level":"(error|fatal)"|invalid byte sequence/i)
     assert.isBelow(await resident() - residentAtFirst, GROWTH, "MiB more than at first")
   })
 })

@@ -64,7 +64,7 @@ describe("wire.md J, Common", { timeout: 20_000 }, () => {
 
   it("2. a client's request id is in the log", async () => {
     await bare(server.url, "GET", "/v1/agents/me", { "x-request-id": "find-me-in-the-log" })
-    await eventually("the request id in the log", () => server.stderr.includes("find-me-in-the-log") || undefined)
+    await eventually("the request id in the log", () => server.log.includes("find-me-in-the-log") || undefined)
   })
 
   it("3. every refusal is exactly {code, message, details?} with its documented code", async () => {

@@ -14,7 +14,7 @@ describe("wire.md J, Enforcement, at the default thresholds", { timeout: 40_000 
   /** Strangers to everybody, each used once. */
   let fleet: Array<TestAgent>
 
-  const command = (...args: ReadonlyArray<string>): Promise<AdminResult> => admin({ DATA_DIR: server.dataDir }, ...args)
+  const command = (...args: ReadonlyArray<string>): Promise<AdminResult> => admin(server.place, ...args)
   const told = async (...args: ReadonlyArray<string>): Promise<string> => {
     const { code, stderr, stdout } = await command(...args)
     assert.deepStrictEqual([code, stderr], [0, ""], `${args.join(" ")}\n${stdout}`)

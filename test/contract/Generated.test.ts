@@ -305,7 +305,7 @@ describe("requests generated from the OpenAPI document", () => {
     if (failures.length > 0) assert.fail(`SEED=${SEED}\n\n${failures.join("\n\n")}`)
     assert.deepStrictEqual(tallies.filter((tally) => shareOf(tally) < GRANTED).map(({ name }) => name), [],
       `seldom granted, SEED=${SEED}`)
-    assert.deepStrictEqual(server.stderr.split("\n").filter((line) => /"level":"(error|fatal)"/.test(line)), [], "logged errors")
+    assert.deepStrictEqual(server.log.split("\n").filter((line) => /"level":"(error|fatal)"/.test(line)), [], "logged errors")
   })
 
   it("and bytes to signed addresses: only the announced ones are stored, and only the signed address serves them", async () => {

@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { Balancer } from "../../runners/local/Balancer.ts"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { freshDatabase } from "./Databases.ts"
@@ -76,4 +77,26 @@ export class Cluster {
       await rm(this.folder, { recursive: true, force: true })
     }
   }
+}
+
+/** Several nodes behind a balancer, as one server to whoever calls it: for tests that know nothing of nodes. */
+export const startBalanced = async (nodes: number, env: Readonly<Record<string, string>> = {}): Promise<Server> => {
+  let urls: ReadonlyArray<string> = []
+  const balancer = await Balancer.start(() => urls)
+  const cluster = await Cluster.start(nodes, { LOG_LEVEL: "debug", PUBLIC_URL: balancer.url, ...env }).catch((error: unknown) => {
+    balancer.stop()
+    throw error
+  })
+  const [first, ...others] = cluster.nodes
+  if (first === undefined) throw new Error("no node")
+  urls = cluster.nodes.map(({ url }) => url)
+  await balancer.look()
+  first.url = balancer.url
+  first.others = others
+  first.endOthers = async () => {
+    balancer.stop()
+    cluster.nodes.splice(0, cluster.nodes.length, ...others)
+    await cluster.stop()
+  }
+  return first
 }

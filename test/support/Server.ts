@@ -64,8 +64,15 @@ export class Server {
   stderr = ""
   /** Known once it listens. */
   url = ""
+  /** Where operators' commands find what it serves. */
+  readonly place: Readonly<Record<string, string>>
+  /** Nodes that serve at the same address, and what ends them before its own files go. */
+  others: ReadonlyArray<Server> = []
+  endOthers: () => Promise<void> = () => Promise.resolve()
   private readonly exited: Promise<number | NodeJS.Signals>
   private readonly ownsData: boolean
+  /** 0: one that was free. */
+  private readonly port: number
   private terminated = false
   private readonly keys = new Set<string>()
   private readonly codes = new Set<string>()
@@ -79,6 +86,9 @@ export class Server {
   ) {
     this.dataDir = dataDir
     this.ownsData = ownsData
+    this.port = Number(env["PORT"] ?? 0)
+    const { DATABASE_URL } = env
+    this.place = DATABASE_URL === undefined ? { DATA_DIR: dataDir } : { DATA_DIR: dataDir, DATABASE_URL }
     this.outbox = new Outbox(env["MAIL_OUTBOX"] ?? join(dataDir, "outbox"))
     this.process = spawn(
       join(ROOT, "node_modules/.bin/node"),
@@ -104,6 +114,11 @@ export class Server {
     return this.url.replace(/^http/, "ws")
   }
 
+  /** All that was logged, the other nodes' after its own. */
+  get log(): string {
+    return [this, ...this.others].map(({ stderr }) => stderr).join("")
+  }
+
   /** The end of what it wrote. */
   get output(): string {
     return `--- stdout\n${this.stdout.slice(-2_000)}\n--- stderr\n${this.stderr.slice(-4_000)}`
@@ -117,11 +132,13 @@ export class Server {
   /** Waits for the printed address and for readiness. */
   async ready(timeoutMs = 30_000): Promise<void> {
     const gone = this.exited.then((how) => assert.fail(`the server ended (${how}) before it was ready\n${this.output}`))
-    this.url = await Promise.race([
+    const printed = await Promise.race([
       gone,
       eventually("the printed address", () => this.stdout.match(/http:\/\/[\w.:[\]-]+:\d+/)?.[0], timeoutMs)
         .catch((error: unknown) => assert.fail(`${String(error)}\n${this.output}`))
     ])
+    // With a PUBLIC_URL that is somebody else's.
+    this.url = this.port === 0 ? printed : `http://127.0.0.1:${this.port}`
     await Promise.race([
       gone,
       eventually("readiness", () => fetch(`${this.url}/v1/ready`).then((r) => r.ok || undefined, () => undefined), timeoutMs)
@@ -158,15 +175,17 @@ export class Server {
 
   /** No key and no message body anywhere; no one-time code in the log, which is standard error. */
   assertNoSecrets(): void {
+    const { log } = this
+    const printed = [this, ...this.others].map(({ stdout }) => stdout).join("")
     for (const key of this.keys) {
-      assert.notInclude(this.stdout, key, "an API key on standard output")
-      assert.notInclude(this.stderr, key, "an API key in the log")
+      assert.notInclude(printed, key, "an API key on standard output")
+      assert.notInclude(log, key, "an API key in the log")
     }
     for (const text of this.bodies) {
-      assert.notInclude(this.stdout, text, "a message on standard output")
-      assert.notInclude(this.stderr, text, "a message in the log")
+      assert.notInclude(printed, text, "a message on standard output")
+      assert.notInclude(log, text, "a message in the log")
     }
-    const logged = new Set(this.stderr.match(/(?<![\w.-])\d{6}(?![\w.-])/g))
+    const logged = new Set(log.match(/(?<![\w.-])\d{6}(?![\w.-])/g))
     assert.deepStrictEqual([...this.codes].filter((code) => logged.has(code)), [], "one-time codes in the log")
   }
 
@@ -185,12 +204,19 @@ export class Server {
   }
 
   private async cleanUp(): Promise<void> {
+    await this.endOthers()
     if (this.ownsData) await rm(this.dataDir, { recursive: true, force: true })
   }
 }
 
+/** How many nodes behind a balancer stand for each server: none unless asked for. */
+const NODES = Number(process.env["NODES"] ?? 0)
+
 /** Starts a standalone server and waits until it is ready. */
 export const startServer = async (options: ServerOptions = {}): Promise<Server> => {
+  if (NODES > 0 && options.script === undefined && options.dataDir === undefined) {
+    return (await import("./Nodes.ts")).startBalanced(NODES, options.env)
+  }
   const dataDir = options.dataDir ?? await copyOfTemplate()
   const env = { PORT: "0", HOST: "127.0.0.1", LOG_LEVEL: "debug", ...RELAXED, ...options.env }
   const server = new Server(dataDir, options.dataDir === undefined, env, options.script)
