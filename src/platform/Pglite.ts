@@ -181,6 +181,19 @@ export class PgliteDatabase {
     return database
   }
 
+  /** In memory, of a session that its owner takes back by `takeBack`; after that it is not open. */
+  static lend(session: PgliteSession): PgliteDatabase {
+    const database = new PgliteDatabase({ dataDir: undefined }, () => {})
+    database.#session = session
+    return database
+  }
+
+  takeBack(): PgliteSession {
+    const session = this.session
+    this.#session = undefined
+    return session
+  }
+
   get session(): PgliteSession {
     if (this.#session === undefined) throw new Error("not open")
     return this.#session

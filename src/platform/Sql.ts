@@ -334,19 +334,32 @@ class EmbeddedSession extends Session {
 /** How soon after a failed recovery the next is tried: each stops the event loop for a moment. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
 
+/** What opens a database and what is done with it at the end. */
+interface Opening {
+  readonly open: (onCheckpointDue: () => void) => Promise<PgliteDatabase>
+  readonly close: (opened: PgliteDatabase) => Promise<void>
+}
+
 /**
  * PGlite, in a folder or in memory. It has one session: a transaction holds it
  * to itself, and every other statement waits.
  */
 export const layerPglite = (settings: PgliteSettings) =>
+  layerPgliteOf({
+    open: (onCheckpointDue) => PgliteDatabase.open(settings, onCheckpointDue),
+    close: (opened) => opened.close()
+  })
+
+/** The same around a database that the caller opens and closes. */
+export const layerPgliteOf = ({ close, open }: Opening) =>
   Layer.effectContext(Effect.gen(function*() {
     const checkpointDue = yield* Latch.make()
     const database = yield* Effect.acquireRelease(
       Effect.tryPromise({
-        try: () => PgliteDatabase.open(settings, () => checkpointDue.openUnsafe()),
+        try: () => open(() => checkpointDue.openUnsafe()),
         catch: (error) => sqlError(error, "connect")
       }),
-      (opened) => Effect.promise(() => opened.close())
+      (opened) => Effect.promise(() => close(opened))
     )
     const session = new EmbeddedSession(database)
     const turn = yield* Semaphore.make(1)

@@ -7,8 +7,7 @@ import { Agents } from "../../src/agents/Agents.ts"
 import { AgentsRepo, type NewAgent } from "../../src/agents/AgentsRepo.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { sha256 } from "../../src/platform/Ids.ts"
-import * as Migrations from "../../src/platform/Migrations.ts"
-import { layerPglite } from "../../src/platform/Sql.ts"
+import { layerPgliteTest } from "../support/Databases.ts"
 import type { Unavailable } from "../../src/platform/WireError.ts"
 
 /** The repo with a tap on every look-up: how many there were, and what happens before each. */
@@ -39,13 +38,11 @@ const tapped = Layer.effect(
   })
 ).pipe(Layer.provide(AgentsRepo.layer))
 
-const database = Migrations.layer.pipe(Layer.provideMerge(layerPglite({ dataDir: undefined })))
-
 const room = Agents.layer.pipe(
   Layer.provideMerge(tapped),
   Layer.provideMerge(Tap.layer),
   Layer.provideMerge(Config.layerTest({ PUBLIC_URL: "https://parley.example" })),
-  Layer.provideMerge(database)
+  Layer.provideMerge(layerPgliteTest)
 )
 
 let made = 0

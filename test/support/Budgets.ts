@@ -24,6 +24,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   registration: 20,
   service: 40,
   simulation: 110,
+  support: 5,
   webhooks: 30
 }
 

@@ -1,5 +1,5 @@
 import { describe, inject } from "@effect/vitest"
-import { Effect, Layer, Redacted } from "effect"
+import { Effect, Layer, Redacted, References } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
 import { mkdir, readFile, rename, writeFile } from "node:fs/promises"
 import * as path from "node:path"
@@ -7,7 +7,8 @@ import { fileURLToPath } from "node:url"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import * as Migrations from "../../src/platform/Migrations.ts"
 import { PgliteDatabase } from "../../src/platform/Pglite.ts"
-import { type Database, layerPg, layerPglite } from "../../src/platform/Sql.ts"
+import type { PgliteSession } from "../../src/platform/PgliteSession.ts"
+import { type Database, layerPg, layerPglite, layerPgliteOf } from "../../src/platform/Sql.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 
@@ -43,8 +44,97 @@ export const layerPgliteEmpty: TestDatabase = Layer.unwrap(
   Effect.map(Effect.promise(emptyPglite), (snapshot) => layerPglite({ dataDir: undefined, snapshot }))
 )
 
-/** PGlite in memory with the schema applied: what a room's tests run on. */
-export const layerPgliteTest: TestDatabase = Layer.provideMerge(Layer.orDie(Migrations.layer), layerPgliteEmpty)
+/** What a test may change beside rows: with any of it changed, a database is not used again. */
+const SHAPE = `
+  SELECT md5(string_agg(entry, ' ' ORDER BY entry)) AS shape FROM (
+    SELECT concat_ws(',', 'class', oid, relnamespace, relname, relkind, reloptions, relrowsecurity) AS entry FROM pg_class
+      WHERE relnamespace = 'public'::regnamespace
+    UNION ALL SELECT concat_ws(',', 'column', attrelid, attnum, attname, atttypid, attnotnull, attisdropped) FROM pg_attribute
+      WHERE attrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+    UNION ALL SELECT concat_ws(',', 'default', adrelid, adnum, pg_get_expr(adbin, adrelid)) FROM pg_attrdef
+    UNION ALL SELECT concat_ws(',', 'index', indexrelid, indisvalid, indisunique) FROM pg_index
+      WHERE indrelid IN (SELECT oid FROM pg_class WHERE relnamespace = 'public'::regnamespace)
+    UNION ALL SELECT concat_ws(',', 'trigger', oid, tgrelid, tgname, tgenabled) FROM pg_trigger
+    UNION ALL SELECT concat_ws(',', 'constraint', oid, conrelid, conname, convalidated, pg_get_constraintdef(oid))
+      FROM pg_constraint WHERE connamespace = 'public'::regnamespace
+    UNION ALL SELECT concat_ws(',', 'function', oid, proname, md5(prosrc)) FROM pg_proc
+      WHERE pronamespace = 'public'::regnamespace
+    UNION ALL SELECT concat_ws(',', 'schema', oid, nspname) FROM pg_namespace WHERE nspname !~ '^pg_(toast_)?temp'
+    UNION ALL SELECT concat_ws(',', 'extension', oid, extname) FROM pg_extension
+    UNION ALL SELECT concat_ws(',', 'migration', id, name, sha256, applied_at) FROM migrations
+    UNION ALL SELECT concat_ws(',', 'setting', setdatabase, setrole, setconfig) FROM pg_db_role_setting
+  ) entries`
+
+/** A migrated database, and how to make it as it was. */
+interface Kept {
+  readonly session: PgliteSession
+  readonly shape: string
+  readonly clear: string
+}
+
+const valuesOf = (session: PgliteSession, text: string): ReadonlyArray<unknown> =>
+  session.query(text, []).rows.map(([value]) => value)
+
+/** Migrated sessions that no test has. A worker keeps them from file to file: making one takes half a second. */
+const idle: Array<Kept> = []
+const lent = new Map<PgliteDatabase, Kept>()
+
+const makeMigrated = async (): Promise<Kept> => {
+  const database = await PgliteDatabase.open({ dataDir: undefined, snapshot: await emptyPglite() })
+  const session = database.session
+  const layer = layerPgliteOf({ open: () => Promise.resolve(database), close: () => Promise.resolve() })
+  await Effect.runPromise(Migrations.run().pipe(
+    Effect.provideService(References.MinimumLogLevel, "Warn"),
+    Effect.provide(layer)
+  ))
+  const tables = valuesOf(session, "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'").map(String)
+  // Rows that a migration makes would have to be made again.
+  const full = tables.filter((table) => valuesOf(session, `SELECT 1 FROM ${table} LIMIT 1`).length > 0)
+  if (full.join() !== "migrations") throw new Error(`the schema comes with rows in ${full.join()}`)
+  const emptied = tables.filter((table) => table !== "migrations")
+  return {
+    session,
+    shape: String(valuesOf(session, SHAPE)[0]),
+    clear: `TRUNCATE ${emptied.join(", ")} RESTART IDENTITY`
+  }
+}
+
+const borrow = async (): Promise<PgliteDatabase> => {
+  const kept = idle.pop() ?? await makeMigrated()
+  const database = PgliteDatabase.lend(kept.session)
+  lent.set(database, kept)
+  return database
+}
+
+const giveBack = async (database: PgliteDatabase): Promise<void> => {
+  const kept = lent.get(database)
+  lent.delete(database)
+  // Whoever still has it, from a fiber that outlives its test, finds it closed.
+  const session = database.takeBack()
+  if (kept === undefined || session.hasCrashed) return
+  if (idle.length < 2 && isCleared(kept)) idle.push(kept)
+  else await session.close()
+}
+
+const isCleared = ({ clear, session, shape }: Kept): boolean => {
+  try {
+    if (session.inTransaction) session.query("ROLLBACK", [])
+    session.query("SELECT pg_advisory_unlock_all()", [])
+    session.query("RESET ALL", [])
+    session.query("DISCARD TEMP", [])
+    if (String(valuesOf(session, SHAPE)[0]) !== shape) return false
+    session.query(clear, [])
+    return true
+  } catch {
+    return false
+  }
+}
+
+/**
+ * PGlite in memory with the schema applied and no rows: what a room's tests run on.
+ * The session was another test's before, emptied unless that test changed more than rows.
+ */
+export const layerPgliteTest: TestDatabase = layerPgliteOf({ open: borrow, close: giveBack })
 
 /** A database of its own on the PostgreSQL server that all test files share. */
 export const layerPostgresTest = (

@@ -13,6 +13,12 @@ import { Outbox } from "./Outbox.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
+/**
+ * For a process that lives for seconds: PGlite's code is compiled once and quickly, not again and better
+ * on other threads, and young objects have room. It saves a third of the processor time of a start.
+ */
+export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
+
 /** Limits out of the way of tests that are about something else. */
 export const RELAXED = {
   LIMITS_SENDS_PER_SECOND: "1000000",
@@ -92,7 +98,7 @@ export class Server {
     this.outbox = new Outbox(env["MAIL_OUTBOX"] ?? join(dataDir, "outbox"))
     this.process = spawn(
       join(ROOT, "node_modules/.bin/node"),
-      ["--import", "./runners/require-node.js", script],
+      [...SHORT_LIVED, "--import", "./runners/require-node.js", script],
       {
         cwd: ROOT,
         env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env, DATA_DIR: dataDir },
