@@ -1,0 +1,40 @@
+import { assert, it } from "@effect/vitest"
+import { readFileSync } from "node:fs"
+import { join } from "node:path"
+import { settings } from "../../src/platform/Config.ts"
+import { makeIgnored, parseDockerfile } from "../deploy/Dockerfile.ts"
+
+const ROOT = join(import.meta.dirname, "../..")
+const read = (path: string): string => readFileSync(join(ROOT, path), "utf8")
+
+/** Names that stand as keys between two lines of a file in YAML. */
+const keys = (path: string, after: string, before: string): ReadonlyArray<string> => {
+  const [, part = ""] = read(path).split(`\n${after}`)
+  const names = Array.from((part.split(`\n${before}`)[0] ?? "").matchAll(/^ +([A-Z][A-Z0-9_]+):/gm), ([, name]) => name ?? "")
+  assert.isNotEmpty(names, path)
+  return names
+}
+
+it("what the examples of deployments set are settings", () => {
+  const environment = parseDockerfile(read("Dockerfile")).filter(({ name }) => name === "ENV").flatMap(({ text }) =>
+    Array.from(text.matchAll(/(\w+)=/g), ([, name]) => name ?? "")
+  )
+  const named = {
+    Dockerfile: environment.filter((name) => name !== "NODE_ENV"),
+    "docker-compose.yml": keys("docker-compose.yml", "x-settings:", "x-parley:"),
+    "configmap.yaml": keys("deploy/kubernetes/configmap.yaml", "data:", "---"),
+    "secret.example.yaml": keys("deploy/kubernetes/secret.example.yaml", "stringData:", "---"),
+    "deployment.yaml": Array.from(read("deploy/kubernetes/deployment.yaml").matchAll(/- name: ([A-Z_]+)/g), ([, name]) => name ?? "")
+  }
+  for (const [file, names] of Object.entries(named)) {
+    assert.deepStrictEqual(names.filter((name) => !(name in settings)), [], file)
+  }
+})
+
+it("the image is made of what a server needs, and of nothing else that lies here", () => {
+  const ignored = makeIgnored(read(".dockerignore"))
+  const kept = ["package.json", "package-lock.json", ".npmrc", "LICENSE", "src/Http.ts", "schema/0001_add.sql", "runners/admin.ts", "runners/require-node.js"]
+  const left = [".git/config", ".env", "data/blobs/x", "node_modules/pg/package.json", "test/support/Http.ts", "runners/demo.ts", "runners/local/Postgres.ts", "README.md"]
+  assert.deepStrictEqual(kept.filter(ignored), [])
+  assert.deepStrictEqual(left.filter((path) => !ignored(path)), [])
+})
