@@ -1,5 +1,5 @@
 import { Effect, Layer } from "effect"
-import { awaitShare } from "../src/platform/Cluster.ts"
+import { awaitOwners, awaitShare } from "../src/platform/Cluster.ts"
 import * as ClusterNode from "../src/platform/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import { layerPg } from "../src/platform/Sql.ts"
@@ -37,8 +37,9 @@ serve({
       ? Layer.effectContext(Effect.die("settled"))
       : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + LOCK_CONNECTIONS }),
   cluster: ClusterNode.layer,
-  ready: awaitShare,
+  owns: ({ ROLE }) => ROLE === "runner",
+  ready: ({ ROLE }) => ROLE === "runner" ? awaitShare : awaitOwners,
   beside: (config) => Layer.effectDiscard(warning(config)),
-  welcome: ({ RUNNER_HOST, RUNNER_PORT }, url) =>
-    `Parley ${VERSION} listens on ${url}, and as a node on ${RUNNER_HOST}:${RUNNER_PORT}`
+  welcome: ({ ROLE, RUNNER_HOST, RUNNER_PORT }, url) =>
+    `Parley ${VERSION} listens on ${url}, and as a ${ROLE === "runner" ? "node" : "gateway"} on ${RUNNER_HOST}:${RUNNER_PORT}`
 })

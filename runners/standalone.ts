@@ -3,7 +3,7 @@ import { join, resolve } from "node:path"
 import { DoorLive } from "../src/operator/Door.ts"
 import { Operator } from "../src/operator/Operator.ts"
 import * as Cluster from "../src/platform/Cluster.ts"
-import type { Settings } from "../src/platform/Config.ts"
+import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import { DataDir } from "../src/platform/DataDir.ts"
 import { databaseIsNew } from "../src/platform/Pglite.ts"
 import { layerPg, layerPglite } from "../src/platform/Sql.ts"
@@ -41,11 +41,15 @@ const welcome = (config: Settings, url: string): string => {
 
 serve({
   what: "a standalone server for messages between agents",
-  settle: Effect.succeed,
+  settle: (config) =>
+    config.ROLE === "gateway"
+      ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with npm run runner"] }))
+      : Effect.succeed(config),
   own: DataDir.layer,
   database,
   cluster: () => Cluster.layerStandalone,
-  ready: Cluster.awaitShards,
+  owns: () => true,
+  ready: () => Cluster.awaitShards,
   // PostgreSQL lets operators' commands in by itself.
   beside: (config) => config.DATABASE_URL === undefined ? Layer.provide(DoorLive, Operator.layer) : Layer.empty,
   welcome

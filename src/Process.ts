@@ -20,7 +20,8 @@ export const say = (text: string): void => void process.stdout.write(`${text}\n`
 const complain = (text: string): void => void process.stderr.write(`${text}\n`)
 
 type Databases = SqlClient.SqlClient | Database
-type Base = Config | Ids
+type Base = Config | Ids | Readiness
+type Services = Layer.Success<typeof Entities.layer>
 
 /** In what one kind of server differs from another; `Own` is what it alone has, from the very start. */
 export interface Kind<Own> {
@@ -33,12 +34,14 @@ export interface Kind<Own> {
   readonly cluster: (
     config: Settings
   ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Peers, unknown, Databases | Base>
+  /** Whether it works on what entities own, or only asks those that do. */
+  readonly owns: (config: Settings) => boolean
   /** Completes when requests can be served. */
-  readonly ready: Effect.Effect<void, never, Sharding.Sharding>
+  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Peers>
   /** What else it does, beside serving. */
   readonly beside: (
     config: Settings
-  ) => Layer.Layer<never, unknown, Layer.Success<typeof Entities.layer> | Databases | Base | Own>
+  ) => Layer.Layer<never, unknown, Services | Databases | Base | Own>
   readonly welcome: (config: Settings, url: string) => string
 }
 
@@ -59,8 +62,8 @@ const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
     const layer = Layer.merge(Http.layer, kind.beside(config)).pipe(
-      Layer.provide(Layer.effectDiscard(kind.ready)),
-      Layer.provide(Entities.layer),
+      Layer.provide(Layer.effectDiscard(kind.ready(config))),
+      Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),
       Layer.provide(Migrations.layer),

@@ -1,6 +1,8 @@
-import { Context, Effect, type Fiber, Latch, Layer, Metric, Schema } from "effect"
+import { Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schema } from "effect"
 import type { Rendered } from "../conversations/Message.ts"
 import { type Delivery, Peers } from "../platform/Peers.ts"
+import { monotonicMillis } from "../platform/RateLimits.ts"
+import { Readiness } from "../platform/Readiness.ts"
 import type { Push } from "./AgentActor.ts"
 
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
@@ -99,6 +101,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
     Effect.gen(function*() {
       const peers = yield* Peers
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const now = monotonicMillis(yield* Clock.Clock)
       const here = new Map<string, number>()
       const lines = new Map<string, Line>()
       let listener: RemoteListener | undefined
@@ -111,9 +114,9 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
             yield* Effect.yieldNow
             const load = line.take(here)
             const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
-            const now = line.settle(load, delivery)
+            const atOnce = line.settle(load, delivery, now())
             if (load.first && delivery === "taken") listener?.missed()
-            if (!now) yield* Effect.sleep(AGAIN)
+            if (!atOnce) yield* Effect.sleep(AGAIN)
           }
         })
 
@@ -150,7 +153,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
       peers.listen({
         joined: (node) => {
           if (lines.has(node)) return
-          const line = new Line(node)
+          const line = new Line(node, now())
           lines.set(node, line)
           line.fiber = runFork(speak(line))
         },
@@ -167,6 +170,15 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
         Effect.sync(() => {
           for (const line of lines.values()) line.end()
           lines.clear()
+        }))
+
+      // One that is dead has left the list by then.
+      Option.map(yield* Effect.serviceOption(Readiness), (readiness) =>
+        readiness.check(() => {
+          const away = [...lines.values()].filter(({ silentSince }) => now() - silentSince > SILENT_MS).map(({ node }) => node)
+          return away.length === 0
+            ? undefined
+            : `This node cannot reach ${away.join(", ")}, which the database lists as alive: look at the network between them and at RUNNER_SECRET.`
         }))
 
       const onAll = (give: (line: Line, done: () => void) => void): Effect.Effect<void> =>
@@ -207,6 +219,8 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
 const BEAT = "1 second"
 const AGAIN = "200 millis"
 const PATIENCE = "1 second"
+/** How long a node that is listed may take nothing before this one is held for cut off. */
+const SILENT_MS = 20_000
 /** What may wait for a node, and go to it in one call, which may have 16 MiB: six times the characters at worst. */
 const MAX_WAITING = 20_000
 const MAX_AT_ONCE = 2_000
@@ -239,6 +253,8 @@ class Line {
   readonly sockets = new Map<string, number>()
   readonly work = Latch.makeUnsafe(false)
   fiber: Fiber.Fiber<void> | undefined
+  /** When it last took what it was told. */
+  silentSince: number
   /** Whether it has told anything. */
   heard = false
   private counts = new Map<string, number>()
@@ -250,8 +266,9 @@ class Line {
   private reached = true
   private missed = false
 
-  constructor(node: string) {
+  constructor(node: string, now: number) {
     this.node = node
+    this.silentSince = now
   }
 
   announce(agentId: string, sockets: number): void {
@@ -328,7 +345,8 @@ class Line {
   }
 
   /** Whether the next call may follow at once. */
-  settle({ after, bundle, notices }: Load, delivery: Delivery): boolean {
+  settle({ after, bundle, notices }: Load, delivery: Delivery, now: number): boolean {
+    if (delivery === "taken") this.silentSince = now
     this.knows = delivery === "taken"
     this.reached = delivery !== "unreachable"
     if (delivery === "taken") {

@@ -1,6 +1,6 @@
 import { Effect, Layer, Schedule } from "effect"
 import { MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
-import { Peers } from "./Peers.ts"
+import { ownsShards, Peers } from "./Peers.ts"
 
 /** How many pieces the entities are dealt out in; the same on every node of a cluster, for ever. */
 const SHARDS = 300
@@ -26,7 +26,8 @@ export const layerStandalone = Layer.merge(Sharding.layer, Peers.layerAlone).pip
   Layer.provide(ShardingConfig.layer(common))
 )
 
-const shards = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
+/** Every shard there is. */
+export const shards: ReadonlyArray<ShardId.ShardId> = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
 
 /** Completes once this process holds every shard: before that a call to an entity would wait or be refused. */
 export const awaitShards = Effect.gen(function*() {
@@ -41,6 +42,20 @@ export const awaitShare = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
   yield* Effect.suspend(() =>
     shards.some((shard) => sharding.hasShardId(shard)) ? Effect.void : Effect.fail("no shard yet")
+  ).pipe(
+    Effect.retry(Schedule.spaced("20 millis")),
+    Effect.timeoutOption("15 seconds"),
+    Effect.ignore
+  )
+})
+
+/** Completes once a node that owns shards is known, or it was waited long enough: readiness says so then. */
+export const awaitOwners = Effect.gen(function*() {
+  const peers = yield* Peers
+  yield* Effect.suspend(() =>
+    peers.list()?.runners.some(([runner, isHealthy]) => isHealthy && ownsShards(runner)) === true
+      ? Effect.void
+      : Effect.fail("no owner yet")
   ).pipe(
     Effect.retry(Schedule.spaced("20 millis")),
     Effect.timeoutOption("15 seconds"),

@@ -17,6 +17,7 @@ import { SqlClient } from "effect/sql"
 import { createHash, hkdfSync } from "node:crypto"
 import { common } from "./Cluster.ts"
 import type { Settings } from "./Config.ts"
+import * as NodeProgress from "./NodeProgress.ts"
 import { PeerRpcs, Peers } from "./Peers.ts"
 
 /** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
@@ -149,17 +150,21 @@ const health = Layer.effect(
 )
 
 /**
- * One of many equal nodes on PostgreSQL: its share of the shards is locked there, on a
+ * One of many nodes on PostgreSQL: its share of the shards is locked there, on a
  * connection of its own, and calls come from the other nodes on RUNNER_PORT. A node
  * that is killed loses its shards within about three seconds, one that hangs after
- * ten, when the database ends its locks.
+ * ten, when the database ends its locks. A gateway is a node like the others, listed
+ * and listening for what they push to its sockets, but for its share, which is empty.
  */
 export const layer = (config: Settings) =>
-  RpcServer.layer(Runners.Rpcs.merge(PeerRpcs), {
-    spanPrefix: "RunnerServer",
-    disableTracing: true,
-    disableFatalDefects: true
-  }).pipe(
+  Layer.merge(
+    NodeProgress.layer,
+    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs), {
+      spanPrefix: "RunnerServer",
+      disableTracing: true,
+      disableFatalDefects: true
+    })
+  ).pipe(
     Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers]),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(health),
@@ -173,6 +178,7 @@ export const layer = (config: Settings) =>
     Layer.provide(ShardingConfig.layer({
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
+      assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
       refreshAssignmentsInterval: "1 second",
       runnerHealthCheckInterval: "2 seconds",
       shardLockExpiration: LOCK_EXPIRES_MS,

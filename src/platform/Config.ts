@@ -104,6 +104,7 @@ export const settings = {
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "how long webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log line to write"),
   METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token for /internal/metrics", "none: open", true),
+  ROLE: make(oneOf("runner", "gateway"), "runner", "what a node is: a runner, or a gateway, which serves requests and sockets and owns nothing"),
   RUNNER_HOST: make(anyText, "127.0.0.1", "address of a node for the other nodes, and the only one that it listens on for them"),
   RUNNER_PORT: make(wholeNumber(1, 65535), 34431, "and its port"),
   RUNNER_SECRET: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "what nodes prove to each other that they know; what they say is encrypted then", "none: whoever reaches RUNNER_PORT is a node", true),

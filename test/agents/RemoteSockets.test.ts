@@ -4,6 +4,7 @@ import { TestClock } from "effect/testing"
 import type { Push } from "../../src/agents/AgentActor.ts"
 import { type Notice, RemoteSockets } from "../../src/agents/RemoteSockets.ts"
 import { PeerOrder } from "../../src/platform/PeerOrder.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
 import { type Delivery, type PeerListener, Peers } from "../../src/platform/Peers.ts"
 
 /** Nodes that reach each other in one process, as long as nothing is broken. */
@@ -52,10 +53,14 @@ class Wires {
 }
 
 const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
-  const remote = Context.get(
-    yield* Layer.build(Layer.fresh(RemoteSockets.layer).pipe(Layer.provide(wires.peers(name)))),
-    RemoteSockets
+  const context = yield* Layer.build(
+    Layer.fresh(RemoteSockets.layer).pipe(
+      Layer.provide(wires.peers(name)),
+      Layer.provideMerge(Layer.fresh(Readiness.layer))
+    )
   )
+  const remote = Context.get(context, RemoteSockets)
+  const readiness = Context.get(context, Readiness)
   const heard: Array<readonly [string, Push]> = []
   const notices: Array<Notice> = []
   const state = { missed: 0 }
@@ -66,7 +71,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
     missed: () => state.missed++,
     parted: (agentIds) => parted.push(agentIds)
   })
-  return { remote, heard, notices, parted, state }
+  return { remote, heard, notices, parted, readiness, state }
 })
 
 const rendered = { before: "{\"a\":", after: "}" }
@@ -164,4 +169,26 @@ it.effect("what arrives late, after its sender gave it up and said everything ag
     two.remote.announce("agt_b", 1)
     yield* two.remote.announced
     assert.strictEqual(one.remote.count("agt_b"), 1)
+  }))
+
+it.effect("a node that cannot reach another one that is listed is not ready until it can, or the other is gone", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    yield* TestClock.adjust("1 minutes")
+    assert.deepStrictEqual(one.readiness.reasons(), [])
+    wires.broken = true
+    yield* TestClock.adjust("18 seconds")
+    assert.deepStrictEqual(one.readiness.reasons(), [])
+    yield* TestClock.adjust("5 seconds")
+    assert.match(one.readiness.reasons().join(), /^This node cannot reach two, /)
+    assert.match(two.readiness.reasons().join(), /^This node cannot reach one, /)
+    wires.broken = false
+    yield* TestClock.adjust("1 seconds")
+    assert.deepStrictEqual(one.readiness.reasons(), [])
+    wires.broken = true
+    yield* TestClock.adjust("30 seconds")
+    assert.strictEqual(one.readiness.reasons().length, 1)
+    wires.listeners.get("one")?.left("two")
+    assert.deepStrictEqual(one.readiness.reasons(), [])
   }))

@@ -33,12 +33,15 @@ const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
 
 describe("the start of a node", () => {
   it("names all that is missing at once", async () => {
-    const { code, stderr } = await run("runners/runner.ts", {})
-    assert.strictEqual(code, 1)
-    assert.deepStrictEqual(
-      stderr.trim().split("\n").map((line) => /^parley: (\w+): /.exec(line)?.[1]),
-      ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"]
-    )
+    for (const { code, stderr } of await Promise.all([{}, { ROLE: "gateway" }].map((env) => run("runners/runner.ts", env)))) {
+      assert.strictEqual(code, 1)
+      assert.deepStrictEqual(
+        stderr.trim().split("\n").map((line) => /^parley: (\w+): /.exec(line)?.[1]),
+        ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"]
+      )
+    }
+    const alone = await run("runners/standalone.ts", { ROLE: "gateway" })
+    assert.deepStrictEqual([alone.code, /^parley: ROLE: a gateway is a node of a cluster/.test(alone.stderr)], [1, true])
   })
 
   it("a database is made by whoever migrates first, and a node stops at one that is newer", async () => {

@@ -1,0 +1,160 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { eventually } from "../support/Eventually.ts"
+import { Cluster, missingForNodes } from "../support/Nodes.ts"
+import { agentOf, newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { type Frame, Socket } from "../support/Socket.ts"
+
+const GATEWAY = { ROLE: "gateway" }
+
+describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
+  let cluster: Cluster
+  let runner: Server
+  let gateway: Server
+
+  const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
+  const send = async (from: TestAgent, to: Readonly<Record<string, string>>, text: string) => {
+    const answer = await from.http.post("/v1/messages", {
+      ...to,
+      client_msg_id: `${text}-${Math.random()}`,
+      type: "text",
+      content: { text }
+    })
+    assert.strictEqual(answer.status, 201, `${answer}`)
+    return answer.body as { readonly id: string; readonly conversation_id: string; readonly seq: number }
+  }
+  const shardsOf = async (node: Server): Promise<number> => {
+    const metrics = (await node.http().get("/internal/metrics")).text
+    return Number(/^effect_cluster_shards (\d+)$/m.exec(metrics)?.[1])
+  }
+  const ready = async (node: Server) => (await node.http().get("/v1/ready")).status === 200 || undefined
+  const presence = (of: TestAgent, as: TestAgent, status: string) =>
+    eventually(`a presence ${status}`, async () => {
+      const answer = await as.http.get(`/v1/presence/${of.handle}`)
+      return (answer.body as { readonly status: string }).status === status || undefined
+    })
+
+  beforeAll(async () => {
+    cluster = await Cluster.start(1)
+    runner = cluster.nodes[0]!
+    gateway = await cluster.add(undefined, GATEWAY)
+  })
+  afterAll(() => cluster?.stop())
+
+  it("says what it is, and holds no shard", async () => {
+    assert.match(gateway.stdout, /listens on http:\S+, and as a gateway on /)
+    assert.deepStrictEqual([await shardsOf(runner), await shardsOf(gateway)], [300, 0])
+  })
+
+  it("takes requests and sockets for what the runner owns, in order and once", async () => {
+    const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(runner, "bob")]
+    const first = await send(ada, { to: bob.handle }, "the first word")
+    const sockets = [
+      await Socket.hello(gateway, ada.key),
+      await Socket.hello(gateway, bob.key),
+      await Socket.hello(runner, bob.key)
+    ]
+    const sent = [first]
+    for (let i = 0; i < 6; i++) {
+      sent.push(await send(on(i % 2 === 0 ? runner : gateway, i % 3 === 0 ? bob : ada), {
+        to: i % 3 === 0 ? ada.handle : bob.handle
+      }, `word ${i}`))
+    }
+    assert.deepStrictEqual(sent.map(({ seq }) => seq), sent.map((_, i) => i + 1))
+    for (const [i, socket] of sockets.entries()) {
+      const wanted = i === 0 ? sent.slice(1) : sent
+      for (const { id } of wanted) await socket.message(id)
+      assert.deepStrictEqual(
+        socket.pushed().filter((id) => wanted.some((one) => one.id === id)),
+        wanted.map(({ id }) => id)
+      )
+    }
+    sockets[0]!.send({ type: "typing.start", payload: { conversation_id: first.conversation_id } })
+    await sockets[1]!.waitFor("typing.start")
+    sockets[1]!.send({ type: "message.read_ack", payload: { conversation_id: first.conversation_id, through_seq: 1 } })
+    await sockets[0]!.waitFor("message.read")
+    await Promise.all(sockets.map((socket) => socket.close()))
+  })
+
+  it("takes part in groups and presence", async () => {
+    const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(gateway, "bob")]
+    await send(ada, { to: bob.handle }, "the first word")
+    await send(bob, { to: ada.handle }, "an answer")
+    const adas = await Socket.hello(gateway, ada.key)
+    const made = await ada.http.post("/v1/groups", { name: "At the gate", member_handles: [bob.handle] })
+    const { add_results, group } = made.body as { group: { id: string }; add_results: Array<{ invite_id: string }> }
+    const accepted = await bob.http.post(`/v1/groups/invites/${add_results[0]!.invite_id}/accept`)
+    assert.strictEqual(accepted.status, 200, `${accepted}`)
+    const told = await send(on(runner, bob), { conversation_id: group.id }, "to the group")
+    await adas.message(told.id)
+    const bobs = await Socket.hello(runner, bob.key)
+    const online = (frame: Frame) => frame.type === "presence.update" && frame.payload?.["handle"] === bob.handle
+    await adas.waitFor(online)
+    await Promise.all([presence(ada, on(runner, bob), "online"), presence(bob, ada, "online")])
+    const blocked = await ada.http.post(`/v1/contacts/${bob.handle}/block`)
+    assert.strictEqual(blocked.status, 200, `${blocked}`)
+    const refused = await on(runner, bob).http.post("/v1/messages", {
+      to: ada.handle,
+      client_msg_id: "blocked",
+      type: "text",
+      content: { text: "no" }
+    })
+    refused.refused(403, "BLOCKED")
+    await Promise.all([adas.close(), bobs.close()])
+  })
+
+  it("is missed by nobody but its sockets when it is killed", async () => {
+    const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(runner, "bob")]
+    await send(ada, { to: bob.handle }, "the first word")
+    await send(bob, { to: ada.handle }, "an answer")
+    await Socket.hello(gateway, ada.key)
+    await presence(ada, bob, "online")
+    await gateway.kill()
+    const unheard = await send(bob, { to: ada.handle }, "while it is away")
+    await presence(ada, bob, "offline")
+    assert.strictEqual(await ready(runner), true)
+    assert.strictEqual(await shardsOf(runner), 300)
+    gateway = await cluster.add(gateway, GATEWAY)
+    const again = await Socket.hello(gateway, ada.key)
+    await again.message(unheard.id)
+    const live = await send(bob, { to: ada.handle }, "and live again")
+    await again.message(live.id)
+    await again.close()
+  })
+
+  it("is not ready while nobody owns shards, holds none even then, and goes on with the next runner", async () => {
+    const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(gateway, "bob")]
+    await send(ada, { to: bob.handle }, "the first word")
+    await send(bob, { to: ada.handle }, "an answer")
+    const socket = await Socket.hello(gateway, bob.key)
+    await runner.kill()
+    const why = await eventually("a gateway that is not ready", async () => {
+      const answer = await gateway.http().get("/v1/ready")
+      return answer.status === 503 ? (answer.body as { readonly details: { readonly reason: string } }).details.reason : undefined
+    })
+    assert.match(why, /No node that owns shards is there: start one with ROLE=runner/)
+    const refused = await ada.http.post("/v1/messages", {
+      to: bob.handle,
+      client_msg_id: "nobody",
+      type: "text",
+      content: { text: "?" }
+    })
+    refused.refused(503, "UNAVAILABLE")
+    assert.strictEqual(await shardsOf(gateway), 0)
+    runner = await cluster.add(runner)
+    await eventually("a gateway that is ready", () => ready(gateway), 15_000)
+    const sent = await send(ada, { to: bob.handle }, "after that")
+    await socket.message(sent.id)
+    assert.deepStrictEqual([await shardsOf(runner), await shardsOf(gateway)], [300, 0])
+    await socket.close()
+  })
+
+  it("stops as a runner does: not ready, sockets closed with 1001, ended well", async () => {
+    const ada = await newAgent(gateway, "ada")
+    const socket = await Socket.hello(gateway, ada.key)
+    gateway.terminate()
+    await eventually("503 on /v1/ready", async () => await ready(gateway) === undefined || undefined, 1_000)
+    await socket.closedWith(1001, 10_000)
+    assert.strictEqual(await gateway.exit(), 0)
+    assert.strictEqual(await ready(runner), true)
+  })
+})
