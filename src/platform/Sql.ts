@@ -139,11 +139,20 @@ const onceReady = (client: PoolClient, then: () => void): void => {
 
 /** A connection of the pool, from its checking out to its return. */
 class PgSession extends Session {
+  readonly #reserved: boolean
   #client: PoolClient | undefined
   #returned = false
   #lost = false
   #busy = false
+  #submitted = 0
+  #answered = 0
   readonly #waiting: Array<() => void> = []
+
+  /** A reserved one is held for several statements, which may leave locks and settings to the session. */
+  constructor(reserved: boolean) {
+    super()
+    this.#reserved = reserved
+  }
 
   /** The pool's answer may come when nobody waits for it any more. */
   accept(client: PoolClient): void {
@@ -151,17 +160,25 @@ class PgSession extends Session {
     if (this.#returned) this.#release()
   }
 
-  /** Gives the connection back, as soon as the statement that an interrupted fiber left behind has ended. */
+  /**
+   * Gives the connection back, as soon as the statement that an interrupted fiber left behind has ended. A reserved one
+   * whose last statement was not answered with success is ended at once: that one was to tidy up, and whoever got the
+   * connection next would hold the locks of the one before, for as long as it is used.
+   */
   giveBack(): void {
     this.#returned = true
-    if (!this.#busy) this.#release()
+    if (!this.#busy || this.#isUntidy) this.#release()
+  }
+
+  get #isUntidy(): boolean {
+    return this.#reserved && this.#answered !== this.#submitted
   }
 
   #release(): void {
     const client = this.#client
     this.#client = undefined
     // One that is still in a transaction is ended rather than handed to the next.
-    client?.release(this.#lost || client.getTransactionStatus() !== "I")
+    client?.release(this.#lost || this.#isUntidy || client.getTransactionStatus() !== "I")
   }
 
   get inTransaction(): boolean {
@@ -187,6 +204,7 @@ class PgSession extends Session {
         ...(name === undefined ? {} : { name }),
         ...(arrays ? { rowMode: "array" } : {})
       }
+      const turn = ++this.#submitted
       const start = () => {
         const client = this.#client
         if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
@@ -200,6 +218,7 @@ class PgSession extends Session {
         }
         client.query(query, (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
           if (error === null || error === undefined) {
+            this.#answered = turn
             const last = Array.isArray(result) ? result.at(-1) : result
             return end(last === undefined ? Effect.die("no result") : Effect.succeed(last))
           }
@@ -262,14 +281,14 @@ export const layerPg = (options: { readonly url: Redacted.Redacted<string>; read
       driver: "pg",
       acquirer: Effect.uninterruptibleMask((restore) =>
         Effect.gen(function*() {
-          const session = new PgSession()
+          const session = new PgSession(true)
           yield* Scope.addFinalizer(yield* Effect.scope, Effect.sync(() => session.giveBack()))
           return yield* restore(checkOut(session))
         })
       ),
       borrower: (use) =>
         Effect.suspend(() => {
-          const session = new PgSession()
+          const session = new PgSession(false)
           return Effect.ensuring(Effect.flatMap(checkOut(session), use), Effect.sync(() => session.giveBack()))
         })
     })

@@ -339,6 +339,29 @@ eachDatabase((database, { version }) => {
         assert.deepStrictEqual((yield* sql`SELECT pg_backend_pid() AS pid`)[0], before)
       }))
 
+    it.effect("does not hand on the locks of a reserved connection that it was tidying up", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const tidied = "SELECT pg_advisory_unlock_all()"
+        const reserved = (last: string) =>
+          Effect.scoped(Effect.gen(function*() {
+            const connection = yield* sql.reserve
+            yield* connection.executeRaw("SELECT pg_advisory_lock(7)", [])
+            const slow = yield* Effect.forkChild(connection.executeRaw("SELECT pg_sleep(0.3)", []))
+            yield* Effect.yieldNow
+            yield* connection.executeRaw(last, []).pipe(Effect.timeout("50 millis"), Effect.ignore)
+            yield* Fiber.interrupt(slow)
+          }))
+        const held = Effect.map(
+          sql`SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND pid = pg_backend_pid()`,
+          (rows) => rows.length
+        )
+        yield* reserved(tidied)
+        assert.strictEqual(yield* held, 0)
+        yield* reserved("SELECT 1 / 0")
+        assert.strictEqual(yield* held, 0)
+      }))
+
     it.effect("takes along a statement whose turn has not come", () =>
       Effect.gen(function*() {
         const { sql, ids, add } = yield* table("never")
