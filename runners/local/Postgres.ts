@@ -8,7 +8,7 @@ import { freePort } from "./FreePort.ts"
 
 export type PostgresVersion = 15 | 18
 
-const DEBIAN_15 = "/usr/lib/postgresql/15/bin"
+export const DEBIAN_15 = "/usr/lib/postgresql/15/bin"
 
 /** Version 18 comes with `npm ci`; version 15 is Debian's. */
 export const isInstalled = (version: PostgresVersion): boolean => version === 18 || existsSync(`${DEBIAN_15}/postgres`)

@@ -168,7 +168,9 @@ export class Deliveries extends Context.Service<Deliveries, {
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
           if (from === undefined) return []
-          const page = yield* unavailable(repo.page(agentId, from, limit))
+          let page = yield* unavailable(repo.page(agentId, from, limit))
+          // What storage never gave out is from before a backup was restored: whatever waits is offered again.
+          if (page !== undefined && from > page.lastNo) page = yield* unavailable(repo.page(agentId, 0, limit))
           if (page === undefined) return []
           const rows = yield* render(page)
           return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.no)))

@@ -106,6 +106,11 @@ const audit = Command.make("audit").pipe(
   ])
 )
 
+const restored = Command.make("restored", { json }, (given) =>
+  perform({ _tag: "Restored", operator: whoAmI() }, given.json)).pipe(
+    Command.withDescription("To be run once after the database was restored from a backup: no number that was given out since is given out again")
+  )
+
 const config = Command.make("config", { json }, (given) => perform({ _tag: "Config" }, given.json)).pipe(
   Command.withDescription("Every setting in effect, secrets redacted: of the server that runs on DATA_DIR, else of this environment")
 )
@@ -115,5 +120,5 @@ export const admin = Command.make("admin").pipe(
   Command.withDescription(
     "Operators' commands. Give it the DATA_DIR or DATABASE_URL of the server; the server may run meanwhile."
   ),
-  Command.withSubcommands([agents, reports, webhooks, audit, config])
+  Command.withSubcommands([agents, reports, webhooks, audit, restored, config])
 )

@@ -221,6 +221,15 @@ export class Operator extends Context.Service<Operator, {
         }
       })
 
+      const restored = Effect.fnUntraced(function*(operator: string) {
+        const moved = yield* repo.moveOn
+        yield* look(operator, "restored", null)
+        return {
+          text: `${moved.conversations} conversations and ${moved.inboxes} inboxes count on from where no lost message was.`,
+          data: moved
+        }
+      })
+
       const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError> => {
         switch (command._tag) {
           case "Show":
@@ -237,6 +246,8 @@ export class Operator extends Context.Service<Operator, {
             return deadWebhooks(command.limit, command.operator)
           case "Audit":
             return audit(command.limit, command.handle)
+          case "Restored":
+            return restored(command.operator)
           case "Config":
             return Effect.succeed(showConfig(config))
         }

@@ -21,6 +21,7 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Reports", { limit: Limit, operator: Who }),
   Schema.TaggedStruct("DeadWebhooks", { limit: Limit, operator: Who }),
   Schema.TaggedStruct("Audit", { limit: Limit, handle: Schema.NullOr(Handle) }),
+  Schema.TaggedStruct("Restored", { operator: Who }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type

@@ -45,7 +45,14 @@ export interface AuditRow {
   readonly reason: string | null
 }
 
-/** What operators read across the rooms, and the log of what they do. Read-only but for `note`; seldom, so nothing is prepared. */
+/** Further than anything can have come between a backup and its restoration. */
+const SEQS_AHEAD = 1_000_000
+const NUMBERS_AHEAD = 1_000_000_000
+
+/** Rows that a statement moves on: on PGlite it stops the server for so long. */
+const AT_ONCE = 2_000
+
+/** What operators read across the rooms, and the log of what they do. Read-only but for `note` and `moveOn`; seldom, so nothing is prepared. */
 export class OperatorRepo extends Context.Service<OperatorRepo, {
   /** By normalised handle, deleted ones included. */
   readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
@@ -58,11 +65,55 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
   readonly note: (
     entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string | null }
   ) => Effect.Effect<void, SqlError.SqlError>
+  /**
+   * Moves on all numbers that clients and webhooks know messages by: past whatever was
+   * given out, and lost, since the backup that this database comes from. Twice does no
+   * harm. Conversations that are open meanwhile are read again by their owners.
+   */
+  readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
 }>()("parley/operator/OperatorRepo") {
   static readonly layer = Layer.effect(
     OperatorRepo,
-    Effect.map(SqlClient.SqlClient, (sql) =>
-      OperatorRepo.of({
+    Effect.map(SqlClient.SqlClient, (sql) => {
+      /** In slices, by id. */
+      const inSlices = Effect.fnUntraced(function*(
+        slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, SqlError.SqlError>
+      ) {
+        let above = ""
+        for (let moved = 0;;) {
+          const rows = yield* slice(above)
+          moved += rows.length
+          if (rows.length < AT_ONCE) return moved
+          above = rows.reduce((last, { id }) => id > last ? id : last, above)
+          yield* Effect.yieldNow
+        }
+      })
+      return OperatorRepo.of({
+        moveOn: Effect.gen(function*() {
+          const conversations = yield* inSlices((above) =>
+            sql`
+              WITH held AS MATERIALIZED (
+                SELECT id FROM conversations WHERE id > ${above} ORDER BY id LIMIT ${AT_ONCE} FOR NO KEY UPDATE
+              )
+              UPDATE conversations c SET last_seq = c.last_seq + ${SEQS_AHEAD}, version = c.version + 1
+              FROM held h WHERE c.id = h.id RETURNING c.id`)
+          const inboxes = yield* inSlices((above) =>
+            sql`
+              WITH these AS MATERIALIZED (SELECT id FROM agents WHERE id > ${above} ORDER BY id LIMIT ${AT_ONCE}),
+              held AS MATERIALIZED (
+                SELECT i.agent_id FROM inboxes i JOIN these s ON s.id = i.agent_id ORDER BY i.agent_id FOR NO KEY UPDATE OF i
+              )
+              INSERT INTO inboxes (agent_id, last_no) SELECT id, ${NUMBERS_AHEAD} FROM these
+              WHERE (SELECT count(*) FROM held) >= 0
+              ON CONFLICT (agent_id) DO UPDATE SET last_no = inboxes.last_no + excluded.last_no,
+                delivered_through = CASE WHEN inboxes.undelivered = 0 THEN inboxes.last_no + excluded.last_no
+                  ELSE inboxes.delivered_through END
+              RETURNING agent_id AS id`)
+          yield* sql`
+            SELECT setval(pg_get_serial_sequence('webhook_deliveries', 'no'),
+              nextval(pg_get_serial_sequence('webhook_deliveries', 'no')) + ${NUMBERS_AHEAD})`
+          return { conversations, inboxes }
+        }),
         dossier: (handle) =>
           Effect.map(
             sql<Dossier>`
@@ -95,6 +146,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
           Effect.asVoid(
             sql`INSERT INTO audit_log (at, operator, action, agent_id) VALUES (${at}, ${operator}, ${action}, ${agentId})`
           )
-      }))
+      })
+    })
   )
 }

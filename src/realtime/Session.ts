@@ -75,6 +75,8 @@ export class Session implements LiveSession {
   private echoes: Array<Echo> | undefined
   private unacked: Map<string, number> | undefined
   private suspect = 0
+  /** Where the cursor was when it was found to be beyond storage; 0: it is not. */
+  private beyond = 0
   private closed = false
   private corked: Duplex | undefined
 
@@ -135,8 +137,16 @@ export class Session implements LiveSession {
     this.unacked = undefined
   }
 
-  /** Compares the cursor with the newest number in storage; twice behind the same one means that a hint was lost. */
+  /**
+   * Compares the cursor with the newest number in storage; twice behind the same one means
+   * that a hint was lost. Storage that is behind where the cursor was before has been
+   * restored from a backup: the client is to come again, and to be shown what there is.
+   */
   check(head: number): void {
+    if (this.beyond !== 0 && head < this.beyond) {
+      return this.close({ code: 1011, text: "the inbox is not what it was: connect again" })
+    }
+    this.beyond = this.live && this.cursor > head ? this.cursor : 0
     if (!this.live || this.cursor >= head) {
       this.suspect = 0
       return

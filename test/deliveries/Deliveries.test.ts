@@ -134,6 +134,9 @@ eachDatabase((database) => {
           (yield* deliveries.sync(reader.id, cursor(30), 3)).map((row) => parse(row)["delivery_id"]),
           waiting.filter((no) => no! > 30).slice(0, 3).map((no) => deliveries.ids.encode(reader.id, no!))
         )
+        // A cursor of a time that a restored backup does not know hides nothing.
+        const beyond = deliveries.ids.encode(reader.id, 42)
+        assert.strictEqual((yield* deliveries.sync(reader.id, beyond, 500)).length, waiting.length)
       }))
 
     it.effect("hiding a conversation delivers what waits in it, hides what was, and nothing of what comes", () =>

@@ -184,6 +184,24 @@ describe("Session", () => {
       assert.strictEqual(state.reads.length, 2)
     }))
 
+  it.effect("a cursor that storage never came to, as after a backup was restored, sends the client to connect again", () =>
+    Effect.gen(function*() {
+      const { hint, said, session, socket } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      for (const no of [1, 2, 3]) hint(no)
+      // Read before the last came.
+      session.check(2)
+      session.check(3)
+      hint(4)
+      session.check(3)
+      session.check(4)
+      assert.deepStrictEqual([said(), socket.closedWith], [[1, 2, 3, 4], undefined])
+      session.check(2)
+      session.check(2)
+      assert.strictEqual(socket.closedWith, 1011)
+    }))
+
   it.effect("an own message waits for what its inbox held, and passes nothing that waits before it", () =>
     Effect.gen(function*() {
       const { hint, said, session } = yield* open()

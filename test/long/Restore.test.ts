@@ -1,0 +1,172 @@
+import { assert, describe, it } from "@effect/vitest"
+import { execFile } from "node:child_process"
+import { cp, mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { promisify } from "node:util"
+import { Client } from "pg"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { DEBIAN_15, isInstalled } from "../../runners/local/Postgres.ts"
+import * as Shapes from "../contract/Shapes.ts"
+import { history, inbox, say } from "../contract/Talk.ts"
+import { admin } from "../support/Admin.ts"
+import { freshDatabase } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
+import { Cluster, missingForNodes } from "../support/Nodes.ts"
+import { freshHandle, makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
+
+const run = promisify(execFile)
+
+/** What is backed up: all its servers stop and start again where they were. */
+interface Installation {
+  readonly servers: () => ReadonlyArray<Server>
+  readonly stop: () => Promise<unknown>
+  readonly start: () => Promise<unknown>
+  readonly backUp: () => Promise<unknown>
+  readonly restore: () => Promise<unknown>
+  readonly place: Readonly<Record<string, string>>
+  readonly end: () => Promise<unknown>
+}
+
+/** A folder of a server that is stopped for its backup. */
+const standalone = async (): Promise<Installation> => {
+  const dataDir = await makeDataDir()
+  const copy = await mkdtemp(join(tmpdir(), "parley-backup-"))
+  const env = { PORT: String(await freePort()) }
+  let server = await startServer({ dataDir, env })
+  const stop = () => server.stop()
+  const start = async () => {
+    server = await startServer({ dataDir, env })
+  }
+  return {
+    servers: () => [server],
+    stop,
+    start,
+    backUp: async () => {
+      await stop()
+      await cp(dataDir, copy, { recursive: true })
+      await start()
+    },
+    restore: async () => {
+      await rm(dataDir, { recursive: true })
+      await cp(copy, dataDir, { recursive: true })
+    },
+    place: { DATA_DIR: dataDir },
+    end: async () => {
+      await stop()
+      await Promise.all([dataDir, copy].map((folder) => rm(folder, { recursive: true, force: true })))
+    }
+  }
+}
+
+/** Two nodes, whose database is dumped while they run. */
+const nodes = async (): Promise<Installation> => {
+  const database = await freshDatabase(15)
+  const folder = await mkdtemp(join(tmpdir(), "parley-backup-"))
+  const file = join(folder, "parley.dump")
+  const cluster = await Cluster.start(2, { DATABASE_URL: database })
+  const stop = () => Promise.all(cluster.nodes.map((node) => node.stop()))
+  return {
+    servers: () => cluster.nodes,
+    stop,
+    start: () => Promise.all(cluster.nodes.map((node) => cluster.add(node))),
+    backUp: () => run(`${DEBIAN_15}/pg_dump`, ["--format=custom", `--file=${file}`, database]),
+    restore: async () => {
+      const url = new URL(database)
+      const name = url.pathname.slice(1)
+      url.pathname = "/postgres"
+      const client = new Client(url.href)
+      await client.connect()
+      await client.query(`DROP DATABASE "${name}"`)
+      await client.query(`CREATE DATABASE "${name}"`)
+      await client.end()
+      await run(`${DEBIAN_15}/pg_restore`, ["--exit-on-error", `--dbname=${database}`, file])
+    },
+    place: { DATABASE_URL: database },
+    end: async () => {
+      await cluster.stop()
+      await rm(folder, { recursive: true, force: true })
+    }
+  }
+}
+
+const scenario = async (install: () => Promise<Installation>): Promise<void> => {
+  const it = await install()
+  try {
+    const at = (i: number): Server => it.servers()[i % it.servers().length]!
+    const alice = await newAgent(at(0), "alice")
+    const bob = await newAgent(at(1), "bob")
+    const carol = await newAgent(at(0), "carol")
+    /** Answers name the ports, which stay. */
+    const tell = async (times: number): Promise<ReadonlyArray<{ readonly toBob: Shapes.Message; readonly toCarol: Shapes.Message }>> => {
+      const told = []
+      for (let i = 0; i < times; i++) told.push({ toBob: await say(alice, bob), toCarol: await say(alice, carol) })
+      return told
+    }
+    await say(bob, alice)
+    await say(carol, alice)
+
+    const heard: Array<string> = []
+    const socket = bob.realtime({ onSequenceGap: () => undefined })
+    socket.on("message.new", (message) => {
+      heard.push((message.payload as { readonly id: string }).id)
+    })
+    await socket.connect()
+    const isHeard = (messages: ReadonlyArray<{ readonly toBob: Shapes.Message }>) =>
+      eventually("what bob hears", () => messages.every(({ toBob }) => heard.includes(toBob.id)) || undefined, 30_000)
+
+    const before = await tell(5)
+    await isHeard(before)
+    const rotated = freshHandle("note")
+    await it.backUp()
+    const lost = await tell(7)
+    await isHeard(lost)
+    const cursor = (await inbox(carol)).at(-1)?.delivery_id ?? ""
+    ;(await carol.http.patch(`/v1/agents/${carol.handle}`, { description: rotated })).ok(200, Shapes.Agent)
+
+    await it.stop()
+    await it.restore()
+    const done = await admin(it.place, "restored")
+    assert.strictEqual(done.code, 0, done.stderr)
+    assert.match(done.stdout, /^2 conversations and 3 inboxes /)
+    await it.start()
+
+    // What came after the backup never was.
+    assert.isNull((await carol.http.get("/v1/agents/me")).ok(200, Shapes.Agent).description)
+    assert.deepStrictEqual((await inbox(carol)).map(({ id }) => id), before.map(({ toCarol }) => toCarol.id))
+    await eventually("bob's socket", async () => {
+      const { text } = await at(0).http().get("/internal/metrics")
+      const others = await at(1).http().get("/internal/metrics")
+      return /^sockets_open(?:\{[^}]*\})? [1-9]/m.test(`${text}\n${others.text}`) || undefined
+    }, 60_000)
+
+    const after = await tell(4)
+    await isHeard(after)
+    assert.deepStrictEqual(heard, [...before, ...lost, ...after].map(({ toBob }) => toBob.id), "each once, in its order")
+    // The cursor of a client that outlived the restore shows what is new, and covers none of it.
+    const since = (await carol.http.get(`/v1/messages/sync?after=${cursor}`)).ok(200, Shapes.SyncRows)
+    assert.deepStrictEqual(since.map(({ id }) => id), after.map(({ toCarol }) => toCarol.id))
+    const acked = (await carol.http.post("/v1/messages/sync/ack", { last_delivery_id: cursor })).ok(200, Shapes.Acked)
+    assert.strictEqual(acked.acked, before.length)
+    assert.deepStrictEqual((await inbox(carol)).map(({ id }) => id), after.map(({ toCarol }) => toCarol.id))
+    // The numbers of lost messages are nobody's.
+    const seqs = (await history(carol, after[0]!.toCarol.conversation_id)).map(({ seq }) => seq).sort((a, b) => a - b)
+    const [first] = after.map(({ toCarol }) => toCarol.seq) as [number]
+    assert.deepStrictEqual(seqs, [1, 2, 3, 4, 5, 6, first, first + 1, first + 2, first + 3])
+    assert.isAbove(first, Math.max(...lost.map(({ toCarol }) => toCarol.seq)))
+    await socket.disconnect()
+  } finally {
+    await it.end()
+  }
+}
+
+describe("a restore from backup", { timeout: 180_000 }, () => {
+  it("of a standalone server's folder: no number is given out twice, and clients that ran on hear what is new", () =>
+    scenario(standalone))
+
+  const missing = missingForNodes !== ""
+    ? missingForNodes
+    : isInstalled(15) ? "" : " (skipped: needs pg_dump and PostgreSQL 15: apt-get install postgresql)"
+
+  it.skipIf(missing !== "")(`of a cluster's database, dumped while it runs: the same${missing}`, () => scenario(nodes))
+})
