@@ -7,6 +7,7 @@ import {
   RunnerHealth,
   Runners,
   RunnerServer,
+  RunnerStorage,
   Sharding,
   ShardingConfig,
   SqlRunnerStorage
@@ -139,6 +140,27 @@ const server = (config: Settings) => {
   )
 }
 
+/**
+ * The list of nodes and the locks of shards. The last node to leave is not told that nobody is left:
+ * it would report that as a failure.
+ */
+const storage = Layer.effect(
+  RunnerStorage.RunnerStorage,
+  Effect.map(RunnerStorage.RunnerStorage, (storage) => {
+    let left = false
+    return RunnerStorage.RunnerStorage.of({
+      ...storage,
+      unregister: (address) =>
+        Effect.suspend(() => {
+          left = true
+          return storage.unregister(address)
+        }),
+      getRunners: Effect.flatMap(storage.getRunners, (runners) =>
+        left && runners.length === 0 ? Effect.never : Effect.succeed(runners))
+    })
+  })
+).pipe(Layer.provide(SqlRunnerStorage.layerStorage({})))
+
 /** A node that does not answer for so long is taken for dead; one that is gone is noticed sooner (Peers). */
 const health = Layer.effect(
   RunnerHealth.RunnerHealth,
@@ -170,7 +192,7 @@ export const layer = (config: Settings) =>
     Layer.provide(health),
     Layer.provideMerge(Layer.mergeAll(Runners.layerRpc, Peers.layer)),
     Layer.provideMerge(MessageStorage.layerNoop),
-    Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provide(storage),
     Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),
     Layer.provide(RpcServer.layerProtocolSocketServer),
     Layer.provide([clients(config), server(config)]),

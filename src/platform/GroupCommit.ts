@@ -2,6 +2,7 @@ import { Cause, Clock, Effect, Metric, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { monotonicMillis } from "./RateLimits.ts"
 import { Readiness } from "./Readiness.ts"
+import { sqlState } from "./Sql.ts"
 
 /**
  * What became of one item. `Failed` is not "nothing happened": a connection that
@@ -38,6 +39,9 @@ interface Lane<In, Out> {
   /** Since when the oldest of those waits that are being committed. */
   since: number | undefined
 }
+
+/** Insufficient resources, errors of its system, a read-only transaction: no fault of what was to be committed. */
+const OUT_OF_ROOM = /^(?:53|58|25006)/
 
 /** Whoever waits for longer than this waits on a node that makes no progress. */
 const OLD_MS = 10_000
@@ -97,11 +101,14 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number): Effect.Effect<void> =>
     Effect.matchCauseEffect(options.commit(batch.map((waiting) => waiting.item)), {
       onSuccess: (results) => {
+        refused = undefined
         for (let i = 0; i < batch.length; i++) tell(batch[i]!, { _tag: "Done", value: results[i]! })
         return Effect.void
       },
       onFailure: (cause) => {
         const error = cause.reasons.find(Cause.isFailReason)?.error
+        const state = error === undefined ? undefined : sqlState(error)
+        if (state !== undefined && OUT_OF_ROOM.test(state)) refused = { state, at: now() }
         if (error !== undefined && tries < 3 && mayPass(error)) return attempt(batch, tries + 1)
         if (error === undefined || error.reason._tag === "ConnectionError" || batch.length === 1) {
           for (const waiting of batch) tell(waiting, failed)
@@ -157,6 +164,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     })
   }
 
+  /** When the database last could commit nothing, and nothing has been committed since. */
+  let refused: { readonly state: string; readonly at: number } | undefined
   /** How long the one that waits longest has waited, in milliseconds; 0 when none does. */
   const oldest = (): number => {
     let since = Number.POSITIVE_INFINITY
@@ -166,6 +175,9 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   Option.map(yield* Effect.serviceOption(Readiness), (readiness) =>
     readiness.check(() => {
       const waited = oldest()
+      if (refused !== undefined && now() - refused.at < OLD_MS) {
+        return `Commits of ${options.name} fail: the database has no room (disk, memory, connections) or takes no writes (SQLSTATE ${refused.state}).`
+      }
       return waited < OLD_MS
         ? undefined
         : `Commits of ${options.name} do not come through: the oldest has waited for ${Math.floor(waited / 1_000)} s. Look at the database.`

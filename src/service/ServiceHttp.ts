@@ -1,4 +1,4 @@
-import { Effect, Fiber, FiberSet, Metric, Redacted } from "effect"
+import { Clock, Effect, Fiber, FiberSet, Metric, Redacted } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -7,6 +7,7 @@ import { timingSafeEqual } from "node:crypto"
 import { Api } from "../Api.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
+import { monotonicMillis } from "../platform/RateLimits.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { ProcessMetrics } from "../platform/Telemetry.ts"
 import { Unauthorized, UpgradeRequired } from "../platform/WireError.ts"
@@ -16,6 +17,8 @@ import { VERSION } from "./Version.ts"
 
 /** How long storage may take to answer before it counts as away. */
 const STORAGE_TIMEOUT = "2 seconds"
+/** How often it is asked to commit, at the most. */
+const COMMIT_MS = 1_000
 
 const socketsOpen = Metric.gauge("sockets_open", { description: "WebSockets held by this node" })
 
@@ -27,20 +30,34 @@ export const ServiceHttp = HttpApiBuilder.group(Api, "service", (handlers) =>
     const readiness = yield* Readiness
     const metrics = yield* ProcessMetrics
     const gateway = yield* Gateway
+    const now = monotonicMillis(yield* Clock.Clock)
+    let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
     const token = config.METRICS_TOKEN === undefined ? undefined : sha256(`Bearer ${Redacted.value(config.METRICS_TOKEN)}`)
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
-    /** What speaks against the database; one look at a time, whoever asks meanwhile gets its answer. */
-    const lookAtStorage = sql<{ readonly locked: boolean }>`
-      SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS locked`.pipe(
-      Effect.timeout(STORAGE_TIMEOUT),
-      Effect.match({
-        onFailure: () => "The database does not answer: look at it, and at the way to DATABASE_URL.",
-        onSuccess: ([row]) =>
-          row?.locked === true ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only." : undefined
-      })
-    )
+    /**
+     * What speaks against the database; one look at a time, whoever asks meanwhile gets its answer. Once a second at
+     * most it commits something, which nobody reads: a standby that must confirm, or a full disk, holds up nothing else.
+     */
+    const lookAtStorage = Effect.suspend(() => {
+      const commit = now() - committed > COMMIT_MS
+      return sql<{ readonly locked: boolean }>`
+        SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN true
+          WHEN ${commit} THEN pg_logical_emit_message(true, 'parley', 'ready') IS NULL
+          ELSE false END AS locked`.pipe(
+        Effect.tap(() =>
+          Effect.sync(() => {
+            if (commit) committed = now()
+          })),
+        Effect.timeout(STORAGE_TIMEOUT),
+        Effect.match({
+          onFailure: () => "The database does not answer, or does not commit: look at it, and at the way to DATABASE_URL.",
+          onSuccess: ([row]) =>
+            row?.locked === true ? "The database takes no writes: DATABASE_URL leads to a standby, or it is read only." : undefined
+        })
+      )
+    })
     let looking: Fiber.Fiber<string | undefined> | undefined
     const storageProblem = Effect.suspend(() => {
       const fiber = looking ??= run(lookAtStorage)

@@ -148,13 +148,29 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     await socket.close()
   })
 
-  it("stops as a runner does: not ready, sockets closed with 1001, ended well", async () => {
-    const ada = await newAgent(gateway, "ada")
-    const socket = await Socket.hello(gateway, ada.key)
+  it("stops as a runner does: not ready, sockets closed with 1001 one after the other, ended well", async () => {
+    const agents = await Promise.all(Array.from({ length: 4 }, () => newAgent(gateway, "ada")))
+    const sockets: Array<Socket> = []
+    for (const { key } of agents) {
+      for (let i = 0; i < 15; i++) sockets.push(await Socket.hello(gateway, key))
+    }
+    const ends: Array<number> = []
+    const all = Promise.all(sockets.map((socket) => socket.closedWith(1001, 15_000).then(() => ends.push(performance.now()))))
+    const asked = performance.now()
     gateway.terminate()
     await eventually("503 on /v1/ready", async () => await ready(gateway) === undefined || undefined, 1_000)
-    await socket.closedWith(1001, 10_000)
+    await all
+    assert.isAbove(ends.at(-1)! - ends[0]!, 1_000)
+    // So many within a tenth of the time in which all are closed would be a herd.
+    for (const [i, end] of ends.entries()) assert.isBelow(ends.slice(i).filter((other) => other < end + 100).length, 30)
     assert.strictEqual(await gateway.exit(), 0)
+    assert.isBelow(performance.now() - asked, 15_000)
     assert.strictEqual(await ready(runner), true)
+  })
+
+  it("leaves a runner that is the last to stop, and does so without complaint", async () => {
+    runner.terminate()
+    assert.strictEqual(await runner.exit(), 0)
+    assert.notInclude(runner.stderr.slice(runner.stderr.lastIndexOf("Connected to Redis")), "\"level\":\"warn")
   })
 })

@@ -57,6 +57,29 @@ const done = (settled: ReadonlyArray<readonly [number, Settled<string>]>) =>
   settled.map(([item, outcome]) => outcome._tag === "Done" ? outcome.value : `failed ${item}`)
 
 describe("GroupCommit", () => {
+  it.effect("makes the node unready while the database has no room for what it commits, but not for what is refused", () =>
+    Effect.gen(function*() {
+      const readiness = Context.get(yield* Layer.build(Readiness.layer), Readiness)
+      let code: string | undefined = "22021"
+      const { group } = yield* make(() => code === undefined ? Effect.void : Effect.fail(fault(code))).pipe(
+        Effect.provideService(Readiness, readiness)
+      )
+      yield* submitAll(group, [1])
+      assert.deepStrictEqual(readiness.reasons(), [])
+      code = "53100"
+      yield* submitAll(group, [1])
+      assert.match(readiness.reasons().join(), /^Commits of test fail: the database has no room .*53100/)
+      code = undefined
+      yield* submitAll(group, [1])
+      assert.deepStrictEqual(readiness.reasons(), [])
+      code = "25006"
+      yield* submitAll(group, [1])
+      assert.strictEqual(readiness.reasons().length, 1)
+      // Nobody sends any more to a node that is not ready.
+      yield* TestClock.adjust("10 seconds")
+      assert.deepStrictEqual(readiness.reasons(), [])
+    }))
+
   it.effect("makes the node unready when its oldest item has waited for ten seconds, as long as it does", () =>
     Effect.gen(function*() {
       const readiness = Context.get(yield* Layer.build(Readiness.layer), Readiness)
