@@ -772,7 +772,7 @@ class Check {
         if (at < this.invokedAt[place]!) this.wrong("reordered", at, `${what()} was shown before it was sent`)
         if (shownBy[place] === i) this.wrong("duplicated", at, `${what()} was shown twice`)
         else if (lastIn[conversation] === i && seq < lastSeq[conversation]!) {
-          this.wrong("reordered", at, `${what()} was shown after seq ${lastSeq[conversation]}`)
+          this.wrong("reordered", at, `${what()} was shown after seq ${lastSeq[conversation]}${sightings.delivery.get(s) === 0 ? " (its own)" : ""}`)
         }
         shownBy[place] = i
         lastIn[conversation] = i

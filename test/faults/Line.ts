@@ -1,0 +1,143 @@
+import { type RawData, WebSocket } from "ws"
+import { fingerprint, type History, NEVER } from "./History.ts"
+
+/** What a `message.new` frame and a row of sync say, as far as it is looked at. */
+export interface Row {
+  readonly id: string
+  readonly conversation_id: string
+  readonly sender: string
+  readonly client_msg_id: string
+  readonly seq: number
+  readonly delivery_id: string | null
+  readonly context?: { readonly conversation?: { readonly type?: string } }
+}
+
+/** Which conversation of the history a row is in; names it if it is the first to tell its id. */
+const conversationOf = (history: History, agent: number, row: Row): number => {
+  const known = history.conversation(row.conversation_id)
+  if (known >= 0) return known
+  if (row.context?.conversation?.type === "group") return history.addGroup(row.conversation_id)
+  const sender = history.agent(row.sender)
+  // The first message of a direct conversation that this agent hears of is never its own echo: that has an answer too.
+  const send = history.sendOf(row.client_msg_id)
+  const conversation = send >= 0 ? history.sends.conversation.get(send) : history.direct(agent, sender)
+  history.name(conversation, row.conversation_id)
+  return conversation
+}
+
+/** Notes that a stream showed a row; the number of the sighting. */
+export const sight = (history: History, stream: number, row: Row): number => {
+  const { agent } = history.streams[stream]!
+  return history.sightings.push(
+    stream,
+    conversationOf(history, agent, row),
+    row.seq,
+    history.sendOf(row.client_msg_id),
+    fingerprint(row.id),
+    // 0 stands for none.
+    row.delivery_id === null ? 0 : fingerprint(row.delivery_id) || 1,
+    history.now()
+  )
+}
+
+/** How long a socket may be silent: the server pings every 30 s. */
+const SILENCE_MS = 45_000
+
+export interface LineOptions {
+  readonly history: History
+  readonly agent: number
+  readonly generation: number
+  readonly url: string
+  readonly key: string
+  /** Whether to acknowledge what was shown. */
+  readonly acknowledges: (row: Row) => boolean
+  readonly onLive: () => void
+  readonly onRow: (row: Row) => void
+  /** Once, however it ends. */
+  readonly onEnd: (code: number) => void
+}
+
+/** One socket of one agent, recorded (wire.md E): HELLO, acknowledgements in the order of the frames, its end. */
+export class Line {
+  private readonly options: LineOptions
+  private readonly socket: WebSocket
+  private stream = -1
+  private due: Array<{ readonly id: string; readonly sighting: number }> = []
+  private lastHeard = performance.now()
+  private readonly watch: NodeJS.Timeout
+
+  constructor(options: LineOptions) {
+    this.options = options
+    this.socket = new WebSocket(`${options.url.replace(/^http/, "ws")}/v1/ws`, { perMessageDeflate: false, handshakeTimeout: 5_000 })
+    this.socket.on("open", () => this.hello())
+    this.socket.on("message", (data) => this.frame(data))
+    this.socket.on("ping", () => this.lastHeard = performance.now())
+    this.socket.on("error", () => {})
+    this.socket.on("close", (code) => this.ended(code))
+    this.watch = setInterval(() => {
+      if (performance.now() - this.lastHeard > SILENCE_MS) this.socket.terminate()
+    }, 5_000)
+  }
+
+  get isLive(): boolean {
+    return this.stream >= 0 && this.socket.readyState === WebSocket.OPEN && this.options.history.streams[this.stream]!.live !== NEVER
+  }
+
+  /** As a client does that goes away, or without a word. */
+  close(abruptly: boolean): void {
+    if (abruptly) this.socket.terminate()
+    else this.socket.close()
+  }
+
+  private hello(): void {
+    const { agent, generation, history, key } = this.options
+    this.stream = history.openStream({ kind: "socket", agent, generation })
+    this.socket.send(JSON.stringify({ type: "hello", api_key: key, capabilities: ["ack"], client: "load" }))
+  }
+
+  private frame(data: RawData): void {
+    const { acknowledges, history, onLive, onRow } = this.options
+    const now = performance.now()
+    this.lastHeard = now
+    const frame = JSON.parse(String(data)) as { readonly type: string; readonly payload?: unknown }
+    if (frame.type === "hello.ok") {
+      history.streams[this.stream]!.live = history.now()
+      onLive()
+      return
+    }
+    if (frame.type === "error") history.oddities.push(`an error frame: ${String(data)}`)
+    if (frame.type !== "message.new") return
+    // The contract tests are about shapes; here they are taken as given.
+    const row = frame.payload as Row
+    const sighting = sight(history, this.stream, row)
+    if (row.delivery_id !== null && acknowledges(row)) {
+      if (this.due.length === 0) setImmediate(() => this.acknowledge())
+      this.due.push({ id: row.id, sighting })
+    }
+    onRow(row)
+  }
+
+  private acknowledge(): void {
+    const { due } = this
+    this.due = []
+    if (this.socket.readyState !== WebSocket.OPEN) return
+    const { history } = this.options
+    const now = history.now()
+    for (const { id, sighting } of due) {
+      history.sightings.acked.set(sighting, now)
+      this.socket.send(`{"type":"ack","message_id":"${id}"}`)
+    }
+  }
+
+  private ended(code: number): void {
+    clearInterval(this.watch)
+    const { history, onEnd } = this.options
+    const stream = history.streams[this.stream]
+    if (stream !== undefined) {
+      stream.closed = history.now()
+      stream.code = code
+    }
+    onEnd(code)
+  }
+}
+
