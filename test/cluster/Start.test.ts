@@ -7,11 +7,12 @@ import { Client } from "pg"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { within } from "../support/Eventually.ts"
+import { SHORT_LIVED } from "../support/Server.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
 const run = async (script: string, env: Readonly<Record<string, string>>) => {
-  const child = spawn(join(ROOT, "node_modules/.bin/node"), ["--import", "./runners/require-node.js", script], {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "--import", "./runners/require-node.js", script], {
     cwd: ROOT,
     env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
     stdio: ["ignore", "pipe", "pipe"]
@@ -31,7 +32,7 @@ const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
   return rows.map((row: { readonly tablename: string }) => row.tablename)
 }
 
-describe("the start of a node", () => {
+describe("the start of a node", { timeout: 60_000 }, () => {
   it("names all that is missing at once", async () => {
     for (const { code, stderr } of await Promise.all([{}, { ROLE: "gateway" }].map((env) => run("runners/runner.ts", env)))) {
       assert.strictEqual(code, 1)

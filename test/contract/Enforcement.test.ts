@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { stat } from "node:fs/promises"
 import { join } from "node:path"
-import { admin, type AdminResult } from "../support/Admin.ts"
+import { admin, adminHere, type AdminResult } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -14,17 +14,19 @@ describe("wire.md J, Enforcement, at the default thresholds", { timeout: 40_000 
   /** Strangers to everybody, each used once. */
   let fleet: Array<TestAgent>
 
-  const command = (...args: ReadonlyArray<string>): Promise<AdminResult> => admin(server.place, ...args)
-  const told = async (...args: ReadonlyArray<string>): Promise<string> => {
-    const { code, stderr, stdout } = await command(...args)
-    assert.deepStrictEqual([code, stderr], [0, ""], `${args.join(" ")}\n${stdout}`)
+  const command = (...args: ReadonlyArray<string>): Promise<AdminResult> => adminHere(server.place, ...args)
+  const succeeded = ({ code, stderr, stdout }: AdminResult): string => {
+    assert.deepStrictEqual([code, stderr], [0, ""], stdout)
     return stdout
   }
+  const told = async (...args: ReadonlyArray<string>): Promise<string> => succeeded(await command(...args))
+  const toldAsProcess = async (...args: ReadonlyArray<string>): Promise<string> =>
+    succeeded(await admin(server.place, ...args))
 
   beforeAll(async () => {
     server = await startServer()
     const handles = Array.from({ length: 75 }, () => freshHandle("flt"))
-    const made = JSON.parse(await told("agents", "create", ...handles, "--json")) as ReadonlyArray<
+    const made = JSON.parse(await toldAsProcess("agents", "create", ...handles, "--json")) as ReadonlyArray<
       { readonly handle: string; readonly id: string; readonly email: string; readonly api_key: string }
     >
     assert.deepStrictEqual(made.map(({ handle }) => handle), handles)
@@ -140,7 +142,7 @@ describe("wire.md J, Enforcement, at the default thresholds", { timeout: 40_000 
   it("an operator's suspension closes sockets within a second while the server runs; recovery works and changes nothing", async () => {
     const target = await newAgent(server, "gone")
     const socket = await Socket.hello(server, target.key)
-    await told("agents", "suspend", target.handle, "--reason", "an operator's own")
+    await toldAsProcess("agents", "suspend", target.handle, "--reason", "an operator's own")
     assert.deepStrictEqual(await within("the close", socket.closed, 1_000), { code: 1008, reason: "account suspended" })
     ;(await target.http.get("/v1/conversations")).refused(403, "AGENT_SUSPENDED")
     const { pending_id } = (await server.http().post("/v1/agents/recover", { email: target.email })).body as { pending_id: string }

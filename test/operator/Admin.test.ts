@@ -5,7 +5,7 @@ import { join } from "node:path"
 import { Effect, Exit, Layer, Scope } from "effect"
 import { settings } from "../../src/platform/Config.ts"
 import { DataDir } from "../../src/platform/DataDir.ts"
-import { admin } from "../support/Admin.ts"
+import { admin, adminHere } from "../support/Admin.ts"
 import { makeDataDir } from "../support/Server.ts"
 
 describe("operators' commands without a server that runs", { timeout: 60_000 }, () => {
@@ -14,7 +14,7 @@ describe("operators' commands without a server that runs", { timeout: 60_000 }, 
     try {
       const made = await admin({ DATA_DIR: dataDir }, "agents", "create", "ada", "--display-name", "Ada")
       assert.match(made.stdout, /^ada +ac_[A-Za-z0-9_-]{43}\n$/, made.stderr)
-      const shown = await admin({ DATA_DIR: dataDir }, "agents", "show", "@ADA", "--json")
+      const shown = await adminHere({ DATA_DIR: dataDir }, "agents", "show", "@ADA", "--json")
       assert.deepInclude(JSON.parse(shown.stdout), { handle: "ada", status: "active", email: "ada@agents.invalid" })
       const scope = Effect.runSync(Scope.make())
       await Effect.runPromise(Layer.buildWithScope(DataDir.layerAt(dataDir), scope))
@@ -30,7 +30,7 @@ describe("operators' commands without a server that runs", { timeout: 60_000 }, 
   it("make no database where there is none, and say what was wrong with them", async () => {
     const folder = await mkdtemp(join(tmpdir(), "parley-none-"))
     try {
-      const none = await admin({ DATA_DIR: join(folder, "data") }, "agents", "show", "ada")
+      const none = await adminHere({ DATA_DIR: join(folder, "data") }, "agents", "show", "ada")
       assert.strictEqual(none.code, 1)
       assert.include(none.stderr, "There is no database")
       const secrets = {
@@ -42,7 +42,7 @@ describe("operators' commands without a server that runs", { timeout: 60_000 }, 
         RUNNER_SECRET: "hidden-from-view"
       }
       assert.sameMembers(Object.entries(settings).filter(([, { secret }]) => secret).map(([name]) => name), Object.keys(secrets))
-      const { stdout } = await admin({ ...secrets, S3_ACCESS_KEY_ID: "me", PORT: "4000" }, "config")
+      const { stdout } = await adminHere({ ...secrets, S3_ACCESS_KEY_ID: "me", PORT: "4000" }, "config")
       assert.notInclude(stdout, "hidden-from-view")
       const values = new Map(stdout.trim().split("\n").slice(1).map((line) => line.split(/ {2,}/) as [string, string]))
       assert.deepStrictEqual([...values.keys()], Object.keys(settings))

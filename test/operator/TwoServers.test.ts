@@ -2,7 +2,7 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import * as Shapes from "../contract/Shapes.ts"
 import { attempt, say } from "../contract/Talk.ts"
-import { admin } from "../support/Admin.ts"
+import { admin, adminHere } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -23,7 +23,7 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
   afterAll(() => Promise.all(servers.map((server) => server.stop())), 30_000)
 
   const told = async (...args: ReadonlyArray<string>): Promise<string> => {
-    const { code, stderr, stdout } = await admin({ DATABASE_URL: database }, ...args)
+    const { code, stderr, stdout } = await adminHere({ DATABASE_URL: database }, ...args)
     assert.strictEqual(code, 0, stderr)
     return stdout
   }
@@ -43,7 +43,8 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
       .ok(200, Shapes.CreatedGroup)
     ;(await friend[0].http.post(`/v1/groups/invites/${add_results[0]?.invite_id}/accept`)).ok(200, Shapes.Group)
     const sockets = await Promise.all(servers.map((server) => Socket.hello(server, target[0].key)))
-    await told("agents", "suspend", target[0].handle)
+    const { code, stderr } = await admin({ DATABASE_URL: database }, "agents", "suspend", target[0].handle)
+    assert.strictEqual(code, 0, stderr)
     // Sends are refused from the commit on, whatever the servers remember of the key.
     for (const i of [0, 1] as const) (await attempt(target[i], friend[i])).refused(403, "AGENT_SUSPENDED")
     for (const socket of sockets) {

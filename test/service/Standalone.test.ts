@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { settings } from "../../src/platform/Config.ts"
 import { eventually } from "../support/Eventually.ts"
+import { SHORT_LIVED } from "../support/Server.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 const OLD_NODE = "/usr/local/bin:/usr/bin:/bin"
@@ -22,7 +23,7 @@ const running = new Set<ChildProcess>()
 const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> = []): Run => {
   const child = spawn(
     process.execPath,
-    ["--import", "./runners/require-node.js", "runners/standalone.ts", ...args],
+    [...SHORT_LIVED, "--import", "./runners/require-node.js", "runners/standalone.ts", ...args],
     { cwd: ROOT, env: { PATH: process.env["PATH"] ?? "", ...env }, stdio: ["ignore", "pipe", "pipe"] }
   )
   running.add(child)

@@ -1,0 +1,93 @@
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Cause, Console, Effect, Exit, Layer } from "effect"
+import { CliConfig, CliError, Command, GlobalFlag } from "effect/cli"
+import { SqlError } from "effect/sql"
+import { resolve } from "node:path"
+import * as Admin from "../src/Admin.ts"
+import { admin, Desk } from "../src/operator/AdminCli.ts"
+import { askServer } from "../src/operator/Door.ts"
+import { Operator, OperatorRefused, showConfig } from "../src/operator/Operator.ts"
+import type { OperatorCommand } from "../src/operator/OperatorCommand.ts"
+import { Config, ConfigInvalid, type Settings } from "../src/platform/Config.ts"
+import * as DatabaseClock from "../src/platform/DatabaseClock.ts"
+import { DataDir, DataDirInUse } from "../src/platform/DataDir.ts"
+import { Ids } from "../src/platform/Ids.ts"
+import * as Migrations from "../src/platform/Migrations.ts"
+import { databaseIsNew } from "../src/platform/Pglite.ts"
+import { layerPg, layerPglite } from "../src/platform/Sql.ts"
+import { layerLogger } from "../src/platform/Telemetry.ts"
+import { VERSION } from "../src/service/Version.ts"
+
+/** The database as the servers have it: PostgreSQL beside them, PGlite in their absence. */
+const database = (config: Settings) =>
+  config.DATABASE_URL !== undefined
+    ? Layer.provideMerge(Layer.effectDiscard(Migrations.verify()), DatabaseClock.layer).pipe(
+      Layer.provideMerge(layerPg({ url: config.DATABASE_URL, poolSize: 4 }))
+    )
+    : Layer.provideMerge(Migrations.layer, layerPglite({ dataDir: resolve(config.DATA_DIR) })).pipe(
+      Layer.provide(DataDir.layer)
+    )
+
+const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCommand) {
+  const command = yield* Admin.checked(given)
+  if (config.DATABASE_URL === undefined) {
+    const answer = yield* askServer(config.DATA_DIR, command)
+    if (answer !== undefined) return answer
+  }
+  if (command._tag === "Config") return showConfig(config)
+  if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
+    return yield* new OperatorRefused({
+      message: `There is no database in ${resolve(config.DATA_DIR)}: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
+    })
+  }
+  return yield* Effect.flatMap(Operator, (operator) => operator.run(command)).pipe(
+    Effect.provide(Admin.layer.pipe(
+      Layer.provide(database(config)),
+      Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
+      Layer.provide(Layer.succeed(Config, config))
+    ))
+  )
+})
+
+const inWords = (error: unknown): string => {
+  if (SqlError.isSqlError(error)) {
+    const why = error.reason.cause instanceof Error ? error.reason.cause.message : error.message
+    return `The database cannot be used: ${why}`
+  }
+  if (error instanceof DataDirInUse) {
+    return `${error.path} is in use by a server${error.holder === undefined ? "" : ` (${error.holder})`} that cannot be asked: wait until it has started, or stop it.`
+  }
+  return error instanceof Error ? error.message : String(error)
+}
+
+const desk = Layer.effect(
+  Desk,
+  Effect.map(Config.load, (config) =>
+    Desk.of({ perform: (command) => Effect.mapError(perform(config, command), (error) => ({ message: inWords(error) })) }))
+)
+
+/** An operator's command; whether it was carried out, with what was wrong written to the error output. */
+export const adminProgram = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
+  Effect.gen(function*() {
+    const exit = yield* Command.runWith(admin, { version: VERSION })(args).pipe(
+      Effect.provide(Layer.mergeAll(
+        desk,
+        NodeServices.layer,
+        CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version] })
+      )),
+      Effect.exit
+    )
+    if (Exit.isSuccess(exit)) return true
+    for (const reason of exit.cause.reasons) {
+      if (!Cause.isFailReason(reason)) {
+        yield* Console.error(`parley: ${Cause.pretty(Cause.fromReasons([reason]))}`)
+        continue
+      }
+      const { error } = reason
+      // The usage has been shown already, with what was wrong.
+      if (CliError.isCliError(error)) continue
+      const problems = error instanceof ConfigInvalid ? error.problems : [error.message]
+      for (const problem of problems) yield* Console.error(`parley: ${problem}`)
+    }
+    return false
+  })
