@@ -1,8 +1,13 @@
 import { once } from "node:events"
 import { createServer, request, type Server } from "node:http"
 import { type AddressInfo, connect } from "node:net"
+import { pipeline } from "node:stream"
 
 const LOOK_MS = 200
+/** Of connections that are refused. */
+const TRIES = 3
+
+const refused = (error: NodeJS.ErrnoException): boolean => error.code === "ECONNREFUSED"
 
 /**
  * What stands before nodes: requests and sockets go in turn to those whose /v1/ready
@@ -29,7 +34,7 @@ export class Balancer {
       const body: Array<Buffer> = []
       incoming.on("data", (chunk: Buffer) => body.push(chunk)).on("end", () => {
         const attempt = (tries: number): void => {
-          const to = this.ready[this.turn++ % Math.max(1, this.ready.length)]
+          const to = this.next()
           if (to === undefined) return void answer.writeHead(502).end()
           const onward = request({
             host: to.hostname,
@@ -39,37 +44,55 @@ export class Balancer {
             headers: incoming.headers
           }, (got) => {
             answer.writeHead(got.statusCode ?? 502, got.headers)
-            got.pipe(answer)
+            // Either side may break off, and then so does the other.
+            pipeline(got, answer, () => undefined)
           })
           onward.on("error", (error: NodeJS.ErrnoException) => {
-            if (error.code === "ECONNREFUSED" && tries > 0) return attempt(tries - 1)
+            if (refused(error) && tries > 0) return attempt(tries - 1)
             if (!answer.headersSent) answer.writeHead(502)
             answer.end()
           })
           onward.end(Buffer.concat(body))
         }
-        attempt(3)
+        attempt(TRIES)
       })
     })
     this.server.on("upgrade", (incoming, socket, head) => {
-      const to = this.ready[this.turn++ % Math.max(1, this.ready.length)]
-      if (to === undefined) return socket.destroy()
-      const onward = connect(Number(to.port), to.hostname, () => {
-        const lines = [`GET ${incoming.url} HTTP/1.1`]
-        for (let i = 0; i < incoming.rawHeaders.length; i += 2) lines.push(`${incoming.rawHeaders[i]}: ${incoming.rawHeaders[i + 1]}`)
-        onward.write(`${lines.join("\r\n")}\r\n\r\n`)
-        onward.write(head)
-        onward.pipe(socket).pipe(onward)
-      })
-      onward.on("error", () => socket.destroy())
-      socket.on("error", () => onward.destroy())
+      const attempt = (tries: number): void => {
+        const to = this.next()
+        if (to === undefined) return void socket.destroy()
+        const onward = connect(Number(to.port), to.hostname, () => {
+          const lines = [`GET ${incoming.url} HTTP/1.1`]
+          for (let i = 0; i < incoming.rawHeaders.length; i += 2) lines.push(`${incoming.rawHeaders[i]}: ${incoming.rawHeaders[i + 1]}`)
+          onward.write(`${lines.join("\r\n")}\r\n\r\n`)
+          onward.write(head)
+          pipeline(onward, socket, onward, () => undefined)
+        })
+        onward.on("error", (error: NodeJS.ErrnoException) => {
+          if (refused(error) && tries > 0) attempt(tries - 1)
+          else socket.destroy()
+        })
+        socket.on("close", () => onward.destroy())
+      }
+      socket.on("error", () => socket.destroy())
+      attempt(TRIES)
     })
   }
 
-  static async start(urls: () => ReadonlyArray<string>): Promise<Balancer> {
+  private next(): URL | undefined {
+    return this.ready[this.turn++ % Math.max(1, this.ready.length)]
+  }
+
+  /** Listens on 127.0.0.1, on a free port unless told which. */
+  static async start(urls: () => ReadonlyArray<string>, port = 0): Promise<Balancer> {
     const balancer = new Balancer(urls)
-    balancer.server.listen(0, "127.0.0.1")
-    await Promise.all([once(balancer.server, "listening"), balancer.look()])
+    try {
+      balancer.server.listen(port, "127.0.0.1")
+      await Promise.all([once(balancer.server, "listening"), balancer.look()])
+    } catch (error) {
+      clearInterval(balancer.timer)
+      throw error
+    }
     return balancer
   }
 

@@ -14,18 +14,26 @@ export class RedisServer {
   readonly port: number
   private process: ChildProcess | undefined
 
-  private constructor(port: number) {
+  private readonly apart: boolean
+
+  private constructor(port: number, apart: boolean) {
     this.port = port
+    this.apart = apart
   }
 
-  static async start(): Promise<RedisServer> {
-    const server = new RedisServer(await freePort())
+  /** `apart`: Ctrl-C in the terminal does not reach it. */
+  static async start({ apart = false }: { readonly apart?: boolean } = {}): Promise<RedisServer> {
+    const server = new RedisServer(await freePort(), apart)
     await server.launch()
     return server
   }
 
   get url(): string {
     return `redis://127.0.0.1:${this.port}`
+  }
+
+  get pid(): number {
+    return this.process?.pid ?? 0
   }
 
   /** Ends it as a crash does. What it held is lost. */
@@ -43,7 +51,7 @@ export class RedisServer {
     const child = spawn(
       "redis-server",
       ["--port", String(this.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", "/tmp"],
-      { stdio: "ignore" }
+      { stdio: "ignore", detached: this.apart }
     )
     this.process = child
     process.once("exit", () => child.kill("SIGKILL"))

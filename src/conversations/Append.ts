@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { Database } from "../platform/Sql.ts"
+import { countStored } from "../platform/Telemetry.ts"
 import { intoOutbox, mayHook, unmuted } from "../webhooks/Outbox.ts"
 import { MESSAGE_COLUMNS, messageColumns, storing } from "./BatchStatement.ts"
 import type { Draft } from "./Message.ts"
@@ -215,13 +216,15 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
         const reached = new Map<string, number>()
         const stored = new Map<string, number>()
         for (const { i, nth } of rows) if (nth !== null) stored.set(batch[i]!.recipientId, nth)
-        return rows.map((row) => {
+        const outcomes = rows.map((row) => {
           const { recipientId, senderId } = batch[row.i]!
           if (row.no !== null) reached.set(recipientId, row.no)
           if (row.hooked === true && row.no !== null) onHooked(recipientId)
           const senderLastNo = Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0)
           return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastNo, next[row.i] ?? null)
         })
+        countStored("direct", outcomes)
+        return outcomes
       })
     }
   })

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import { MESSAGE_COLUMNS, messageColumns, storing } from "../conversations/BatchStatement.ts"
 import type { Draft } from "../conversations/Message.ts"
 import { Database } from "../platform/Sql.ts"
+import { countStored } from "../platform/Telemetry.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
 
 /** A send to a group, accepted on the members that its actor knows. */
@@ -140,7 +141,9 @@ export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
     return (batch: ReadonlyArray<GroupAppend>) =>
       Effect.map(statement([JSON.stringify(batch.map(encode))]), ([row]) => {
         for (const agentId of row?.hooked ?? []) onHooked(agentId)
-        return outcomes(batch, row)
+        const told = outcomes(batch, row)
+        countStored("group", told)
+        return told
       })
   })
 

@@ -80,6 +80,18 @@ export const countRequest = (method: string | undefined, status: number): void =
   byStatus?.[Math.floor(status / 100) - 1]?.updateUnsafe(1, none)
 }
 
+const stored = (kind: string) =>
+  Metric.counter("messages_stored_total", {
+    description: "Messages committed by this node, which has their conversation",
+    incremental: true,
+    attributes: { kind }
+  })
+const storedMessages = { direct: stored("direct"), group: stored("group") }
+
+/** Counts what became a message; a repeated send or one that was refused is none. */
+export const countStored = (kind: keyof typeof storedMessages, outcomes: ReadonlyArray<{ readonly _tag: string }>): void =>
+  storedMessages[kind].updateUnsafe(outcomes.filter(({ _tag }) => _tag === "Stored").length, none)
+
 const residentBytes = Metric.gauge("process_resident_memory_bytes", { description: "Resident set size" })
 const heapBytes = Metric.gauge("process_heap_used_bytes", { description: "JavaScript heap in use" })
 const cpuSeconds = Metric.gauge("process_cpu_seconds", { description: "CPU time used, user and system" })

@@ -1,0 +1,93 @@
+import { join, relative, resolve } from "node:path"
+import { lineOf, tableOf } from "./local/ClusterTable.ts"
+import { CannotStart, LocalCluster } from "./local/LocalCluster.ts"
+
+/**
+ * Three nodes on this machine behind a small balancer, with a PostgreSQL and a Redis of
+ * their own, and a table of what each of them does, every second until Ctrl-C.
+ */
+
+const NODES = 3
+const BEAT_MS = 1_000
+
+const [argument] = process.argv.slice(2)
+const port = Number(process.env["PORT"] ?? 3000)
+const folder = resolve(process.env["DATA_DIR"] ?? "./data", "cluster")
+const live = process.stdout.isTTY === true
+const say = (text: string) => void process.stdout.write(`${text}\n`)
+
+let cluster: LocalCluster | undefined
+let stopping: number | undefined
+const stops = (): boolean => stopping !== undefined
+let painted = 0
+
+/** Over what was there before, on a terminal; below it else. */
+const paint = (lines: ReadonlyArray<string>) => {
+  if (painted > 0) process.stdout.write(`\u001b[${painted}A\u001b[J`)
+  say(lines.join("\n"))
+  painted = lines.length
+}
+
+const stop = () => {
+  // Ctrl-C under npm comes twice at once: from the terminal, and passed on by npm.
+  if (stopping !== undefined && performance.now() - stopping < 500) return
+  // What still runs is killed by its guards.
+  if (stopping !== undefined || cluster === undefined) process.exit(130)
+  stopping = performance.now()
+  say("The nodes hand over and stop; once more ends everything at once.")
+  cluster.stop().then(() => process.exit(0), (error: unknown) => {
+    console.error(error)
+    process.exit(1)
+  })
+}
+
+const another = () => {
+  if (!stops()) void cluster?.add()
+}
+
+const main = async () => {
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop)
+  const started = await LocalCluster.start({ nodes: NODES, port, folder, env: process.env, tell: (line) => say(`${line} …`) })
+  cluster = started
+  process.on("SIGUSR2", another)
+  const show = (path: string) => relative(process.cwd(), path)
+  const rows = [
+    ["clients", started.balancer.url, "a balancer in this process, before all nodes"],
+    ...started.servers.map(({ pid, url, what }) => [what, url, pid === undefined ? "not of this cluster" : `pid ${pid}`]),
+    ["mail", show(join(folder, "outbox")), "the codes"],
+    ["logs", show(join(folder, "node-*.log")), ""],
+    ["", "", ""],
+    ["kill -9 PID", "a node dies: watch its shards move", ""],
+    ["kill -STOP PID", "it hangs; kill -CONT PID wakes it up", ""],
+    ["kill PID", "it hands over and leaves", ""],
+    [`kill -USR2 ${process.pid}`, live ? "another node starts; so it does with Enter here" : "another node starts", ""],
+    ["Ctrl-C", "ends it all; nothing is kept", ""]
+  ]
+  say(`\n${rows.map(([what = "", where = "", about = ""]) => `  ${what.padEnd(18)}${where.padEnd(46)}  ${about}`.trimEnd()).join("\n")}\n`)
+  if (process.stdin.isTTY) {
+    process.stdin.on("data", () => {
+      painted += painted > 0 ? 1 : 0
+      another()
+    })
+  }
+  while (!stops()) {
+    const views = await started.look()
+    if (stops()) break
+    if (live) paint(tableOf(views))
+    else say(lineOf(views))
+    await new Promise((resolve) => setTimeout(resolve, BEAT_MS))
+  }
+}
+
+if (argument !== undefined) {
+  say(`Parley: ${NODES} nodes on this machine, to try out. PORT is the balancer's, DATA_DIR has their folder; other settings are the nodes'.`)
+  process.exit(argument === "--help" || argument === "-h" ? 0 : 1)
+}
+if (!Number.isInteger(port) || port < 0 || port > 65_535) {
+  console.error(`parley: PORT: expected a whole number from 0 to 65535, got ${JSON.stringify(process.env["PORT"])}`)
+  process.exit(1)
+}
+main().catch((error: unknown) => {
+  console.error(error instanceof CannotStart ? `parley: ${error.message}` : error)
+  process.exit(1)
+})
