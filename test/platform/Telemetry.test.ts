@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Effect, Logger, Metric } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { PrometheusMetrics } from "effect/observability"
-import { countRequest, formatJson, formatText, ProcessMetrics, redact } from "../../src/platform/Telemetry.ts"
+import { countRequest, countStored, formatJson, formatText, ProcessMetrics, redact } from "../../src/platform/Telemetry.ts"
 
 const KEY = `ac_${"Ab-_9".repeat(8)}xyz`
 
@@ -93,6 +93,16 @@ describe("metrics", () => {
       assert.strictEqual(count(after, "other", "4xx") - count(before, "other", "4xx"), 3)
       const methods = new Set(after.filter((metric) => metric.id === "http_requests_total").map((m) => m.attributes?.["method"]))
       assert.isFalse(methods.has("BREW"))
+    }))
+
+  it.effect("count what became a message, not what was repeated or refused", () =>
+    Effect.gen(function*() {
+      const count = Effect.map(PrometheusMetrics.format(), (text) =>
+        ["direct", "group"].map((kind) => Number(new RegExp(`^messages_stored_total\\{kind="${kind}"\\} (\\d+)$`, "m").exec(text)?.[1] ?? 0)))
+      const [direct = 0, group = 0] = yield* count
+      countStored("direct", [{ _tag: "Stored" }, { _tag: "Replayed" }, { _tag: "Stored" }])
+      countStored("group", [{ _tag: "Fenced" }, { _tag: "Stored" }])
+      assert.deepStrictEqual(yield* count, [direct + 2, group + 1])
     }))
 
   it.effect("show the process as it is at the scrape", () =>
