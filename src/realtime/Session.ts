@@ -15,6 +15,8 @@ const MAX_AHEAD = 256
 const MAX_ECHOES = 1_024
 /** Pushed messages whose acknowledgement finds its number without asking storage. */
 const MAX_UNACKED = 4_096
+/** Conversations of which a socket knows what it showed last. */
+const MAX_RECENT = 64
 /** A database that restarts is waited for, some 6 s in all. */
 export const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
 
@@ -33,6 +35,33 @@ interface Echo {
   readonly after: number
   readonly before: number | null
   readonly frame: string
+}
+
+interface Shown {
+  readonly seq: number
+  /** The cursor then. */
+  readonly no: number
+}
+
+const CONVERSATION = '"conversation_id":"'
+/** No text before it can contain this: within one, quotes are escaped. */
+const SEQ = '"seq":'
+
+/** Which message of which conversation a `message.new` is about, as `renderMessage` writes it; the conversation as a hash. */
+const placeOf = (frame: string): { readonly conversation: number; readonly seq: number } | undefined => {
+  const from = frame.indexOf(CONVERSATION)
+  const seqAt = frame.indexOf(SEQ, from)
+  if (from < 0 || seqAt < 0) return undefined
+  // A number, because a part of the text would keep the whole of it in memory.
+  let conversation = 0
+  for (let i = from + CONVERSATION.length; frame.charCodeAt(i) !== 34 && i < seqAt; i++) {
+    conversation = (Math.imul(conversation, 31) + frame.charCodeAt(i)) | 0
+  }
+  let seq = 0
+  for (let i = seqAt + SEQ.length; frame.charCodeAt(i) >= 48 && frame.charCodeAt(i) <= 57; i++) {
+    seq = seq * 10 + frame.charCodeAt(i) - 48
+  }
+  return { conversation, seq }
 }
 
 /** What a session needs from its node. */
@@ -56,6 +85,9 @@ export interface SessionWorld {
  * cursor has reached what its inbox held when it was committed. What is muted when
  * its turn comes is passed over like what was delivered elsewhere: this socket never
  * shows it, though the mute may end; sync and the next socket's backlog have it.
+ *
+ * An own message may come late from another node, when storage or the conversation's
+ * next owner has shown what was written after it: then it is left out.
  */
 export class Session implements LiveSession {
   readonly agent: AgentActor
@@ -75,6 +107,10 @@ export class Session implements LiveSession {
   private echoes: Array<Echo> | undefined
   private unacked: Map<string, number> | undefined
   private suspect = 0
+  /** What was shown last of the conversations that were shown last, the latest one last. */
+  private recent: Map<number, Shown> | undefined
+  /** Up to this number something was shown that `recent` has forgotten. */
+  private forgotten = 0
   /** Where the cursor was when it was found to be beyond storage; 0: it is not. */
   private beyond = 0
   private closed = false
@@ -112,7 +148,7 @@ export class Session implements LiveSession {
     // The backlog has shown what comes after it: a lower seq may not follow, history has it.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
-      this.write(frame)
+      this.writeEcho(after, frame)
       return
     }
     const echoes = this.echoes ??= []
@@ -135,6 +171,7 @@ export class Session implements LiveSession {
     this.ahead = undefined
     this.echoes = undefined
     this.unacked = undefined
+    this.recent = undefined
   }
 
   /**
@@ -202,6 +239,8 @@ export class Session implements LiveSession {
     this.shown = no
     const { acknowledges, agent, world } = this
     const frame = `{"type":"message.new","payload":${messageJson(rendered, world.deliveries.ids.encode(agent.id, no))}}`
+    const place = placeOf(rendered.before)
+    if (place !== undefined) this.remember(place.conversation, place.seq)
     if (acknowledges) {
       const unacked = this.unacked ??= new Map()
       unacked.set(messageId, no)
@@ -230,10 +269,33 @@ export class Session implements LiveSession {
     if (echoes === undefined || echoes.length === 0) return
     let n = 0
     for (; n < echoes.length && echoes[n]!.after <= reached; n++) {
-      const { before, frame } = echoes[n]!
-      if (before === null || this.shown < before) this.write(frame)
+      const { after, before, frame } = echoes[n]!
+      if (before === null || this.shown < before) this.writeEcho(after, frame)
     }
     if (n > 0) echoes.splice(0, n)
+  }
+
+  /** Unless something that comes after it in its conversation has been shown. */
+  private writeEcho(after: number, frame: string): void {
+    const place = placeOf(frame)
+    if (place !== undefined) {
+      const last = this.recent?.get(place.conversation)
+      if (last === undefined ? this.forgotten > after : last.seq > place.seq) return
+      this.remember(place.conversation, place.seq)
+    }
+    this.write(frame)
+  }
+
+  private remember(conversation: number, seq: number): void {
+    const recent = this.recent ??= new Map()
+    recent.delete(conversation)
+    recent.set(conversation, { seq, no: this.cursor })
+    if (recent.size <= MAX_RECENT) return
+    for (const [oldest, { no }] of recent) {
+      recent.delete(oldest)
+      if (no > this.forgotten) this.forgotten = no
+      break
+    }
   }
 
   private write(frame: string): boolean {

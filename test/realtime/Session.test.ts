@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
 import { AgentActor } from "../../src/agents/AgentActor.ts"
-import type { Rendered } from "../../src/conversations/Message.ts"
+import { messageJson, type Rendered, renderMessage } from "../../src/conversations/Message.ts"
 import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 import { Unavailable } from "../../src/platform/WireError.ts"
@@ -10,6 +10,19 @@ import { Session } from "../../src/realtime/Session.ts"
 import { FakeSocket } from "../simulation/World.ts"
 
 const rendered = (no: number): Rendered => ({ before: `{"no":${no},"delivery_id":`, after: "}" })
+/** As the service renders it, with an id in it that looks like more. */
+const message = (conversationId: string, seq: number): Rendered =>
+  renderMessage({
+    id: `msg_${seq}`,
+    conversationId,
+    seq,
+    senderId: "agt_any",
+    clientMsgId: '"seq":999,"conversation_id":"conv_x"',
+    type: "text",
+    content: '{"text":"any"}',
+    metadata: "{}",
+    createdAt: 0
+  }, { senderHandle: "any", senderDisplayName: null, group: null })
 const echo = (name: string) => `{"type":"message.new","payload":{"own":"${name}"}}`
 
 /** A session over an inbox that the test fills, and everything that it says and asks. */
@@ -242,6 +255,37 @@ describe("Session", () => {
       session.echo(2, 4, echo("too late"))
       hint(6)
       assert.deepStrictEqual(said(), [1, 2, "waits for 2, before 4", 3, 4, 5, 6])
+    }))
+
+  it.effect("an own message that comes late is left out if what comes after it in its conversation was shown, and only then", () =>
+    Effect.gen(function*() {
+      const { session, socket } = yield* open()
+      session.start()
+      yield* TestClock.adjust(1)
+      const hint = (no: number, conversationId: string, seq: number) =>
+        session.hint(no, `msg_${no}`, message(conversationId, seq))
+      const own = (after: number, conversationId: string, seq: number) =>
+        session.echo(after, null, `{"type":"message.new","payload":${messageJson(message(conversationId, seq), null)}}`)
+      const shown = () =>
+        socket.sent.splice(0).map(({ frame }) => {
+          const { payload } = JSON.parse(frame) as { payload: { conversation_id: string; seq: number } }
+          return `${payload.conversation_id} ${payload.seq}`
+        })
+      hint(1, "conv_a", 2)
+      hint(2, "conv_b", 7)
+      own(0, "conv_a", 1)
+      own(0, "conv_b", 6)
+      own(1, "conv_a", 3)
+      own(0, "conv_c", 1)
+      own(1, "conv_b", 9)
+      own(1, "conv_b", 8)
+      assert.deepStrictEqual(shown(), ["conv_a 2", "conv_b 7", "conv_a 3", "conv_c 1", "conv_b 9"])
+
+      for (let no = 3; no < 90; no++) hint(no, `conv_${no}`, 1)
+      shown()
+      own(0, "conv_a", 1)
+      own(89, "conv_a", 4)
+      assert.deepStrictEqual(shown(), ["conv_a 4"], "of what was forgotten only what is new for certain")
     }))
 
   it.effect("an own message for an inbox whose last envelopes were delivered elsewhere is not held for ever", () =>
