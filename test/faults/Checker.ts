@@ -422,7 +422,7 @@ class Check {
         }
         const why = sends.refusal(n)
         const reason = why === "BLOCKED" ? blocks[conversation]!.some((one) => possibly(one, from, until))
-          : why === "AGENT_SUSPENDED" ? possibly(suspended[sender] ?? NONE, from, until)
+          : why === "AGENT_SUSPENDED" ? possibly(suspended[sender] ?? NONE, from - this.grace, until)
           : why === "UNAUTHORIZED" ? possibly(deleted[sender] ?? NONE, from, until) ||
             possibly({ on: (rotated[sender] ?? []).filter((one) => one.generation! >= sends.generation.get(n)), off: [] }, from, until)
           : why === "AGENT_NOT_FOUND" ? possibly(deleted[other] ?? NONE, from, until)
