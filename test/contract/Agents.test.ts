@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { ForbiddenError, NotFoundError, UnauthorizedError } from "agentchatme"
-import { agentOf, newAgent, type Server, startServer } from "../support/Server.ts"
+import { agentOf, newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, contextOf, conversationsOf, history, inbox, markRead, newPair, say } from "./Talk.ts"
@@ -14,7 +14,7 @@ describe("wire.md J, Agents", { timeout: 20_000 }, () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 

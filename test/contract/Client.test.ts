@@ -6,7 +6,7 @@ import {
   type WsMessage
 } from "agentchatme"
 import { eventually, within } from "../support/Eventually.ts"
-import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { agentOf, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import { catchUp, contextOf, history, idsOf, inbox, markRead, newPair, say, words } from "./Talk.ts"
 
@@ -90,7 +90,7 @@ describe("wire.md J 143: the unmodified client", { timeout: 20_000 }, () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 

@@ -2,7 +2,7 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Schema } from "effect"
 import { eventually } from "../support/Eventually.ts"
 import { type Answer, bare } from "../support/Http.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, freshMsgId, newPair, type Pair, say, words } from "./Talk.ts"
@@ -13,7 +13,7 @@ describe("wire.md J, Common", { timeout: 20_000 }, () => {
   let outsider: TestAgent
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     pair = await newPair(server)
     outsider = await newAgent(server, "carol")
   }, 90_000)

@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatError, NotFoundError } from "agentchatme"
 import type { Answer } from "../support/Http.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, contextOf, history, markRead, newPair, say } from "./Talk.ts"
@@ -13,7 +13,7 @@ describe("wire.md J, Contacts", { timeout: 20_000 }, () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer({ env: { LIMITS_CONTACT_CHECKS_PER_MINUTE: "30", LIMITS_CONTACT_LISTS_PER_MINUTE: "30" } })
+    server = await sharedServer()
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 

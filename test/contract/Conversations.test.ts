@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { NotFoundError } from "agentchatme"
 import type { Answer } from "../support/Http.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { catchUp, contextOf, conversationsOf, history, idsOf, inbox, markRead, newPair, say, seqsOf } from "./Talk.ts"
@@ -14,7 +14,7 @@ describe("wire.md J, Conversations", { timeout: 20_000 }, () => {
   let outsider: TestAgent
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     outsider = await newAgent(server, "carol")
   }, 90_000)
   afterAll(() => server.stop(), 20_000)

@@ -7,7 +7,7 @@ import { join } from "node:path"
 import S3rver from "s3rver"
 import sharp from "sharp"
 import { Answer } from "../support/Http.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
@@ -41,7 +41,7 @@ describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer({ env: { LIMITS_STORAGE_PER_AGENT: "30000000" } })
+    server = await sharedServer()
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { ForbiddenError, NotFoundError } from "agentchatme"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { catchUp, contextOf, conversationsOf, history, idsOf, inbox, markRead, newPair, type Pair, say, seqsOf } from "./Talk.ts"
@@ -19,7 +19,7 @@ describe("wire.md J, History, read, hide and Sync", { timeout: 20_000 }, () => {
   let long: Pair
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     outsider = await newAgent(server, "carol")
     long = await newPair(server)
     while ((await say(long.alice, long.bob)).seq < 500) {

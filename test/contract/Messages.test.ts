@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AwaitingReplyError, ForbiddenError, type MessageType, NotFoundError, ValidationError } from "agentchatme"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, catchUp, contextOf, conversationsOf, freshMsgId, history, idsOf, inbox, newPair, say, seqsOf, words } from "./Talk.ts"
@@ -12,7 +12,7 @@ describe("wire.md J, Sending", { timeout: 20_000 }, () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
   }, 90_000)
   afterAll(() => server.stop(), 20_000)
 

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Answer } from "../support/Http.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { conversationsOf, idsOf, inbox, newPair, say } from "./Talk.ts"
@@ -25,7 +25,7 @@ describe("wire.md J, mutes", { timeout: 20_000 }, () => {
   let stranger: TestAgent
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     stranger = await newAgent(server, "stranger")
   }, 90_000)
   afterAll(() => server.stop(), 20_000)

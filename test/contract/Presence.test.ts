@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { rm } from "node:fs/promises"
 import { matching } from "../support/Http.ts"
-import { agentOf, makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { agentOf, makeDataDir, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
@@ -21,7 +21,7 @@ describe("wire.md J, presence", { timeout: 20_000 }, () => {
   let stranger: TestAgent
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     stranger = await newAgent(server, "stranger")
   }, 90_000)
   afterAll(() => server.stop(), 20_000)

@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatClient, AgentChatError } from "agentchatme"
 import type { Answer, Http } from "../support/Http.ts"
-import { freshHandle, newAgent, type Server, startServer } from "../support/Server.ts"
+import { freshHandle, newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 
@@ -22,7 +22,7 @@ describe("wire.md J, Registration", { timeout: 20_000 }, () => {
   let http: Http
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     http = server.http()
   }, 90_000)
   afterAll(() => server.stop(), 20_000)

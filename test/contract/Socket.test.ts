@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
@@ -21,7 +21,7 @@ describe("wire.md J, WebSocket", { timeout: 20_000 }, () => {
   let silentFor: Promise<number>
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     silent = await Socket.open(server)
     const since = Date.now()
     silentFor = silent.closed.then(() => Date.now() - since)

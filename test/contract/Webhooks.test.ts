@@ -4,7 +4,7 @@ import { createHmac } from "node:crypto"
 import { createServer, type IncomingHttpHeaders } from "node:http"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
-import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, startServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { freshMsgId, inbox, newPair, say, words } from "./Talk.ts"
@@ -38,7 +38,7 @@ beforeAll(async () => {
   base = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`
   ;[server, strict] = await Promise.all([
     startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } }),
-    startServer()
+    sharedServer()
   ])
 })
 

@@ -1,5 +1,8 @@
 import { Effect, Redacted, References } from "effect"
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
 import { createServer } from "node:http"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import { Client } from "pg"
 import type { TestProject } from "vitest/node"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
@@ -10,6 +13,8 @@ declare module "vitest" {
   interface ProvidedContext {
     /** Where a test worker asks for databases. */
     readonly databases: string
+    /** For data of servers that outlive a test file; each leaves its exit code there. */
+    readonly folder: string
   }
 }
 
@@ -62,6 +67,20 @@ class SharedServer {
   }
 }
 
+/** The folders of servers, each in `folder`, that did not end with 0 soon after the workers that had them. */
+const endedBadly = async (folder: string): Promise<ReadonlyArray<string>> => {
+  const problems: Array<string> = []
+  for (const name of await readdir(folder)) {
+    let code: string | undefined
+    for (const deadline = Date.now() + 20_000; code === undefined && Date.now() < deadline;) {
+      code = await readFile(join(folder, name, "ended"), "utf8").catch(() => undefined)
+      if (code === undefined) await new Promise((resolve) => setTimeout(resolve, 50))
+    }
+    if (code !== "0") problems.push(`the server of several test files in ${name} ended with ${code ?? "nothing yet"}`)
+  }
+  return problems
+}
+
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
   const servers = new Map<string, SharedServer>([["15", new SharedServer(15)], ["18", new SharedServer(18)]])
   const answering = createServer((request, response) => {
@@ -80,8 +99,12 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const address = answering.address()
   if (address === null || typeof address === "string") throw new Error("no address")
   project.provide("databases", `http://127.0.0.1:${address.port}`)
+  const folder = await mkdtemp(join(tmpdir(), "parley-run-"))
+  project.provide("folder", folder)
   return async () => {
     answering.close()
-    await Promise.all([...servers.values()].map((server) => server.stop()))
+    const [problems] = await Promise.all([endedBadly(folder), ...[...servers.values()].map((server) => server.stop())])
+    await rm(folder, { recursive: true, force: true })
+    if (problems.length > 0) throw new Error(problems.join("\n"))
   }
 }

@@ -1,4 +1,4 @@
-import { assert } from "@effect/vitest"
+import { assert, inject } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient, type RealtimeOptions } from "agentchatme"
 import { type ChildProcess, spawn } from "node:child_process"
 import { createHash, randomBytes } from "node:crypto"
@@ -75,6 +75,8 @@ export class Server {
   /** Nodes that serve at the same address, and what ends them before its own files go. */
   others: ReadonlyArray<Server> = []
   endOthers: () => Promise<void> = () => Promise.resolve()
+  /** What stopping it means where it is not only this test file's. */
+  release: (() => Promise<void>) | undefined
   private readonly exited: Promise<number | NodeJS.Signals>
   private readonly ownsData: boolean
   /** 0: one that was free. */
@@ -88,7 +90,8 @@ export class Server {
     dataDir: string,
     ownsData: boolean,
     env: Readonly<Record<string, string>>,
-    script = "runners/standalone.ts"
+    script = "runners/standalone.ts",
+    outlivesFile = false
   ) {
     this.dataDir = dataDir
     this.ownsData = ownsData
@@ -98,11 +101,17 @@ export class Server {
     this.outbox = new Outbox(env["MAIL_OUTBOX"] ?? join(dataDir, "outbox"))
     this.process = spawn(
       join(ROOT, "node_modules/.bin/node"),
-      [...SHORT_LIVED, "--import", "./runners/require-node.js", script],
+      [
+        ...SHORT_LIVED,
+        "--import",
+        "./runners/require-node.js",
+        ...outlivesFile ? ["--import", "./test/support/EndWithParent.ts"] : [],
+        script
+      ],
       {
         cwd: ROOT,
         env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env, DATA_DIR: dataDir },
-        stdio: ["ignore", "pipe", "pipe"]
+        stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => this.stdout += text)
@@ -113,7 +122,7 @@ export class Server {
       this.process.on("close", (code, signal) => resolve(code ?? signal ?? -1))
     })
     // A worker that dies must not leave servers behind.
-    process.once("exit", () => this.process.kill("SIGKILL"))
+    if (!outlivesFile) process.once("exit", () => this.process.kill("SIGKILL"))
   }
 
   get wsUrl(): string {
@@ -164,6 +173,7 @@ export class Server {
 
   /** Stops it as Ctrl-C would, and asserts that it ended well and logged no secret. */
   async stop(): Promise<void> {
+    if (this.release !== undefined) return this.release()
     this.terminate()
     const how = await this.exit()
     await this.cleanUp()
@@ -209,6 +219,19 @@ export class Server {
     if (typeof text === "string" && text.trim().length >= 8) this.bodies.add(text)
   }
 
+  /** Asserts that it still serves and has logged no secret so far, and forgets the secrets and the log. */
+  async settle(): Promise<void> {
+    // What it logs is written before it answers the next request, and read here before the one after that is.
+    for (let i = 0; i < 2; i++) {
+      const ready = await within("readiness", fetch(`${this.url}/v1/ready`).then((r) => r.status, () => 0), 10_000)
+      assert.strictEqual(ready, 200, `it is not ready any more\n${this.output}`)
+    }
+    this.assertNoSecrets()
+    for (const secrets of [this.keys, this.codes, this.bodies]) secrets.clear()
+    this.stdout = ""
+    this.stderr = ""
+  }
+
   private async cleanUp(): Promise<void> {
     await this.endOthers()
     if (this.ownsData) await rm(this.dataDir, { recursive: true, force: true })
@@ -233,6 +256,44 @@ export const startServer = async (options: ServerOptions = {}): Promise<Server> 
     throw error
   }
   return server
+}
+
+/**
+ * What the test files that share a server expect beyond `RELAXED`: limits per agent of files that
+ * reach them, where no other comes near.
+ */
+const SHARED = {
+  LIMITS_CONTACT_CHECKS_PER_MINUTE: "30",
+  LIMITS_CONTACT_LISTS_PER_MINUTE: "30",
+  LIMITS_STORAGE_PER_AGENT: "30000000"
+}
+
+let shared: Server | undefined
+
+/**
+ * The standalone server of this worker, which runs one test file at a time: for files that need no other
+ * settings and no empty database. `stop` asserts what it asserts of any server but for its end, which
+ * GlobalSetup asserts after the run. One that a file breaks fails that file, and the next gets another.
+ */
+export const sharedServer = async (): Promise<Server> => {
+  if (NODES > 0) return startServer({ env: SHARED })
+  if (shared !== undefined && shared.process.exitCode === null && shared.process.signalCode === null) return shared
+  const env = { PORT: "0", HOST: "127.0.0.1", LOG_LEVEL: "debug", ...RELAXED, ...SHARED }
+  const server = new Server(await copyOfTemplate(join(inject("folder"), "server-")), true, env, undefined, true)
+  server.release = async () => {
+    try {
+      await server.settle()
+    } catch (error) {
+      shared = undefined
+      await server.kill().catch(() => undefined)
+      throw error
+    }
+  }
+  await server.ready().catch(async (error: unknown) => {
+    await server.kill().catch(() => undefined)
+    throw error
+  })
+  return shared = server
 }
 
 /** A folder for a server's data that outlives the server; the caller removes it. */
@@ -279,9 +340,9 @@ export const newAgent = async (
 }
 
 /** Making a database takes seconds, copying one does not: an empty one is made once per version of what makes it. */
-const copyOfTemplate = async (): Promise<string> => {
+const copyOfTemplate = async (prefix = join(tmpdir(), "parley-data-")): Promise<string> => {
   const template = await theTemplate()
-  const copy = await mkdtemp(join(tmpdir(), "parley-data-"))
+  const copy = await mkdtemp(prefix)
   await cp(template, copy, { recursive: true, mode: constants.COPYFILE_FICLONE })
   return copy
 }
