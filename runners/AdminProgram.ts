@@ -41,8 +41,9 @@ const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCom
     })
   }
   return yield* Effect.flatMap(Operator, (operator) => operator.run(command)).pipe(
+    // The command itself needs the database's time too.
     Effect.provide(Admin.layer.pipe(
-      Layer.provide(database(config)),
+      Layer.provideMerge(database(config)),
       Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
       Layer.provide(Layer.succeed(Config, config))
     ))

@@ -1,8 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Client } from "pg"
+import { admin } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { clockOff, Cluster, missingForNodes } from "../support/Nodes.ts"
 import { agentOf, freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
 import { Wire } from "../support/Wire.ts"
 
 const HOUR = 3_600
@@ -95,6 +97,13 @@ describe.skipIf(missingForNodes !== "")(`readiness and clocks of nodes${missingF
     const { pending_id } = begun.body as { readonly pending_id: string }
     const done = await wrong.http().post("/v1/register/verify", { pending_id, code: await right.code(email) })
     assert.strictEqual(done.status, 200, `${done}`)
+  })
+
+  it("an operator's command from a machine whose clock is an hour behind is felt at once", async () => {
+    const ada = await newAgent(right, "ada")
+    const sockets = [await Socket.hello(right, ada.key), await Socket.hello(wrong, ada.key)]
+    await admin({ ...cluster.env, ...clockOff(-HOUR) }, "agents", "suspend", ada.handle)
+    await Promise.all(sockets.map((socket) => socket.closedWith(1008, 2_000)))
   })
 
   it("a node whose clock is set is not ready until the database's has been compared, and goes on with that", async () => {

@@ -63,5 +63,14 @@ describe.skipIf(missingForNodes !== "")(`a node that hangs${missingForNodes}`, (
     for (const round of sent.slice(3)) await socket.message(round[0]!.id)
     const pushed = socket.pushed()
     assert.deepStrictEqual(pushed.slice(pushed.indexOf(sent[3]![0]!.id)), sent.slice(3).map((round) => round[0]!.id))
+    // It takes its share again.
+    await eventually("shards on both nodes again", async () => {
+      const held = await Promise.all(cluster.nodes.map(async (node) => {
+        const ready = (await node.http().get("/v1/ready")).status === 200
+        const shards = /^effect_cluster_shards (\d+)$/m.exec((await node.http().get("/internal/metrics")).text)?.[1]
+        return ready ? Number(shards) : 0
+      }))
+      return held[0]! + held[1]! === 300 && Math.min(...held) > 0 || undefined
+    }, 20_000)
   })
 })
