@@ -15,8 +15,12 @@ export interface ServerOptions {
   readonly nodeOptions?: ReadonlyArray<string>
   /** Opens a channel for messages to and from the server's process. */
   readonly channel?: boolean
+  /** Where it listens, if not on 127.0.0.1. */
+  readonly host?: string
   /** The same port as before, for a server that is started again. */
   readonly port?: number
+  /** A command that runs what it is given, in surroundings of its own. */
+  readonly through?: ReadonlyArray<string>
   /** How long it may take to be ready. */
   readonly timeoutMs?: number
 }
@@ -44,16 +48,17 @@ export interface ServerProcess {
 /** Starts the process and does not wait for it; its output goes to `DATA_DIR.log`. */
 export const spawnServer = async (options: ServerOptions): Promise<ServerProcess> => {
   mkdirSync(options.dataDir, { recursive: true })
-  const host = "127.0.0.1"
+  const host = options.host ?? "127.0.0.1"
   const port = options.port ?? await freePort()
   const logFile = `${options.dataDir}.log`
   const log = openSync(logFile, "a")
   const inherited = Object.fromEntries(
     ["PATH", "HOME", "TMPDIR"].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))
   )
+  const [command = process.execPath, ...before] = [...options.through ?? [], process.execPath]
   const child = spawn(
-    process.execPath,
-    ["--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, options.script ?? "runners/standalone.ts")],
+    command,
+    [...before, "--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, options.script ?? "runners/standalone.ts")],
     {
       cwd: ROOT,
       env: { ...inherited, HOST: host, PORT: String(port), DATA_DIR: options.dataDir, ...options.env },

@@ -1,0 +1,414 @@
+import { createHash } from "node:crypto"
+import { readFileSync } from "node:fs"
+import { setTimeout as pause } from "node:timers/promises"
+import { WebSocket } from "ws"
+import { eventually } from "../support/Eventually.ts"
+import type { LoadAgent } from "./Load.ts"
+import type { Site, SiteNode } from "./Site.ts"
+
+/** What a fault has to work on. */
+export interface Scene {
+  readonly site: Site
+  /** From 0 to 1, the same for the same seed. */
+  readonly random: () => number
+  /** How long the fault should last, as `performance.now()` counts. */
+  readonly until: number
+  /** Tells the suite of something that must not be. */
+  readonly problem: (what: string) => void
+}
+
+/** Something that happens to a cluster under load, and its end. */
+export interface Fault {
+  readonly name: string
+  /** What is done, for who reads the table. */
+  readonly about: string
+  /** Seconds that it needs to mean anything. */
+  readonly atLeast?: number
+  /** Seconds within which every conversation must take messages again. */
+  readonly resumesWithin?: number
+  /** Whether the published client must not notice. */
+  readonly failsNoSend?: true
+  readonly inject: (scene: Scene) => Promise<void> | void
+  /** What goes on while it lasts; without it, nothing more until `until`. */
+  readonly during?: (scene: Scene) => Promise<void>
+  readonly heal: (scene: Scene) => Promise<void> | void
+}
+
+const remaining = ({ until }: Scene): number => Math.max(0, until - performance.now())
+
+const isOver = (scene: Scene): boolean => remaining(scene) === 0
+
+/** Does something over and over until the fault is over. */
+const again = async (scene: Scene, everyMs: number, what: () => Promise<unknown> | unknown): Promise<void> => {
+  while (!isOver(scene)) {
+    await what()
+    await pause(Math.min(everyMs, remaining(scene)))
+  }
+}
+
+const others = (site: Site, node: SiteNode): ReadonlyArray<SiteNode> => site.nodes.filter((other) => other !== node)
+
+const kill = { resumesWithin: 5 } as const
+
+const killNode: Fault = {
+  ...kill,
+  name: "kill-node",
+  about: "kill -9 of a node, which is started again at the end",
+  inject: ({ site }) => site.node(1).kill(),
+  heal: ({ site }) => site.node(1).start()
+}
+
+const killNodes: Fault = {
+  ...kill,
+  name: "kill-nodes",
+  about: "kill -9 of one node after another, each started again at once",
+  inject: () => {},
+  during: (scene) =>
+    again(scene, 1_000, async () => {
+      const node = scene.site.node(Math.floor(scene.random() * scene.site.nodes.length))
+      await pause(scene.random() * 500)
+      await node.kill()
+      await node.start()
+      await scene.site.untilReady()
+    }),
+  heal: () => {}
+}
+
+const killPostgres: Fault = {
+  name: "kill-postgres",
+  about: "kill -9 of PostgreSQL, started again at once",
+  resumesWithin: 10,
+  inject: ({ site }) => site.postgres.restart(),
+  heal: () => {}
+}
+
+const terminateSessions: Fault = {
+  name: "end-sessions",
+  about: "all database sessions of one node terminated, every five seconds",
+  inject: () => {},
+  during: (scene) =>
+    again(scene, 5_000, () =>
+      scene.site.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+        [scene.site.node(1).name]
+      )),
+  heal: () => {}
+}
+
+const hangSessions: Fault = {
+  name: "hang-sessions",
+  about: "nothing passes between one node and PostgreSQL, and no connection ends",
+  atLeast: 15,
+  inject: ({ site }) => site.node(1).toPostgres.hold("there", "back"),
+  heal: ({ site }) => site.node(1).toPostgres.release()
+}
+
+const loseAnswers: Fault = {
+  name: "lose-answers",
+  about: "what one node says reaches PostgreSQL, and no answer comes back",
+  atLeast: 15,
+  inject: ({ site }) => site.node(1).toPostgres.hold("back"),
+  heal: ({ site }) => site.node(1).toPostgres.release()
+}
+
+const pauseNode: Fault = {
+  name: "pause-node",
+  about: "SIGSTOP of a node for longer than its locks last, then SIGCONT",
+  atLeast: 15,
+  inject: ({ site }) => site.node(1).pause(),
+  heal: ({ site }) => site.node(1).resume()
+}
+
+const cutNodes: Fault = {
+  name: "cut-nodes",
+  about: "nothing passes between one node and the others",
+  inject: ({ site }) => {
+    const node = site.node(1)
+    for (const other of others(site, node)) {
+      site.silence(node, other)
+      site.silence(other, node)
+    }
+  },
+  heal: ({ site }) => site.reconnect()
+}
+
+const cutOneWay: Fault = {
+  name: "cut-one-way",
+  about: "one node hears the others, and they do not hear it",
+  inject: ({ site }) => {
+    for (const other of others(site, site.node(1))) site.silence(site.node(1), other)
+  },
+  heal: ({ site }) => site.reconnect()
+}
+
+const unplug: Fault = {
+  name: "unplug",
+  about: "one node reaches neither PostgreSQL nor Redis nor other nodes, and none of them reaches it",
+  atLeast: 15,
+  inject: ({ site }) => site.unplug(site.node(1)),
+  heal: ({ site }) => site.reconnect()
+}
+
+const breakFrames: Fault = {
+  name: "break-frames",
+  about: "what nodes say to each other is 50 ms late, and their connections break in the middle of frames",
+  inject: ({ site }) => {
+    for (const link of site.detour()) link.delayMs = 50
+  },
+  during: (scene) => {
+    const links = scene.site.nodes.flatMap((node) => [...node.toPeers.values()])
+    return again(scene, 700, () => links[Math.floor(scene.random() * links.length)]?.cut())
+  },
+  heal: ({ site }) => site.reconnect()
+}
+
+const redisDown: Fault = {
+  name: "redis-down",
+  about: "kill -9 of Redis, started again at the end, empty",
+  inject: ({ site }) => site.redis.kill(),
+  heal: ({ site }) => site.redis.launch()
+}
+
+const redisSlow: Fault = {
+  name: "redis-slow",
+  about: "what nodes say to Redis arrives 5 s late",
+  inject: ({ site }) => {
+    for (const node of site.nodes) node.toRedis.delayMs = 5_000
+  },
+  heal: ({ site }) => site.reconnect()
+}
+
+/** One request, as an agent. */
+const ask = async (
+  node: SiteNode,
+  agent: LoadAgent,
+  method: string,
+  path: string,
+  body?: unknown
+): Promise<{ readonly status: number; readonly body: Readonly<Record<string, unknown>> }> => {
+  const answer = await fetch(`${node.url}${path}`, {
+    method,
+    headers: { authorization: `Bearer ${agent.key}` },
+    ...(body === undefined ? {} : { body: JSON.stringify(body) })
+  })
+  return { status: answer.status, body: await answer.json() as Readonly<Record<string, unknown>> }
+}
+
+const FILE = "What a ship carries"
+
+const filesDown: Fault = {
+  name: "files-down",
+  about: "kill -9 of S3: no upload is taken for done, and after it every one can be",
+  inject: ({ site }) => site.files.kill(),
+  heal: ({ site }) => site.files.launch(),
+  during: async (scene) => {
+    const { problem, site } = scene
+    const [from, to] = await site.agents(2) as [LoadAgent, LoadAgent]
+    const reserved = await ask(site.node(0), from, "POST", "/v1/uploads", {
+      to: to.handle,
+      filename: "ship.txt",
+      content_type: "text/plain",
+      size: FILE.length,
+      sha256: createHash("sha256").update(FILE).digest("hex")
+    })
+    if (reserved.status >= 500 && reserved.status !== 503) problem(`reserving an upload without S3 answered ${reserved.status}`)
+    const message = {
+      to: to.handle,
+      client_msg_id: "a file",
+      type: "file",
+      content: { attachment_id: reserved.body["attachment_id"] ?? "att_0000000000000000" }
+    }
+    const taken = await fetch(String(reserved.body["upload_url"]), { method: "PUT", body: FILE }).then(({ ok }) => ok, () => false)
+    if (taken) problem("an upload was taken without S3")
+    const early = await ask(site.node(0), from, "POST", "/v1/messages", message)
+    if (early.status < 400 || early.status === 500) problem(`a file that is nowhere was sent: ${JSON.stringify(early)}`)
+    await pause(remaining(scene))
+    await site.files.launch()
+    const late = await fetch(String(reserved.body["upload_url"]), { method: "PUT", body: FILE, headers: { "content-type": "text/plain" } })
+    if (!late.ok) problem(`after S3 had come back an upload answered ${late.status}: ${await late.text()}`)
+    const sent = await ask(site.node(0), from, "POST", "/v1/messages", message)
+    if (sent.status !== 201) problem(`after S3 had come back a file could not be sent: ${JSON.stringify(sent)}`)
+  }
+}
+
+const mailDown: Fault = {
+  name: "mail-down",
+  about: "no mail server: registering is refused or answered, and works after it",
+  inject: ({ site }) => site.mail.stop(),
+  during: async (scene) => {
+    const { problem, site } = scene
+    const register = async (handle: string) => {
+      const answer = await fetch(`${site.node(0).url}/v1/register`, {
+        method: "POST",
+        body: JSON.stringify({ email: `${handle}@agents.example`, handle })
+      })
+      const { code } = await answer.json() as { readonly code?: string }
+      return code ?? answer.status
+    }
+    const without = await register(`mail-${Math.floor(scene.random() * 1e9).toString(36)}`)
+    if (without !== 200 && without !== "OTP_FAILED") problem(`registering without a mail server answered ${without}`)
+    await pause(remaining(scene))
+    await site.mail.launch()
+    const handle = `mail-${Math.floor(scene.random() * 1e9).toString(36)}`
+    await eventually("registering to work again", async () => await register(handle) === 200 || undefined, 20_000)
+      .catch((error: unknown) => problem(String(error)))
+    await eventually("the mail with the code", () => site.mail.received.includes(`${handle}@agents.example`) || undefined, 10_000)
+      .catch((error: unknown) => problem(String(error)))
+  },
+  heal: () => {}
+}
+
+const clockAhead: Fault = {
+  name: "clock-ahead",
+  about: "a node is started with its clock an hour ahead, which is set right while it runs",
+  inject: async ({ site }) => {
+    await site.node(1).stop()
+    await site.node(1).start({ CLOCK_SHIFT_SECONDS: "3600" })
+    await site.untilReady([site.node(1)])
+  },
+  heal: ({ site }) => site.node(1).jumpClock()
+}
+
+const clockBehind: Fault = {
+  name: "clock-behind",
+  about: "a node's clock jumps an hour back while it runs, and the node is started again with a right one",
+  inject: ({ site }) => site.node(1).jumpClock(),
+  heal: async ({ site }) => {
+    await site.node(1).stop()
+    await site.node(1).start()
+  }
+}
+
+/** Bytes of memory that a node's process holds, shared ones included. */
+const residentOf = (node: SiteNode): number => {
+  if (node.pid === undefined) return 0
+  const line = readFileSync(`/proc/${node.pid}/status`, "utf8").match(/VmRSS:\s+(\d+) kB/)
+  return Number(line?.[1] ?? 0) * 1024
+}
+
+const STALLED_SOCKETS = 10
+const STALLED_BYTES = 8 * 1024 * 1024
+const STALLED_TEXT = 30_000
+/** What sockets may hold unsent (4 MiB each), and as much again for what the process does besides. */
+const STALLED_GROWTH = 2 * STALLED_SOCKETS * 4 * 1024 * 1024 + 200 * 1024 * 1024
+
+const socketOf = async (node: SiteNode, key: string): Promise<WebSocket> => {
+  const socket = new WebSocket(`${node.url.replace("http", "ws")}/v1/ws`, { perMessageDeflate: false })
+  socket.on("error", () => {})
+  await new Promise((resolve, reject) => socket.once("open", resolve).once("close", reject))
+  socket.send(JSON.stringify({ type: "hello", api_key: key, capabilities: ["ack"] }))
+  await new Promise((resolve, reject) => socket.once("message", resolve).once("close", reject))
+  return socket
+}
+
+const stalledReader: Fault = {
+  name: "stalled-reader",
+  about: "ten sockets of an agent stop reading while 8 MB are sent to it",
+  inject: () => {},
+  during: async (scene) => {
+    const { problem, site } = scene
+    const [from, to] = await site.agents(2) as [LoadAgent, LoadAgent]
+    const node = site.node(0)
+    await ask(node, from, "POST", "/v1/messages", { to: to.handle, client_msg_id: "first", content: { text: "first" } })
+    await ask(node, to, "POST", "/v1/messages", { to: from.handle, client_msg_id: "reply", content: { text: "reply" } })
+    const sockets = await Promise.all(Array.from({ length: STALLED_SOCKETS }, () => socketOf(node, to.key)))
+    const closes = sockets.map((socket) => new Promise<number>((resolve) => socket.once("close", resolve)))
+    for (const socket of sockets) socket.pause()
+    const before = residentOf(node)
+    let highest = before
+    const count = Math.ceil(STALLED_BYTES / STALLED_TEXT)
+    for (let n = 0; n < count; n++) {
+      const content = { text: `${n} `.padEnd(STALLED_TEXT, "stalled ") }
+      const sent = await ask(node, from, "POST", "/v1/messages", { to: to.handle, client_msg_id: `stalled-${n}`, content })
+      if (sent.status !== 201) problem(`a send to a reader that has stopped answered ${sent.status}`)
+      highest = Math.max(highest, residentOf(node))
+    }
+    await again(scene, 250, () => highest = Math.max(highest, residentOf(node)))
+    if (highest - before > STALLED_GROWTH) {
+      problem(`ten sockets that do not read let the node grow by ${((highest - before) / 1048576).toFixed(0)} MiB`)
+    }
+    for (const socket of sockets) socket.resume()
+    const codes = await Promise.all(closes.map((closed) => Promise.race([closed, pause(15_000, -1, { ref: false })])))
+    // A socket that is cut off while it does not read may see no more than that.
+    if (codes.some((code) => ![1013, 1006, 1001].includes(code))) problem(`stalled sockets were closed with ${codes.join(", ")}`)
+    const seen = new Set<unknown>()
+    const late = await socketOf(node, to.key)
+    late.on("message", (data) => {
+      const frame = JSON.parse(String(data)) as { readonly payload?: { readonly client_msg_id?: unknown } }
+      seen.add(frame.payload?.client_msg_id)
+    })
+    const all = () => Array.from({ length: count }, (_, n) => `stalled-${n}`).every((id) => seen.has(id)) || undefined
+    await eventually("what a stalled reader has missed", all, 20_000).catch((error: unknown) => problem(String(error)))
+    late.terminate()
+    for (const socket of sockets) socket.terminate()
+  },
+  heal: () => {}
+}
+
+const rollingRestart: Fault = {
+  name: "rolling-restart",
+  about: "SIGTERM of every node, one after the other, each started again before the next",
+  failsNoSend: true,
+  inject: () => {},
+  during: async (scene) => {
+    for (let turn = 0; turn < scene.site.nodes.length || !isOver(scene); turn++) {
+      const node = scene.site.node(turn % scene.site.nodes.length)
+      const began = performance.now()
+      const code = await node.stop()
+      const took = (performance.now() - began) / 1_000
+      if (code !== 0) scene.problem(`${node.name} ended with ${code} ${took.toFixed(1)} s after SIGTERM`)
+      await node.start()
+      await scene.site.untilReady([node])
+    }
+  },
+  heal: () => {}
+}
+
+const oneThreeOne: Fault = {
+  name: "1-3-1",
+  about: "all nodes but one taken away, two started, two taken away, under load",
+  failsNoSend: true,
+  inject: () => {},
+  during: async (scene) => {
+    const [, ...more] = scene.site.nodes
+    const leave = () =>
+      Promise.all(more.map(async (node) => {
+        const code = await node.stop()
+        if (code !== 0) scene.problem(`${node.name} ended with ${code} after SIGTERM`)
+      }))
+    await leave()
+    await pause(remaining(scene) / 3)
+    await Promise.all(more.map((node) => node.start()))
+    await scene.site.untilReady()
+    await pause(remaining(scene) / 2)
+    await leave()
+    await pause(remaining(scene))
+  },
+  heal: async ({ site }) => {
+    await Promise.all(site.nodes.filter((node) => !node.isRunning).map((node) => node.start()))
+  }
+}
+
+/** In the order in which they happen. */
+export const faults: ReadonlyArray<Fault> = [
+  killNode,
+  killNodes,
+  killPostgres,
+  terminateSessions,
+  hangSessions,
+  loseAnswers,
+  pauseNode,
+  cutNodes,
+  cutOneWay,
+  unplug,
+  breakFrames,
+  redisDown,
+  redisSlow,
+  filesDown,
+  mailDown,
+  clockAhead,
+  clockBehind,
+  stalledReader,
+  rollingRestart,
+  oneThreeOne
+]

@@ -1,0 +1,47 @@
+import { type History, NEVER, Outcome, type Tick, TICKS_PER_MS } from "./History.ts"
+
+export interface Outage {
+  /** The longest that a conversation which was written to took nothing, in seconds; Infinity if one never took anything again. */
+  readonly seconds: number
+  /** Conversations that took nothing for longer than a busy machine explains. */
+  readonly affected: number
+}
+
+/** Longer than that is not the machine's doing alone. */
+const NOTICEABLE_SECONDS = 1
+/** A conversation that took nothing so long, and nothing after it, is taken for dead; of one send alone nobody knows. */
+const DEAD_SECONDS = 5
+
+const SECOND = 1_000 * TICKS_PER_MS
+
+/**
+ * For how long conversations took no messages: from when a send was asked for (or from
+ * `since`, if it was under way) until one that was asked for then or later was accepted,
+ * up to `until`. A conversation that nobody writes to counts for nothing.
+ */
+export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
+  /** Of each conversation, walking back from the end: the earliest acceptance of what was asked for from here on. */
+  const accepted = new Map<number, number>()
+  /** And when the latest was asked for that is still without an answer. */
+  const unanswered = new Map<number, number>()
+  const longest = new Map<number, number>()
+  for (let n = sends.length - 1; n >= 0; n--) {
+    const conversation = sends.conversation.get(n)
+    const ended = sends.ended.get(n)
+    const invoked = sends.invoked.get(n)
+    if (ended <= since || invoked >= until || sends.outcome.get(n) === Outcome.Refused) continue
+    let next = accepted.get(conversation) ?? NEVER
+    if (sends.outcome.get(n) === Outcome.Ok && ended < Math.min(next, until)) accepted.set(conversation, next = ended)
+    if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
+    const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
+    const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0
+    longest.set(conversation, Math.max(longest.get(conversation) ?? 0, ticks))
+  }
+  let most = 0
+  let affected = 0
+  for (const ticks of longest.values()) {
+    most = Math.max(most, ticks)
+    if (ticks > NOTICEABLE_SECONDS * SECOND) affected++
+  }
+  return { seconds: most / SECOND, affected }
+}

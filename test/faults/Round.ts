@@ -1,0 +1,147 @@
+import { setTimeout as pause } from "node:timers/promises"
+import { check, type Rule } from "./Checker.ts"
+import type { Fault, Scene } from "./Faults.ts"
+import { NEVER } from "./History.ts"
+import { Load, type LoadAgent } from "./Load.ts"
+import { outageOf } from "./Outage.ts"
+import { readFinal } from "./ReadFinal.ts"
+import { COLD_CAP, type Site } from "./Site.ts"
+
+/** Agents of one round; the load wants 24 or more, and more than twice as many as may be written to unanswered. */
+export const AGENTS = 48
+
+const WARM_UP_MS = 2_000
+/** Sends that are still accepted once all is healed. */
+const COOL_DOWN_MS = 3_000
+/** Lines of each kind of violation that are printed. */
+const SHOWN = 5
+
+export interface RoundOptions {
+  readonly site: Site
+  readonly fault: Fault
+  readonly agents: ReadonlyArray<LoadAgent>
+  readonly seed: number
+  readonly random: () => number
+  /** How long the fault lasts, unless it needs longer. */
+  readonly seconds: number
+  /** Sends to aim at per second. */
+  readonly rate: number
+  /** Sends to be accepted before it is over. */
+  readonly sends: number
+  readonly say: (text: string) => void
+}
+
+/** A row of the table. */
+export interface RoundResult {
+  readonly fault: string
+  readonly accepted: number
+  /** While it sent. */
+  readonly seconds: number
+  readonly lost: number
+  readonly duplicated: number
+  readonly reordered: number
+  /** Of every other rule. */
+  readonly other: number
+  /** The longest that a conversation which was written to took nothing. */
+  readonly outageSeconds: number
+  /** Conversations that took nothing for longer than a second. */
+  readonly affected: number
+  /** Sends that the client gave up, after all its retries. */
+  readonly failed: number
+  /** From the end of the fault until every node was ready. */
+  readonly readySeconds: number
+  /** Everything that must not be, in words. */
+  readonly problems: ReadonlyArray<string>
+}
+
+/** The load, the fault in the middle of it, its end, and the verdict on everything that was asked, answered and shown meanwhile. */
+export const playRound = async (options: RoundOptions): Promise<RoundResult> => {
+  const { fault, say, site } = options
+  const problems: Array<string> = []
+  const problem = (what: string) => {
+    say(`  PROBLEM ${what}`)
+    problems.push(what)
+  }
+  const load = await Load.start({
+    agents: options.agents,
+    urls: () => site.ready.map(({ url }) => url),
+    clientUrl: () => site.balancer.url,
+    database: site.database,
+    seed: options.seed,
+    rate: options.rate
+  })
+  try {
+    const { history } = load
+    const began = performance.now()
+    await pause(WARM_UP_MS)
+
+    const seconds = Math.max(options.seconds, fault.atLeast ?? 0)
+    const span = { name: fault.name, from: history.now(), until: NEVER, healed: NEVER }
+    history.faults.push(span)
+    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem }
+    const before = load.stats.accepted
+    await fault.inject(scene)
+    await (fault.during?.(scene) ?? pause(Math.max(0, scene.until - performance.now())))
+    say(`  ${load.stats.accepted - before} sends accepted while it lasted`)
+    span.until = history.now()
+    await fault.heal(scene)
+    const readySeconds = await untilWell(site, problem)
+    span.healed = history.now()
+    await pause(COOL_DOWN_MS)
+    while (load.stats.accepted < options.sends) await pause(100)
+    const took = (performance.now() - began) / 1_000
+    const stopped = history.now()
+    await load.stop()
+    const { accepted, failed, refused, retried, starved } = load.stats
+    await load.settle()
+    say(`  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${JSON.stringify(refused)}, starved ${starved}`)
+
+    for (const node of site.nodes) for (const end of node.endedByItself.splice(0)) problem(end)
+    const outage = outageOf(history, span.from, stopped)
+    const final = await readFinal({ history, database: site.database, url: site.node(0).url, keys: load.keys })
+    const { found, violations } = check(history, final, { coldCap: COLD_CAP })
+    const shown = new Map<Rule, number>()
+    for (const { line, rule } of violations) {
+      const already = shown.get(rule) ?? 0
+      shown.set(rule, already + 1)
+      if (already < SHOWN) problem(`${rule}: ${line}`)
+    }
+    for (const oddity of history.oddities.slice(0, SHOWN)) problem(oddity)
+    const gaveUp = Object.values(failed).reduce((sum, count) => sum + count, 0)
+    if (fault.failsNoSend === true && gaveUp > 0) problem(`${gaveUp} sends failed in spite of all retries`)
+    if (outage.seconds > (fault.resumesWithin ?? Infinity)) {
+      problem(`a conversation took no messages for ${outage.seconds.toFixed(1)} s; at most ${fault.resumesWithin} are allowed`)
+    }
+    const { duplicated = 0, lost = 0, reordered = 0, ...others } = found
+    return {
+      fault: fault.name,
+      accepted,
+      seconds: took,
+      lost,
+      duplicated,
+      reordered,
+      other: Object.values(others).reduce((sum, count) => sum + count, 0),
+      outageSeconds: outage.seconds,
+      affected: outage.affected,
+      failed: gaveUp,
+      readySeconds,
+      problems
+    }
+  } finally {
+    load.close()
+  }
+}
+
+/** Waits until every node is ready; one that never is counts as a problem and is started again, for the sake of what follows. */
+const untilWell = async (site: Site, problem: (what: string) => void): Promise<number> => {
+  const began = performance.now()
+  for (const node of site.nodes) {
+    await site.untilReady([node]).catch(async (error: unknown) => {
+      problem(error instanceof Error ? error.message : String(error))
+      await node.kill()
+      await node.start()
+      await site.untilReady([node])
+    })
+  }
+  return (performance.now() - began) / 1_000
+}

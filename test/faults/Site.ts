@@ -1,0 +1,369 @@
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { Client } from "pg"
+import { admin } from "../support/Admin.ts"
+import { Balancer } from "../../runners/local/Balancer.ts"
+import { eventually } from "../support/Eventually.ts"
+import { PostgresServer } from "../../runners/local/Postgres.ts"
+import { RedisServer } from "../../runners/local/Redis.ts"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { type ServerProcess, spawnServer } from "../support/ServerProcess.ts"
+import { BUCKET, FileStore } from "./FileStore.ts"
+import { type Address, Link } from "./Link.ts"
+import { type LoadAgent, LOAD_LIMITS } from "./Load.ts"
+import { Mailbox } from "./Mailbox.ts"
+import { Network } from "./Network.ts"
+import type { Detours } from "./Preload.ts"
+
+const PRELOAD = join(import.meta.dirname, "Preload.ts")
+const CLOCK = join(import.meta.dirname, "../support/ShiftedClock.js")
+const LOCALHOST = "127.0.0.1"
+const DATABASE = "parley"
+const LOOK_MS = 200
+const LOOK_PATIENCE_MS = 1_000
+const READY_MS = 60_000
+
+/** Few enough for a load of some dozen agents to reach. */
+export const COLD_CAP = 20
+
+
+const nameOf = ({ host, port }: Address): string => `${host}:${port}`
+
+/** One node, on ports that it keeps over its processes; all that it says to others passes links of its own. */
+export class SiteNode {
+  readonly name: string
+  readonly address: Address
+  /** Where the other nodes reach it. */
+  readonly runner: Address
+  readonly toPostgres: Link
+  readonly toRedis: Link
+  /** To each other node, by name. */
+  readonly toPeers = new Map<string, Link>()
+  isReady = false
+  private readonly dataDir: string
+  private readonly through: ReadonlyArray<string>
+  private readonly env: Readonly<Record<string, string>>
+  private detours: Detours = {}
+  private process: ServerProcess | undefined
+
+  constructor(options: {
+    readonly name: string
+    readonly dataDir: string
+    readonly address: Address
+    readonly runner: Address
+    readonly toPostgres: Link
+    readonly toRedis: Link
+    readonly through: ReadonlyArray<string>
+    readonly env: Readonly<Record<string, string>>
+  }) {
+    this.name = options.name
+    this.dataDir = options.dataDir
+    this.address = options.address
+    this.runner = options.runner
+    this.toPostgres = options.toPostgres
+    this.toRedis = options.toRedis
+    this.through = options.through
+    this.env = options.env
+  }
+
+  get url(): string {
+    return `http://${this.address.host}:${this.address.port}`
+  }
+
+  get isRunning(): boolean {
+    return this.process !== undefined
+  }
+
+  /** Everything its processes wrote. */
+  output(): string {
+    return this.process?.output() ?? ""
+  }
+
+  /** Starts a process for it, which is ready a while later; `env` is this one's own. */
+  async start(env: Readonly<Record<string, string>> = {}): Promise<void> {
+    if (this.process !== undefined) throw new Error(`${this.name} runs already`)
+    const started = await spawnServer({
+      script: "runners/runner.ts",
+      dataDir: this.dataDir,
+      ...this.address,
+      through: this.through,
+      env: { CLOCK_JUMP_SECONDS: "-3600", FAULTS_DETOURS: JSON.stringify(this.detours), ...this.env, ...env },
+      nodeOptions: [PRELOAD, CLOCK].flatMap((file) => ["--import", file]),
+      channel: true
+    })
+    this.process = started
+    void started.ended.then((code) => {
+      if (this.process !== started) return
+      this.process = undefined
+      this.endedByItself.push(`${this.name} ended by itself with ${code}: ${started.output().slice(-2_000)}`)
+    })
+  }
+
+  /** Ends nobody asked for. */
+  readonly endedByItself: Array<string> = []
+
+  /** SIGTERM; resolves with its exit code, null if it had to be killed. */
+  async stop(): Promise<number | null> {
+    const stopping = this.process
+    this.process = undefined
+    return stopping === undefined ? 0 : await stopping.stop()
+  }
+
+  async kill(): Promise<void> {
+    const killed = this.process
+    this.process = undefined
+    await killed?.kill()
+  }
+
+  /** It lives, but does nothing. */
+  pause(): void {
+    this.process?.child.kill("SIGSTOP")
+  }
+
+  resume(): void {
+    this.process?.child.kill("SIGCONT")
+  }
+
+  /** Its process's clock, and nothing else's, jumps by CLOCK_JUMP_SECONDS: an hour back unless it was started otherwise. */
+  jumpClock(): void {
+    this.process?.child.kill("SIGUSR2")
+  }
+
+  /** Its connections to other nodes end, and from now on pass their links, or no longer do. */
+  detour(through: boolean, peers: ReadonlyArray<SiteNode>): void {
+    const pairs = peers.flatMap((peer) => {
+      const link = this.toPeers.get(peer.name)
+      return link === undefined || !through ? [] : [[nameOf(peer.runner), nameOf(link.address)] as const]
+    })
+    this.detours = Object.fromEntries(pairs)
+    this.process?.child.send(this.detours)
+  }
+
+  get pid(): number | undefined {
+    return this.process?.pid
+  }
+
+  /** Asks it whether it is ready, and notes the answer. */
+  async look(): Promise<boolean> {
+    const patience = AbortSignal.timeout(LOOK_PATIENCE_MS)
+    this.isReady = this.process !== undefined &&
+      await fetch(`${this.url}/v1/ready`, { signal: patience }).then(async (answer) => {
+        await answer.arrayBuffer()
+        return answer.ok
+      }, () => false)
+    return this.isReady
+  }
+}
+
+type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "balancer" | "network"> & {
+  readonly folder: string
+  readonly links: ReadonlyArray<Link>
+}
+
+/**
+ * PostgreSQL, Redis, S3, a mail server and nodes on one machine, each a process of its
+ * own. Where the machine allows it every node has a network of its own, else the words
+ * between nodes always pass links that can swallow them.
+ */
+export class Site {
+  readonly nodes: ReadonlyArray<SiteNode>
+  readonly postgres: PostgresServer
+  readonly redis: RedisServer
+  readonly files: FileStore
+  readonly mail: Mailbox
+  readonly balancer: Balancer
+  readonly network: Network | undefined
+  private readonly folder: string
+  private readonly links: ReadonlyArray<Link>
+  private readonly timer: NodeJS.Timeout
+  private serial = 0
+
+  private constructor(parts: Parts) {
+    this.nodes = parts.nodes
+    this.postgres = parts.postgres
+    this.redis = parts.redis
+    this.files = parts.files
+    this.mail = parts.mail
+    this.balancer = parts.balancer
+    this.network = parts.network
+    this.folder = parts.folder
+    this.links = parts.links
+    this.timer = setInterval(() => {
+      for (const node of this.nodes) void node.look()
+    }, LOOK_MS)
+  }
+
+  /** Starts everything, and waits until every node is ready. */
+  static async start(options: {
+    readonly nodes: number
+    /** Links between nodes although namespaces could be had. */
+    readonly withoutNamespaces?: boolean
+    readonly env?: Readonly<Record<string, string>>
+  }): Promise<Site> {
+    const folder = await mkdtemp(join(tmpdir(), "parley-faults-"))
+    const network = options.withoutNamespaces === true ? undefined : Network.open(options.nodes)
+    const outside = network?.outside ?? LOCALHOST
+    const [postgres, redis, files, mail] = await Promise.all([
+      PostgresServer.start(18, {
+        fsync: true,
+        settings: { synchronous_commit: "on", shared_buffers: "'128MB'", max_wal_size: "'2GB'" }
+      }),
+      RedisServer.start(),
+      FileStore.start(join(folder, "files"), outside),
+      Mailbox.start(outside)
+    ])
+    const database = new Client(postgres.url())
+    await database.connect()
+    await database.query(`CREATE DATABASE ${DATABASE}`).finally(() => database.end())
+    const places = await Promise.all(Array.from({ length: options.nodes }, async (_, at) => {
+      const host = network?.host(at) ?? LOCALHOST
+      return {
+        name: `node-${at + 1}`,
+        dataDir: join(folder, `node-${at + 1}`),
+        address: { host, port: await freePort() },
+        runner: { host, port: await freePort() },
+        through: network?.prefix(at) ?? [],
+        toPostgres: await Link.open(outside, { host: LOCALHOST, port: postgres.port }),
+        toRedis: await Link.open(outside, { host: LOCALHOST, port: redis.port })
+      }
+    }))
+    const nodes = places.map((place) =>
+      new SiteNode({
+        ...place,
+        env: {
+          ...LOAD_LIMITS,
+          LIMITS_COLD_CONVERSATIONS: String(COLD_CAP),
+          DATABASE_URL: `postgres://postgres@${nameOf(place.toPostgres.address)}/${DATABASE}?application_name=${place.name}`,
+          REDIS_URL: `redis://${nameOf(place.toRedis.address)}`,
+          S3_BUCKET: BUCKET,
+          S3_ENDPOINT: files.url,
+          S3_ACCESS_KEY_ID: "S3RVER",
+          S3_SECRET_ACCESS_KEY: "S3RVER",
+          S3_FORCE_PATH_STYLE: "on",
+          SMTP_URL: mail.url,
+          RUNNER_HOST: place.runner.host,
+          RUNNER_PORT: String(place.runner.port),
+          RUNNER_SECRET: "known to the nodes of this site",
+          FAULTS_PEERS: places.filter((other) => other !== place).map(({ runner }) => nameOf(runner)).join(","),
+          ...options.env
+        }
+      })
+    )
+    for (const node of nodes) {
+      for (const other of nodes) {
+        if (other !== node) node.toPeers.set(other.name, await Link.open(outside, other.runner))
+      }
+      if (network === undefined) node.detour(true, nodes)
+    }
+    const balancer = await Balancer.start(() => nodes.map(({ url }) => url))
+    const links = nodes.flatMap((node) => [node.toPostgres, node.toRedis, ...node.toPeers.values()])
+    const site = new Site({ nodes, postgres, redis, files, mail, balancer, network, folder, links })
+    try {
+      await Promise.all(nodes.map((node) => node.start()))
+      await site.untilReady()
+    } catch (error) {
+      await site.stop()
+      throw error
+    }
+    return site
+  }
+
+  /** Nothing that one says reaches the other. */
+  silence(from: SiteNode, to: SiteNode): void {
+    if (this.network !== undefined) return this.network.silence(this.nodes.indexOf(from), this.nodes.indexOf(to))
+    from.toPeers.get(to.name)?.hold("there")
+    to.toPeers.get(from.name)?.hold("back")
+  }
+
+  /** A node that reaches nothing and nobody; without namespaces only those who send requests still reach it. */
+  unplug(node: SiteNode): void {
+    if (this.network !== undefined) return this.network.unplug(this.nodes.indexOf(node))
+    for (const other of this.nodes) {
+      if (other === node) continue
+      this.silence(node, other)
+      this.silence(other, node)
+    }
+    node.toPostgres.hold("there", "back")
+    node.toRedis.hold("there", "back")
+  }
+
+  /** What nodes say to each other passes links from now on. */
+  detour(): ReadonlyArray<Link> {
+    if (this.network !== undefined) for (const node of this.nodes) node.detour(true, this.nodes)
+    return this.nodes.flatMap((node) => [...node.toPeers.values()])
+  }
+
+  /** Everybody reaches everybody again. */
+  reconnect(): void {
+    this.network?.heal()
+    for (const link of this.links) link.release()
+    if (this.network !== undefined) for (const node of this.nodes) node.detour(false, this.nodes)
+  }
+
+  node(at: number): SiteNode {
+    const node = this.nodes[at]
+    if (node === undefined) throw new Error(`there is no node ${at}`)
+    return node
+  }
+
+  /** Those that a load balancer would send requests to now. */
+  get ready(): ReadonlyArray<SiteNode> {
+    return this.nodes.filter(({ isReady }) => isReady)
+  }
+
+  /** Waits until every node is ready; resolves with the seconds that took. */
+  async untilReady(nodes: ReadonlyArray<SiteNode> = this.nodes): Promise<number> {
+    const began = performance.now()
+    for (const node of nodes) {
+      await eventually(`${node.name} to be ready`, async () => await node.look() || undefined, READY_MS)
+        .catch((error: unknown) => {
+          throw new Error(`${String(error)}\n${node.output().slice(-3_000)}`)
+        })
+    }
+    return (performance.now() - began) / 1_000
+  }
+
+  /** Agents that nobody has used. */
+  async agents(count: number): Promise<ReadonlyArray<LoadAgent>> {
+    const handles = Array.from({ length: count }, () => `agent-${(this.serial++).toString(36)}`)
+    const { code, stderr, stdout } = await admin(
+      { DATABASE_URL: this.database },
+      "agents",
+      "create",
+      "--json",
+      ...handles
+    )
+    if (code !== 0) throw new Error(`agents could not be made: ${stderr}`)
+    const made: unknown = JSON.parse(stdout)
+    return (made as ReadonlyArray<{ readonly id: string; readonly handle: string; readonly api_key: string }>)
+      .map(({ api_key, handle, id }) => ({ id, handle, key: api_key }))
+  }
+
+  /** Past every link. */
+  get database(): string {
+    return this.postgres.url(DATABASE)
+  }
+
+  async sql(text: string, values: ReadonlyArray<unknown> = []): Promise<void> {
+    const client = new Client(this.database)
+    await client.connect()
+    await client.query(text, [...values]).finally(() => client.end())
+  }
+
+  /** Everything the nodes have logged. */
+  logs(): string {
+    return this.nodes.map((node) => node.output()).join("\n")
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.timer)
+    this.balancer.stop()
+    for (const node of this.nodes) node.resume()
+    await Promise.all(this.nodes.map((node) => node.kill()))
+    for (const link of this.links) link.close()
+    this.network?.close()
+    await Promise.all([this.redis.kill(), this.files.kill(), this.mail.stop(), this.postgres.stop()])
+    await rm(this.folder, { recursive: true, force: true })
+  }
+}
