@@ -58,6 +58,9 @@ const help = (what: string): string => {
   ].join("\n")
 }
 
+/** The database's time, and ids that begin with it. */
+const timed = Layer.provideMerge(Layer.fresh(Ids.layer), DatabaseClock.layer)
+
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
@@ -67,7 +70,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),
       Layer.provide(Migrations.layer),
-      Layer.provide(config.DATABASE_URL === undefined ? Layer.empty : DatabaseClock.layer),
+      Layer.provide(config.DATABASE_URL === undefined ? Layer.empty : timed),
       Layer.provide(kind.database(config)),
       Layer.provide(Layer.effectDiscard(addressIsFree)),
       Layer.provide(kind.own),

@@ -71,6 +71,8 @@ describe.skipIf(missingForNodes !== "")(`readiness and clocks of nodes${missingF
     assert.isBelow(await off(created_at), 10)
     const { message } = await ada.client.sendMessage({ to: bob.handle, content: { text: "what time is it" } })
     assert.isBelow(await off(message.created_at), 10)
+    const begin = Buffer.from(message.id.slice("msg_".length), "base64url").readUIntBE(0, 6)
+    assert.isBelow(await off(new Date(begin).toISOString()), 10)
   })
 
   it("a node whose clock is an hour ahead frees no cold slot early", async () => {
