@@ -12,6 +12,7 @@ import * as Maintenance from "./platform/Maintenance.ts"
 import * as Migrations from "./platform/Migrations.ts"
 import type { Peers } from "./platform/Peers.ts"
 import { Readiness } from "./platform/Readiness.ts"
+import type { RemoteCalls } from "./platform/RemoteCalls.ts"
 import type { Database } from "./platform/Sql.ts"
 import { layerLogger } from "./platform/Telemetry.ts"
 import { VERSION } from "./service/Version.ts"
@@ -33,7 +34,7 @@ export interface Kind<Own> {
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
   readonly cluster: (
     config: Settings
-  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Peers, unknown, Databases | Base>
+  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Peers | RemoteCalls, unknown, Databases | Base>
   /** Whether it works on what entities own, or only asks those that do. */
   readonly owns: (config: Settings) => boolean
   /** Completes when requests can be served. */

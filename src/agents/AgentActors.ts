@@ -1,14 +1,13 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { EntityId, Sharding } from "effect/cluster"
 import type { ColdCapExceeded } from "../conversations/Conversation.ts"
 import { type MuteKind, MuteSet } from "../mutes/MuteSet.ts"
 import { MutesRepo } from "../mutes/MutesRepo.ts"
-import { remotely } from "../platform/Remotely.ts"
+import { RemoteCalls } from "../platform/RemoteCalls.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import type { Unavailable } from "../platform/WireError.ts"
 import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
 import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
-import { AgentEntity } from "./AgentEntity.ts"
+import { AgentEntity, ReserveOutreach } from "./AgentEntity.ts"
 import { Agents } from "./Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
 import { RemoteSockets } from "./RemoteSockets.ts"
@@ -61,7 +60,7 @@ export class AgentActors extends Context.Service<AgentActors, {
   static readonly layer = Layer.effect(
     AgentActors,
     Effect.gen(function*() {
-      const sharding = yield* Sharding.Sharding
+      const calls = yield* RemoteCalls
       const client = yield* AgentEntity.client
       const agents = yield* Agents
       const remote = yield* RemoteSockets
@@ -71,9 +70,6 @@ export class AgentActors extends Context.Service<AgentActors, {
       const now = () => clock.currentTimeMillisUnsafe()
       const actors = new Map<string, AgentActor>()
 
-      const isLocal = (agentId: string): boolean =>
-        sharding.hasShardId(sharding.getShardId(EntityId.make(agentId), AgentEntity.getShardGroup(EntityId.make(agentId))))
-
       const local = (agentId: string): AgentActor => {
         const known = actors.get(agentId)
         if (known !== undefined) return known
@@ -81,6 +77,13 @@ export class AgentActors extends Context.Service<AgentActors, {
         actors.set(agentId, actor)
         return actor
       }
+
+      const reserve = yield* calls.way({
+        entity: AgentEntity,
+        rpc: ReserveOutreach,
+        here: (agentId, { at, conversationId }) => local(agentId).reserve(slots.reserve(agentId, conversationId, at)),
+        elsewhere: (agentId, payload) => client(agentId).ReserveOutreach(payload)
+      })
 
       const readMutes = (actor: AgentActor) =>
         Effect.map(unavailable(mutes.all(actor.id, now())), (rows) => {
@@ -134,12 +137,7 @@ export class AgentActors extends Context.Service<AgentActors, {
           actors.get(agentId)?.tell(push)
           remote.tell(agentId, push)
         },
-        reserveOutreach: (agentId, conversationId, at) =>
-          Effect.suspend(() =>
-            isLocal(agentId)
-              ? local(agentId).reserve(slots.reserve(agentId, conversationId, at))
-              : remotely(client(agentId).ReserveOutreach({ conversationId, at }))
-          ),
+        reserveOutreach: (agentId, conversationId, at) => reserve(agentId, { conversationId, at }),
         attach: (agentId, session) => {
           const actor = local(agentId)
           actor.sessions.add(session)

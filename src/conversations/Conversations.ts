@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { EntityId, Sharding } from "effect/cluster"
 import type { Agent } from "../agents/Agent.ts"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
@@ -15,7 +14,7 @@ import { makeGroupCommit } from "../platform/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
 import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
 import type { RateRule } from "../platform/RateRule.ts"
-import { remotely } from "../platform/Remotely.ts"
+import { RemoteCalls } from "../platform/RemoteCalls.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../platform/Sql.ts"
 import { iso } from "../platform/Text.ts"
@@ -26,12 +25,15 @@ import { type Append, type Appended, makeAppend } from "./Append.ts"
 import { ConversationNotFound, GroupNotFound, makeDirectIds } from "./Conversation.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
 import {
+  Block,
   type BlockCommand,
   type BlockOutcome,
   ConversationEntity,
+  Send,
   type SendCommand,
   type SendFailure,
   type Sent,
+  Unblock,
   type UnblockCommand,
   type UnblockOutcome
 } from "./ConversationEntity.ts"
@@ -96,7 +98,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const groupSettings = yield* GroupSettings
       const limits = yield* RateLimits
       const ids = yield* Ids
-      const sharding = yield* Sharding.Sharding
+      const calls = yield* RemoteCalls
       const client = yield* ConversationEntity.client
       const directId = makeDirectIds((yield* Secrets).conversationIds)
       const { driver } = yield* Database
@@ -191,22 +193,17 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         conversations.set(conversationId, actor)
         return actor
       }
-      const isLocal = (conversationId: string): boolean =>
-        sharding.hasShardId(
-          sharding.getShardId(
-            EntityId.make(conversationId),
-            ConversationEntity.getShardGroup(EntityId.make(conversationId))
-          )
-        )
       yield* Effect.sync(() => {
         const before = now() - IDLE_MS
         for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      const deliver = (conversationId: string, command: SendCommand): Effect.Effect<Sent, SendFailure> =>
-        isLocal(conversationId)
-          ? local(conversationId).send(command)
-          : remotely(client(conversationId).Send({ command }))
+      const deliver = yield* calls.way({
+        entity: ConversationEntity,
+        rpc: Send,
+        here: (conversationId, { command }) => local(conversationId).send(command),
+        elsewhere: (conversationId, payload) => client(conversationId).Send(payload)
+      })
 
       /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
       const hush = (conversationId: string, { agentId, blockedId }: UnblockCommand): void => {
@@ -227,18 +224,26 @@ export class Conversations extends Context.Service<Conversations, Reading & {
             return yield* new Unavailable()
           })
         )
+      const deliverBlock = yield* calls.way({
+        entity: ConversationEntity,
+        rpc: Block,
+        here: (id, { command }) => localBlock(id, command),
+        elsewhere: (id, payload) => client(id).Block(payload)
+      })
+      const deliverUnblock = yield* calls.way({
+        entity: ConversationEntity,
+        rpc: Unblock,
+        here: (id, { command }) => localUnblock(id, command),
+        elsewhere: (id, payload) => client(id).Unblock(payload)
+      })
       const block = Effect.fn("Conversations.block")(function*(command: BlockCommand) {
         const id = directId(command.agentId, command.blockedId)
-        if (isLocal(id)) return yield* localBlock(id, command)
-        return yield* Effect.tap(
-          remotely(client(id).Block({ command })),
-          () => Effect.sync(() => hush(id, command))
-        )
+        const outcome = yield* deliverBlock(id, { command })
+        hush(id, command)
+        return outcome
       })
       const unblock = Effect.fn("Conversations.unblock")(function*(command: UnblockCommand) {
-        const id = directId(command.agentId, command.blockedId)
-        if (isLocal(id)) return yield* localUnblock(id, command)
-        return yield* remotely(client(id).Unblock({ command }))
+        return yield* deliverUnblock(directId(command.agentId, command.blockedId), { command })
       })
 
       const rate: RateRule = {
@@ -293,7 +298,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           recipient: { id: recipient.id, handle: recipient.handle },
           draft
         }
-        return deliver(directId(sender.id, recipient.id), command)
+        return deliver(directId(sender.id, recipient.id), { command })
       }
 
       const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>

@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
-import { EntityId, Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
@@ -23,7 +22,7 @@ import { iso, isoOrNull } from "../platform/Text.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
 import type { RateRule } from "../platform/RateRule.ts"
 import { SlidingWindows } from "../platform/SlidingWindows.ts"
-import { remotely } from "../platform/Remotely.ts"
+import { RemoteCalls } from "../platform/RemoteCalls.ts"
 import { unavailable } from "../platform/Unavailable.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../platform/WireError.ts"
 import {
@@ -41,12 +40,14 @@ import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { adminsOnly, budgetSpent, GroupActor, type GroupPublished, type GroupWorld, inviteFrame, noAvatar, obstacleTo } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend } from "./GroupAppend.ts"
 import {
+  ChangeGroup,
   type GroupCommand,
   GroupEntity,
   type GroupFailure,
   type GroupOutcome,
   type GroupSendCommand,
-  type GroupSendFailure
+  type GroupSendFailure,
+  SendToGroup
 } from "./GroupEntity.ts"
 import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
 
@@ -150,7 +151,7 @@ export class Groups extends Context.Service<Groups, {
       const actors = yield* AgentActors
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
-      const sharding = yield* Sharding.Sharding
+      const calls = yield* RemoteCalls
       const signals = yield* WebhookSignals
       const client = yield* GroupEntity.client
       const { driver } = yield* Database
@@ -262,30 +263,28 @@ export class Groups extends Context.Service<Groups, {
         groups.set(groupId, actor)
         return actor
       }
-      const isLocal = (groupId: string): boolean =>
-        sharding.hasShardId(
-          sharding.getShardId(EntityId.make(groupId), GroupEntity.getShardGroup(EntityId.make(groupId)))
-        )
       yield* Effect.sync(() => {
         const before = now() - IDLE_MS
         for (const [id, actor] of groups) if (actor.idle && actor.lastUsed < before) groups.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
+      const callChange = yield* calls.way({
+        entity: GroupEntity,
+        rpc: ChangeGroup,
+        here: (groupId, { command }) => local(groupId).change(command),
+        elsewhere: (groupId, payload) => client(groupId).ChangeGroup(payload)
+      })
+      const callSend = yield* calls.way({
+        entity: GroupEntity,
+        rpc: SendToGroup,
+        here: (groupId, { command }) => local(groupId).send(command),
+        elsewhere: (groupId, payload) => client(groupId).SendToGroup(payload)
+      })
       /** Ids that are no group's are not asked for: an actor for each would be made. */
       const change = (groupId: string, command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> =>
-        Effect.suspend(() => {
-          if (!GROUP_ID.test(groupId)) return Effect.fail(new GroupNotFound())
-          return isLocal(groupId)
-            ? local(groupId).change(command)
-            : remotely(client(groupId).ChangeGroup({ command }))
-        })
+        GROUP_ID.test(groupId) ? callChange(groupId, { command }) : Effect.fail(new GroupNotFound())
       const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
-        Effect.suspend(() => {
-          if (!GROUP_ID.test(groupId)) return Effect.fail(new GroupNotFound())
-          return isLocal(groupId)
-            ? local(groupId).send(command)
-            : remotely(client(groupId).SendToGroup({ command }))
-        })
+        GROUP_ID.test(groupId) ? callSend(groupId, { command }) : Effect.fail(new GroupNotFound())
 
       const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {
         const state = yield* unavailable(repo.load(groupId))

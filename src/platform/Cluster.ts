@@ -1,6 +1,7 @@
 import { Effect, Layer, Schedule } from "effect"
 import { MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
 import { ownsShards, Peers } from "./Peers.ts"
+import { RemoteCalls } from "./RemoteCalls.ts"
 
 /** How many pieces the entities are dealt out in; the same on every node of a cluster, for ever. */
 const SHARDS = 300
@@ -19,7 +20,8 @@ export const common = {
  * Entities in this process alone: every shard is here, nothing is persisted and
  * nothing is encoded on the way.
  */
-export const layerStandalone = Layer.merge(Sharding.layer, Peers.layerAlone).pipe(
+export const layerStandalone = Layer.merge(RemoteCalls.layerAlone, Peers.layerAlone).pipe(
+  Layer.provideMerge(Sharding.layer),
   Layer.provideMerge(Runners.layerNoop),
   Layer.provideMerge(MessageStorage.layerNoop),
   Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),

@@ -20,6 +20,8 @@ import { common } from "./Cluster.ts"
 import type { Settings } from "./Config.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { PeerRpcs, Peers } from "./Peers.ts"
+import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
+import { ShardOwners } from "./ShardOwners.ts"
 
 /** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
 const LOCK = 7_217_536_002
@@ -95,10 +97,13 @@ const sharedKey = (secret: Redacted.Redacted<string>) => {
   }
 }
 
+/** What is said goes out at once: two small texts in a row would wait for the other side's 40 ms. */
+const AT_ONCE = { noDelay: true }
 /** An idle connection ends after a while, one that cannot be made soon is given up: the call is tried again. */
-const PATIENCE = { openTimeout: 1_000, timeout: 5_500 }
+const PATIENCE = { openTimeout: 1_000, timeout: 5_500, ...AT_ONCE }
 
-const clients = ({ RUNNER_SECRET }: Settings) =>
+/** The connections that this node makes to others. */
+export const clients = ({ RUNNER_SECRET }: Settings) =>
   Layer.effect(
     Runners.RpcClientProtocol,
     Effect.map(RpcSerialization.RpcSerialization, (serialization) => ({
@@ -129,8 +134,9 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
   })
 }
 
-const server = (config: Settings) => {
-  const address = { host: config.RUNNER_HOST, port: config.RUNNER_PORT }
+/** Where the others connect to this node. */
+export const server = (config: Settings) => {
+  const address = { host: config.RUNNER_HOST, port: config.RUNNER_PORT, ...AT_ONCE }
   const made = config.RUNNER_SECRET === undefined
     ? NodeSocketServer.make(address)
     : NodeSocketServer.makeTls({ ...address, ...sharedKey(config.RUNNER_SECRET).server })
@@ -181,16 +187,18 @@ const health = Layer.effect(
 export const layer = (config: Settings) =>
   Layer.merge(
     NodeProgress.layer,
-    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs), {
+    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs), {
       spanPrefix: "RunnerServer",
       disableTracing: true,
       disableFatalDefects: true
     })
   ).pipe(
-    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers]),
+    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers]),
+    Layer.provideMerge(RemoteCalls.layer),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(health),
-    Layer.provideMerge(Layer.mergeAll(Runners.layerRpc, Peers.layer)),
+    Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
+    Layer.provide(ShardOwners.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
     Layer.provide(storage),
     Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),

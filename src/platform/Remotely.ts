@@ -7,7 +7,7 @@ import { Unavailable } from "./WireError.ts"
 /** How long a caller is held while what it calls moves to another node (wire.md C.0). */
 const HELD = "5 seconds"
 
-type Undelivered =
+export type Undelivered =
   | ClusterError.MailboxFull
   | ClusterError.AlreadyProcessingMessage
   | ClusterError.PersistenceError

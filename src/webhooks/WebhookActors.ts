@@ -4,6 +4,7 @@ import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../platform/Jobs.ts"
+import { RemoteCalls } from "../platform/RemoteCalls.ts"
 import { forRequest, requestId } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../platform/Text.ts"
@@ -14,7 +15,7 @@ import type { WebhookEvent } from "./Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
 import { type Outcome, type Surroundings, WebhookActor } from "./WebhookActor.ts"
-import { WebhookEntity } from "./WebhookEntity.ts"
+import { Wake, WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "./WebhookSignals.ts"
 import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
 
@@ -69,6 +70,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const repo = yield* WebhooksRepo
       const key = (yield* Secrets).deliveryIds
       const sharding = yield* Sharding.Sharding
+      const calls = yield* RemoteCalls
       const client = yield* WebhookEntity.client
       const signals = yield* WebhookSignals
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
@@ -155,9 +157,15 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           fork(Effect.catchCause(actor.pass, (cause) => Effect.logWarning("A webhook stopped for now", cause)))
         }
       }
+      const callWake = yield* calls.way({
+        entity: WebhookEntity,
+        rpc: Wake,
+        here: (id) => Effect.sync(() => wakeHere(id)),
+        elsewhere: (id) => client(id).Wake()
+      })
       const wake = (id: string): void => {
         if (isLocal(id)) wakeHere(id)
-        else fork(Effect.ignore(client(id).Wake(undefined, { discard: true })))
+        else fork(Effect.ignore(callWake(id, undefined)))
       }
 
       /** Agents of whom something was written to the outbox since it was last looked who they are. */

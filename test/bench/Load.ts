@@ -302,15 +302,16 @@ const run = (p: RunPlan): Promise<RunResult> => {
 }
 
 const execute = async (p: RunPlan): Promise<RunResult> => {
-  // One of each line is in use at a time: that to the node of whoever sends.
-  const lines = await Promise.all(Array.from({ length: p.inFlight }, () =>
-    Promise.all(plan.nodes.map(({ host, port }) => HttpConnection.connect(host, port, connectionLost)))
-  ))
-  const connectionOf = (c: number, from: Sender): HttpConnection => lines[c]![from.index % plan.nodes.length]!
   // Each line speaks for its own part of the ring, in turn.
-  const parts = lines.map((_, c) =>
-    c < senders.length ? senders.filter((_, s) => s % lines.length === c) : [senders[c % senders.length]!]
+  const parts = Array.from({ length: p.inFlight }, (_, c) =>
+    c < senders.length ? senders.filter((_, s) => s % p.inFlight === c) : [senders[c % senders.length]!]
   )
+  // One connection of a line is in use at a time: that to the node of whoever sends. One without requests would be closed.
+  const nodeOf = (from: Sender): number => from.index % plan.nodes.length
+  const lines = await Promise.all(parts.map((part) =>
+    Promise.all(plan.nodes.map(({ host, port }, node) =>
+      part.some((from) => nodeOf(from) === node) ? HttpConnection.connect(host, port, connectionLost) : undefined))
+  ))
   const turns = lines.map(() => 0)
   const turn = (c: number): Sender => {
     const part = parts[c]!
@@ -326,7 +327,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
 
   const send = (c: number, since: number, next: (n: number) => void) => {
     const from = turn(c)
-    sendOver(connectionOf(c, from), from, since, next)
+    sendOver(lines[c]![nodeOf(from)]!, from, since, next)
   }
 
   const settled = { answered: false, arrived: false }
@@ -407,7 +408,7 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   running = false
   await new Promise<void>((resolve) => (idle = resolve))
   onReceived = undefined
-  for (const connection of lines.flat()) connection.close()
+  for (const connection of lines.flat()) connection?.close()
   for (const deadline = performance.now() + SETTLE_MS; performance.now() < deadline; await wait(20)) {
     if (delivered === accepted) break
   }

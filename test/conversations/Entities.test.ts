@@ -26,6 +26,7 @@ import { Config } from "../../src/platform/Config.ts"
 import { awaitShards } from "../../src/platform/Cluster.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Peers } from "../../src/platform/Peers.ts"
+import { RemoteCalls } from "../../src/platform/RemoteCalls.ts"
 import { REQUEST_ID } from "../../src/platform/RequestId.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { formatJson } from "../../src/platform/Telemetry.ts"
@@ -34,7 +35,8 @@ import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
 
 /** As standalone, but every call to an entity is encoded and decoded, as between runners. */
-const cluster = Layer.merge(Sharding.layer, Peers.layerAlone).pipe(
+const cluster = Layer.merge(RemoteCalls.layerAlone, Peers.layerAlone).pipe(
+  Layer.provideMerge(Sharding.layer),
   Layer.provideMerge(Runners.layerNoop),
   Layer.provideMerge(MessageStorage.layerNoop),
   Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
