@@ -16,7 +16,7 @@ import { build, environment, type Image, megabytes, parseDockerfile } from "./Do
  */
 
 const ROOT = resolve(import.meta.dirname, "../..")
-const PATIENCE_MS = 60_000
+const PATIENCE_MS = 120_000
 
 const say = (line: string) => console.log(line)
 const insist: (holds: boolean, what: string) => asserts holds = (holds, what) => {
