@@ -1,135 +1,94 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { AgentChatClient, type Message } from "agentchatme"
-import { Client } from "pg"
 import { setTimeout as pause } from "node:timers/promises"
+import { Client } from "pg"
 import { Balancer } from "../../runners/local/Balancer.ts"
+import { check } from "../faults/Checker.ts"
+import { NEVER } from "../faults/History.ts"
+import { Load, LOAD_LIMITS, type LoadAgent } from "../faults/Load.ts"
+import { outageOf } from "../faults/Outage.ts"
+import { readFinal } from "../faults/ReadFinal.ts"
+import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
-const PAIRS = 8
-const BEAT_MS = 40
+const AGENTS = 24
+const COLD_CAP = 10
+const SEED = 7
 
-/** One side of a conversation that sends without a pause, as the published client does by itself. */
-class Talk {
-  readonly accepted: Array<{ readonly message: Message; readonly begun: number; readonly ended: number }> = []
-  readonly failures: Array<unknown> = []
-  private over = false
-  private readonly done: Promise<void>
-
-  constructor(client: AgentChatClient, to: string) {
-    this.done = (async () => {
-      for (let i = 0; !this.over; i++) {
-        const begun = performance.now()
-        await client.sendMessage({ to, content: { text: `${i}` } }).then(
-          ({ message }) => this.accepted.push({ message, begun, ended: performance.now() }),
-          (error: unknown) => this.failures.push(error)
-        )
-        await pause(BEAT_MS)
-      }
-    })()
-  }
-
-  /** Until something that was sent after this moment has been accepted. */
-  async again(since: number): Promise<number> {
-    const found = await eventually("a message to be accepted again", () =>
-      this.accepted.find(({ begun }) => begun >= since), 20_000)
-    return found.ended - since
-  }
-
-  async stop(): Promise<void> {
-    this.over = true
-    await this.done
-  }
-}
-
+/** The short form of `npm run test:faults`: its load and its checker, one node killed, each restarted. */
 describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
   let cluster: Cluster
   let balancer: Balancer
-  let pairs: Array<{ readonly sender: TestAgent; readonly recipient: TestAgent }>
-
-  const start = (base: string) => pairs.map(({ recipient, sender }) =>
-    new Talk(new AgentChatClient({ apiKey: sender.key, baseUrl: base }), recipient.handle))
-
-  /** What was accepted is there, once, under its number, and the numbers have no gap. */
-  const verify = async (talks: ReadonlyArray<Talk>, node: Server) => {
-    for (const [i, talk] of talks.entries()) {
-      assert.deepStrictEqual(talk.failures, [], "failed sends")
-      const client = new AgentChatClient({ apiKey: pairs[i]!.sender.key, baseUrl: node.url })
-      const history: Array<Message> = []
-      for (let before: number | undefined;;) {
-        const page = await client.getMessages(talk.accepted[0]!.message.conversation_id, {
-          limit: 100,
-          ...(before === undefined ? {} : { beforeSeq: before })
-        })
-        history.push(...page)
-        before = page.at(-1)?.seq
-        if (page.length < 100) break
-      }
-      const seqs = history.map(({ seq }) => seq)
-      assert.deepStrictEqual(seqs, seqs.map((_, at) => seqs.length - at), "numbers")
-      const stored = new Map(history.map(({ id, seq }) => [id, seq]))
-      const lost = talk.accepted.filter(({ message }) => stored.get(message.id) !== message.seq)
-      assert.deepStrictEqual(lost, [], "lost")
-    }
-  }
+  let load: Load
+  let agents: ReadonlyArray<TestAgent>
 
   beforeAll(async () => {
-    cluster = await Cluster.start(2)
+    cluster = await Cluster.start(2, { ...LOAD_LIMITS, LIMITS_COLD_CONVERSATIONS: String(COLD_CAP) })
     balancer = await Balancer.start(() => cluster.nodes.map(({ url }) => url))
-    pairs = []
-    for (let i = 0; i < PAIRS; i++) {
-      const sender = await newAgent(cluster.nodes[0]!, "from")
-      const recipient = await newAgent(cluster.nodes[0]!, "to")
-      await recipient.client.sendMessage({ to: sender.handle, content: { text: "hello" } })
-      pairs.push({ sender, recipient })
-    }
+    agents = await Promise.all(["watcher", "rotated", "watched"].map((prefix) => newAgent(cluster.nodes[0]!, prefix)))
+    await agents[2]!.client.sendMessage({ to: agents[0]!.handle, content: { text: "hello" } })
+    await agents[0]!.client.sendMessage({ to: agents[2]!.handle, content: { text: "hello to you" } })
+    const database = cluster.env["DATABASE_URL"] ?? ""
+    const handles = Array.from({ length: AGENTS }, (_, i) => `load-${i}`)
+    const made = await adminHere({ DATABASE_URL: database }, "agents", "create", "--json", ...handles)
+    const keys = JSON.parse(made.stdout) as ReadonlyArray<Omit<LoadAgent, "key"> & { readonly api_key: string }>
+    load = await Load.start({
+      agents: keys.map(({ api_key, handle, id }) => ({ handle, id, key: api_key })),
+      urls: () => [balancer.url],
+      database,
+      seed: SEED,
+      rate: 100,
+      lanes: 64,
+      clientShare: 0.1
+    })
   })
   afterAll(async () => {
+    await load?.stop()
+    load?.close()
     balancer?.stop()
     await cluster?.stop()
   })
 
-  it("conversations of a node that is killed take messages again within 5 s; nothing accepted is lost", async () => {
+  it("conversations of a node that is killed take messages again within 5 s", async () => {
     const [one, two] = cluster.nodes as [Server, Server]
-    const socket = await Socket.hello(one, pairs[0]!.recipient.key)
-    const talks = start(one.url)
-    await Promise.all(talks.map((talk) => talk.again(performance.now())))
+    const [watcher, keyless, watched] = agents as [TestAgent, TestAgent, TestAgent]
     // A key that was replaced by a node that did not live to tell the others, and a socket that dies with it.
-    const rotated = await Socket.hello(one, pairs[1]!.recipient.key)
+    const rotated = await Socket.hello(one, keyless.key)
     const client = new Client(cluster.env["DATABASE_URL"])
     await client.connect()
-    await client.query("UPDATE agents SET key_hash = sha256('another'::bytea) WHERE id = $1", [pairs[1]!.recipient.id])
+    await client.query("UPDATE agents SET key_hash = sha256('another'::bytea) WHERE id = $1", [keyless.id])
       .finally(() => client.end())
-    await Socket.hello(two, pairs[2]!.recipient.key)
+    await Socket.hello(two, watched.key)
     const presence = (status: string) => eventually(`a presence ${status}`, async () => {
-      const answer = await pairs[2]!.sender.http.get(`/v1/presence/${pairs[2]!.recipient.handle}`)
+      const answer = await watcher.http.get(`/v1/presence/${watched.handle}`)
       return (answer.body as { readonly status: string }).status === status || undefined
     })
     await presence("online")
-    const killed = performance.now()
+    const { history } = load
+    const killed = { name: "kill", from: history.now(), until: NEVER, healed: NEVER }
+    history.faults.push(killed)
     two.process.kill("SIGKILL")
-    const took = await Promise.all(talks.map((talk) => talk.again(killed)))
     await rotated.closedWith(1008)
     await presence("offline")
-    await Promise.all(talks.map((talk) => talk.stop()))
-    console.log(`fail-over after ${took.map((ms) => (ms / 1_000).toFixed(2)).join(" ")} s`)
-    assert.isBelow(Math.max(...took), 5_000)
-    await verify(talks, one)
-    const sent = talks[0]!.accepted.map(({ message }) => message.id)
-    await socket.message(sent.at(-1)!)
-    assert.deepStrictEqual(socket.pushed().filter((id) => sent.includes(String(id))), sent)
-    await socket.close()
+    await pause(3_000)
+    const outage = outageOf(history, killed.from, history.now())
+    console.log(`fail-over after ${outage.seconds.toFixed(2)} s at the latest`)
+    assert.isBelow(outage.seconds, 5)
     await two.kill()
+    killed.until = history.now()
     await cluster.add(two)
+    killed.healed = history.now()
+    assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
   })
 
   it("a rolling restart fails no send of the published client", { timeout: 40_000 }, async () => {
-    const talks = start(balancer.url)
-    await Promise.all(talks.map((talk) => talk.again(performance.now())))
+    const { history } = load
+    const span = { name: "rolling restart", from: history.now(), until: NEVER, healed: NEVER }
+    history.faults.push(span)
     for (const node of cluster.nodes) {
-      const socket = await Socket.hello(node, pairs[0]!.recipient.key)
+      const socket = await Socket.hello(node, agents[0]!.key)
       const asked = performance.now()
       node.terminate()
       await eventually("503 on /v1/ready", async () =>
@@ -139,8 +98,20 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
       console.log(`stopped after ${((performance.now() - asked) / 1_000).toFixed(2)} s`)
       await cluster.add(node)
     }
-    await Promise.all(talks.map((talk) => talk.again(performance.now())))
-    await Promise.all(talks.map((talk) => talk.stop()))
-    await verify(talks, cluster.nodes[0]!)
+    span.until = history.now()
+    span.healed = history.now()
+    assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
+  })
+
+  it("afterwards everything that was accepted is there, once, in order, and for those it was for", { timeout: 40_000 }, async () => {
+    await load.stop()
+    await load.settle()
+    const { history, keys } = load
+    const database = cluster.env["DATABASE_URL"] ?? ""
+    const final = await readFinal({ history, database, url: cluster.nodes[0]!.url, keys })
+    const verdict = check(history, final, { coldCap: COLD_CAP })
+    assert.deepStrictEqual(verdict.violations.map(({ line, rule }) => `${rule}: ${line}`), [])
+    assert.deepStrictEqual(history.oddities, [])
+    assert.isAbove(verdict.accepted, 500)
   })
 })
