@@ -123,6 +123,7 @@ class Trial {
   readonly random: () => number
   readonly dataDir: string
   readonly say: (line: string) => void
+  readonly nodeOptions: ReadonlyArray<string>
   readonly sends: Array<Send> = []
   readonly pushed: Array<Row> = []
   readonly acknowledged = new Map<string, Set<string>>()
@@ -142,8 +143,9 @@ class Trial {
     slowestStartMs: 0
   }
 
-  constructor(dataDir: string, seed: number, say: (line: string) => void) {
+  constructor(dataDir: string, seed: number, say: (line: string) => void, nodeOptions: ReadonlyArray<string>) {
     this.dataDir = dataDir
+    this.nodeOptions = nodeOptions
     this.random = randomOf(seed)
     this.say = say
   }
@@ -156,6 +158,7 @@ class Trial {
     const server = await spawnServer({
       dataDir: this.dataDir,
       env: LIMITS,
+      nodeOptions: this.nodeOptions,
       ...(this.port === undefined ? {} : { port: this.port })
     })
     this.port = server.port
@@ -399,9 +402,11 @@ export const killServer = async (options: {
   readonly say: (line: string) => void
   /** A folder for the server's data that the caller removes; without it, a fresh one. */
   readonly dataDir?: string
+  /** Node's own, for the server's processes. */
+  readonly nodeOptions?: ReadonlyArray<string>
 }): Promise<KillReport> => {
   const folder = options.dataDir === undefined ? await mkdtemp(join(tmpdir(), "parley-kill-")) : undefined
-  const trial = new Trial(options.dataDir ?? join(folder!, "data"), options.seed, options.say)
+  const trial = new Trial(options.dataDir ?? join(folder!, "data"), options.seed, options.say, options.nodeOptions ?? [])
   try {
     await trial.begin()
     for (let kill = 1; kill <= options.kills; kill++) {

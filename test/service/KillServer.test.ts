@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { rm } from "node:fs/promises"
 import { killServer, seedFromEnvironment } from "../long/KillServer.ts"
 import { check, type Observation, type Row, type Send } from "../long/Ledger.ts"
-import { makeDataDir } from "../support/Server.ts"
+import { makeDataDir, SHORT_LIVED } from "../support/Server.ts"
 
 describe("A server that is killed", () => {
   // Twenty kills: npm run test:kill.
@@ -11,7 +11,7 @@ describe("A server that is killed", () => {
     const lines = [`SEED=${seed}`]
     const dataDir = await makeDataDir()
     try {
-      const report = await killServer({ kills: 2, seed, dataDir, say: (line) => lines.push(line) })
+      const report = await killServer({ kills: 2, seed, dataDir, say: (line) => lines.push(line), nodeOptions: SHORT_LIVED })
       assert.isAbove(report.acknowledged, 100, "too little was under way for the kills to mean anything")
       assert.isAbove(report.unansweredStored + report.unansweredAbsent, 0, "no kill swallowed an answer")
     } finally {

@@ -145,7 +145,7 @@ export class Server {
   }
 
   /** Waits for the printed address and for readiness. */
-  async ready(timeoutMs = 30_000): Promise<void> {
+  async ready(timeoutMs = 60_000): Promise<void> {
     const gone = this.exited.then((how) => assert.fail(`the server ended (${how}) before it was ready\n${this.output}`))
     const printed = await Promise.race([
       gone,
