@@ -263,28 +263,4 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
       receiver.closeAllConnections()
     }
   })
-
-  it("a job runs on exactly one node, and on the other once that one has died", { timeout: 60_000 }, async () => {
-    const metric = async (node: Server, name: string): Promise<number> => {
-      const text = (await node.http().get("/internal/metrics")).text
-      return Number(text.split("\n").find((line) => line.startsWith(`${name} `))?.split(" ")[1] ?? 0)
-    }
-    const runs = (node: Server) => metric(node, `jobs_runs_total{job="webhook_outbox",outcome="done"}`)
-    const jobs = (node: Server) => metric(node, "effect_cluster_singletons")
-    const before = await Promise.all([runs(one), runs(two)])
-    const more = await eventually("three runs more", async () => {
-      const [first, second] = await Promise.all([runs(one), runs(two)])
-      const more = [first - before[0]!, second - before[1]!] as const
-      return more[0] + more[1] >= 3 ? more : undefined
-    }, 25_000)
-    assert.include([...more], 0)
-    const [dying, left] = more[0] > 0 ? [one, two] : [two, one]
-    const all = await jobs(one) + await jobs(two)
-    assert.isAbove(all, 10)
-    const ran = await runs(left)
-    await dying.kill()
-    cluster.nodes.splice(cluster.nodes.indexOf(dying), 1)
-    await eventually("a run on the other node", async () => await runs(left) > ran || undefined, 15_000)
-    await eventually("all jobs on the other node", async () => await jobs(left) === all || undefined, 15_000)
-  })
 })

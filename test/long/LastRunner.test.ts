@@ -1,0 +1,70 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { eventually } from "../support/Eventually.ts"
+import { Cluster, missingForNodes } from "../support/Nodes.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+
+describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${missingForNodes}`, () => {
+  let cluster: Cluster
+  let one: Server
+  let two: Server
+  let gateway: Server
+  beforeAll(async () => {
+    cluster = await Cluster.start(2)
+    ;[one, two] = cluster.nodes as [Server, Server]
+    gateway = await cluster.add(undefined, { ROLE: "gateway" })
+  })
+  afterAll(() => cluster?.stop())
+
+  const metric = async (node: Server, name: string): Promise<number> => {
+    const text = (await node.http().get("/internal/metrics")).text
+    return Number(text.split("\n").find((line) => line.startsWith(`${name} `))?.split(" ")[1] ?? 0)
+  }
+  const shards = (node: Server) => metric(node, "effect_cluster_shards")
+  const jobs = (node: Server) => metric(node, "effect_cluster_singletons")
+  const runs = (node: Server) => metric(node, `jobs_runs_total{job="webhook_outbox",outcome="done"}`)
+
+  it("a job runs on exactly one of two, and on the other once that one has died", { timeout: 60_000 }, async () => {
+    const before = await Promise.all([runs(one), runs(two)])
+    const more = await eventually("three runs more", async () => {
+      const [first, second] = await Promise.all([runs(one), runs(two)])
+      const more = [first - before[0]!, second - before[1]!] as const
+      return more[0] + more[1] >= 3 ? more : undefined
+    }, 25_000)
+    assert.include([...more], 0)
+    const [dying, left] = more[0] > 0 ? [one, two] : [two, one]
+    const all = await jobs(one) + await jobs(two)
+    assert.isAbove(all, 10)
+    const ran = await runs(left)
+    await dying.kill()
+    cluster.nodes.splice(cluster.nodes.indexOf(dying), 1)
+    one = left
+    await eventually("a run on the other node", async () => await runs(left) > ran || undefined, 15_000)
+    await eventually("all jobs on the other node", async () => await jobs(left) === all || undefined, 15_000)
+    assert.deepStrictEqual([await jobs(gateway), await runs(gateway)], [0, 0])
+  })
+
+  it("without any the gateway is not ready, holds nothing even then, and goes on with the next", { timeout: 60_000 }, async () => {
+    const send = (from: TestAgent, to: TestAgent, text: string) =>
+      from.http.post("/v1/messages", { to: to.handle, client_msg_id: text, type: "text", content: { text } })
+    const [ada, bob] = [await newAgent(gateway, "ada"), await newAgent(gateway, "bob")]
+    assert.strictEqual((await send(ada, bob, "the first word")).status, 201)
+    assert.strictEqual((await send(bob, ada, "an answer")).status, 201)
+    const socket = await Socket.hello(gateway, bob.key)
+    await one.kill()
+    const why = await eventually("a gateway that is not ready", async () => {
+      const answer = await gateway.http().get("/v1/ready")
+      return answer.status === 503 ? (answer.body as { readonly details: { readonly reason: string } }).details.reason : undefined
+    })
+    assert.match(why, /No node that owns shards is there: start one with ROLE=runner/)
+    ;(await send(ada, bob, "to nobody")).refused(503, "UNAVAILABLE")
+    assert.strictEqual(await shards(gateway), 0)
+    one = await cluster.add(one)
+    await eventually("a gateway that is ready", async () => (await gateway.http().get("/v1/ready")).status === 200 || undefined, 15_000)
+    const sent = await send(ada, bob, "after that")
+    assert.strictEqual(sent.status, 201, `${sent}`)
+    await socket.message((sent.body as { readonly id: string }).id)
+    assert.deepStrictEqual([await shards(one), await shards(gateway)], [300, 0])
+    await socket.close()
+  })
+})
