@@ -50,6 +50,8 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly loadMutes: (actor: AgentActor) => Effect.Effect<void, Unavailable>
   /** After a mute was changed in storage: the agent's sockets, wherever they are, follow it once this returns. */
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
+  /** After all mutes on an agent were dropped for good: the same for everybody's sockets. */
+  readonly unmuted: (agentId: string) => Effect.Effect<void>
   /** The agent's actor on this runner, made if need be; for the entity's handlers. */
   readonly local: (agentId: string) => AgentActor
   /** The agent's actor if it has sockets here; wakes nobody. */
@@ -112,12 +114,21 @@ export class AgentActors extends Context.Service<AgentActors, {
           ))
         })
 
+      const unmutedHere = (agentId: string) =>
+        Effect.forEach(
+          [...actors.values()].filter((actor) => actor.mutes !== undefined),
+          // What is being read at the moment may have been read before.
+          (actor) => actor.muting.withPermits(1)(Effect.sync(() => actor.mutes?.remove(agentId))),
+          { concurrency: "unbounded", discard: true }
+        )
+
       let missed = (): void => {}
       let parted = (_agentIds: ReadonlyArray<string>): void => {}
       remote.listen({
         push: (agentId, push) => actors.get(agentId)?.tell(push),
         notice: (notice) =>
           Effect.suspend(() => {
+            if (notice._tag === "Unmuted") return unmutedHere(notice.agentId)
             if (notice._tag === "MuteChanged") return muteChangedHere(notice.agentId, notice.kind, notice.targetId)
             agents.forget(notice.agentId)
             if (notice._tag === "Disconnect") actors.get(notice.agentId)?.disconnect(notice.reason)
@@ -183,6 +194,11 @@ export class AgentActors extends Context.Service<AgentActors, {
           Effect.andThen(
             muteChangedHere(agentId, kind, targetId),
             remote.everywhere({ _tag: "MuteChanged", agentId, kind, targetId })
+          ),
+        unmuted: (agentId) =>
+          Effect.andThen(
+            Effect.suspend(() => unmutedHere(agentId)),
+            remote.everywhere({ _tag: "Unmuted", agentId })
           ),
         local,
         live: (agentId) => {

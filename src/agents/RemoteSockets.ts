@@ -18,7 +18,9 @@ const Notice = Schema.Union([
     agentId: Schema.String,
     kind: Schema.Literals(["agent", "conversation"]),
     targetId: Schema.String
-  })
+  }),
+  /** Nobody mutes this agent any more: it has ended. */
+  Schema.TaggedStruct("Unmuted", { agentId: Schema.String })
 ])
 export type Notice = typeof Notice.Type
 

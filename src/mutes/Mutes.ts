@@ -16,8 +16,6 @@ import { MutesRepo } from "./MutesRepo.ts"
 
 const MAX_LIMIT = 200
 const SWEEP_ROWS = 1_000
-/** Muters of an agent that has ended whose sockets are told together. */
-const MUTERS_AT_ONCE = 16
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
 
@@ -143,14 +141,8 @@ export class Mutes extends Context.Service<Mutes, {
           yield* actors.muteChanged(muterId, target.kind, targetId)
         }),
         removeAgent: Effect.fn("Mutes.removeAgent")(function*(agentId) {
-          for (let rows = 1; rows > 0;) {
-            const removed = yield* unavailable(repo.removeAgent(agentId, SWEEP_ROWS))
-            rows = removed.rows
-            yield* Effect.forEach(removed.muters, (muterId) => actors.muteChanged(muterId, "agent", agentId), {
-              concurrency: MUTERS_AT_ONCE,
-              discard: true
-            })
-          }
+          while ((yield* unavailable(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
+          yield* actors.unmuted(agentId)
         }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
       })

@@ -116,11 +116,8 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     targetId: string,
     at: number
   ) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes up to so many of an agent's own, and as many of those on it: how many there were, and who had muted it. */
-  readonly removeAgent: (
-    agentId: string,
-    most: number
-  ) => Effect.Effect<{ readonly rows: number; readonly muters: ReadonlyArray<string> }, SqlError.SqlError>
+  /** Removes up to so many of an agent's own, and as many of those on it; how many there were. */
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** Removes up to so many that have ended; how many there were. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/mutes/MutesRepo") {
@@ -135,7 +132,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
       const count = database.prepared<{ total: number }>("count_mutes", COUNT)
       const remove = database.prepared("remove_mute", REMOVE)
       const removeOwn = database.prepared("remove_own_mutes", removeSome("muter_id = $1"))
-      const removeOn = database.prepared<{ muter_id: string }>("remove_mutes_on", removeSome("target_id = $1 AND kind = 'agent'"))
+      const removeOn = database.prepared("remove_mutes_on", removeSome("target_id = $1 AND kind = 'agent'"))
       const sweep = database.prepared("sweep_mutes", SWEEP)
       return MutesRepo.of({
         put: ({ kind, muterId, targetId, until }, at, most) =>
@@ -164,7 +161,7 @@ export class MutesRepo extends Context.Service<MutesRepo, {
         removeAgent: Effect.fnUntraced(function*(agentId, most) {
           const own = yield* removeOwn([agentId, most])
           const on = yield* removeOn([agentId, most])
-          return { rows: own.length + on.length, muters: on.map((row) => row.muter_id) }
+          return own.length + on.length
         }),
         sweep: (at, most) => Effect.map(sweep([at, most]), (rows) => rows.length)
       })

@@ -217,10 +217,13 @@ eachDatabase((database) => {
         yield* mutes.mute(a.id, { kind: "agent", handle: b.handle }, null)
         yield* mutes.mute(b.id, { kind: "agent", handle: c.handle }, null)
         yield* mutes.mute(a.id, { kind: "agent", handle: c.handle }, null)
+        yield* mutes.mute(c.id, { kind: "agent", handle: b.handle }, null)
         yield* attach(a.id)
+        yield* attach(c.id)
         yield* (yield* Accounts).remove(b.id)
-        const known = (yield* AgentActors).live(a.id)?.mutes
-        assert.deepStrictEqual([b.id, c.id].map((id) => known?.covers(id, "conv_any")), [false, true])
+        const actors = yield* AgentActors
+        const muted = (muter: string) => [b.id, c.id].map((id) => actors.live(muter)?.mutes?.covers(id, "conv_any"))
+        assert.deepStrictEqual([muted(a.id), muted(c.id)], [[false, true], [false, false]])
         const left = yield* sql<{ target_id: string }>`
           SELECT target_id FROM mutes WHERE muter_id IN (${a.id}, ${b.id}, ${c.id})`
         assert.deepStrictEqual(left.map((row) => row.target_id), [c.id])
