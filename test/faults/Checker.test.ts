@@ -5,7 +5,7 @@ import { type Bug, BUGS, makeWorld, MODEL_OPTIONS } from "./Model.ts"
 /** How many worlds of each kind: few by default, 200 and more by `npm run test:checker`. */
 const WORLDS = Number(process.env["CHECKER_WORLDS"] ?? 3)
 /** Not each world has an occasion for each bug. */
-const TRIES = 60
+const TRIES = 100
 const LONG = { timeout: 5_000 + WORLDS * 5_000 }
 
 const told = (verdict: Verdict): ReadonlyArray<string> => verdict.violations.map(({ line, rule }) => `${rule}: ${line}`)

@@ -42,6 +42,8 @@ export const sight = (history: History, stream: number, row: Row): number => {
 
 /** How long a socket may be silent: the server pings every 30 s. */
 const SILENCE_MS = 45_000
+/** How long acknowledgements gather, to leave together. */
+const GATHER_MS = 10
 
 export interface LineOptions {
   readonly history: History
@@ -111,7 +113,7 @@ export class Line {
     const row = frame.payload as Row
     const sighting = sight(history, this.stream, row)
     if (row.delivery_id !== null && acknowledges(row)) {
-      if (this.due.length === 0) setImmediate(() => this.acknowledge())
+      if (this.due.length === 0) setTimeout(() => this.acknowledge(), GATHER_MS)
       this.due.push({ id: row.id, sighting })
     }
     onRow(row)

@@ -69,6 +69,8 @@ const CLIENT_TIMEOUT_MS = 30_000
 /** How long what is not a send is asked for again, before it stays unknown. */
 const PATIENCE_MS = 90_000
 const PARTNERS = 6
+/** How often the sends that are due begin. */
+const BEAT_MS = 3
 const FILLER = "The quick brown fox jumps over the lazy dog. ".repeat(4)
 
 interface Actor {
@@ -150,7 +152,7 @@ export class Load {
       const number = this.history.addAgent({ id, handle })
       this.actors.push({ number, id, handle, keys: [key], lines: new Set(), suspended: false, deleted: false, rotates: false, failures: 0 })
     }
-    for (let lane = 0; lane < (options.lanes ?? 128); lane++) this.free.push(lane)
+    for (let lane = 0; lane < (options.lanes ?? 256); lane++) this.free.push(lane)
   }
 
   /** Lets agents meet and groups form, and begins. */
@@ -269,7 +271,7 @@ export class Load {
     let from = performance.now()
     let owed = 0
     while (this.sending) {
-      await pause(1)
+      await pause(BEAT_MS)
       const now = performance.now()
       owed += ((now - from) / 1_000) * this.options.rate
       from = now
@@ -302,7 +304,7 @@ export class Load {
     // Now and then with the key that it had before.
     const generation = from.keys.length > 1 && this.random() < 0.05 ? from.keys.length - 2 : from.keys.length - 1
     const n = history.sends.begin(from.number, conversation, history.now(), generation)
-    return this.random() < (this.options.clientShare ?? 0.02) ? this.sendByClient(n, lane) : this.send(n, lane)
+    return this.random() < (this.options.clientShare ?? 0.01) ? this.sendByClient(n, lane) : this.send(n, lane)
   }
 
   private target(n: number): { readonly to: string } | { readonly conversation_id: string } {

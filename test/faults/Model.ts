@@ -43,7 +43,13 @@ export const BUGS = {
   "sync does not offer what waits": "lost",
   "a send overtakes one that it came after": "reordered",
   "a read mark is lost": "lost",
-  "a joining has a second effect": "duplicated"
+  "a joining has a second effect": "duplicated",
+  "an acknowledging frame is forgotten": "acknowledged",
+  "a key's second answer differs": "answer",
+  "what a member left behind is offered to it": "acknowledged",
+  "a dead key opens a socket": "revoked",
+  "two readers read in different orders": "reordered",
+  "an agent is told to wait for a reply that is there": "refused"
 } as const satisfies Record<string, Rule>
 export type Bug = keyof typeof BUGS
 
@@ -383,7 +389,15 @@ class Model {
     this.history.sightings.acked.set(sighting, this.now)
     this.later(() => {
       // A socket that breaks takes its last frames with it.
-      if (socket.open) envelope.delivered = true
+      if (!socket.open) return
+      if (this.now > LATE && this.strikes("an acknowledging frame is forgotten")) {
+        const { acked } = this.history.sightings
+        this.biteIf(() =>
+          !envelope.delivered && this.history.faults.length === 0 &&
+          this.history.streams[socket.stream]!.closed > acked.get(sighting) + 1_000)
+        return
+      }
+      envelope.delivered = true
     })
   }
 
@@ -497,6 +511,11 @@ class Model {
       }
       const waits = talk.stored.length > 0 && talk.stored.every((stored) => stored.sender === sender)
       if (waits) return ["AWAITING_REPLY"]
+      const reply = talk.stored.find((stored) => stored.sender !== talk.stored[0]!.sender)
+      if (reply !== undefined && sends.ended.get(reply.send) < invoked && this.strikes("an agent is told to wait for a reply that is there", 0.1)) {
+        this.biteIf(() => sends.outcome.get(n) === Outcome.Refused)
+        return ["AWAITING_REPLY"]
+      }
     }
     if (this.strikes("an answer leaves before its commit, which fails", 0.1)) {
       const stored = { seq: talk.lastSeq + 1, send: n, sender, id: this.id() }
@@ -595,7 +614,7 @@ class Model {
       return true
     }, (operation) => {
       operation.answers.push(1)
-      if (this.random() < 0.2) operation.answers.push(1)
+      if (this.random() < 0.2) operation.answers.push(this.strikes("a key's second answer differs") && this.bite() ? 2 : 1)
     })
   }
 
@@ -609,14 +628,20 @@ class Model {
     const about = leaves
       ? { kind: "leave" as const, agent, conversation }
       : { kind: "remove" as const, agent: talk.creator, other: agent, conversation }
-    this.operate(about, () => {
+    this.operate(about, (operation) => {
       if (!talk.members.delete(agent)) return false
       talk.cutoffs.delete(agent)
       // Remembered for the bug of the removed member.
       talk.cutoffs.set(-1 - agent, 0)
-      for (const envelope of this.inboxes[agent]!) {
-        if (envelope.conversation === talk) envelope.delivered = true
-      }
+      const left = this.inboxes[agent]!.filter(({ conversation, delivered }) => conversation === talk && !delivered)
+      if (left.length > 0 && this.now > LATE && this.strikes("what a member left behind is offered to it", 1)) {
+        this.biteIf(() =>
+          left.some((envelope) => {
+            const { send } = this.message(envelope)
+            return !envelope.delivered && operation.outcome === Outcome.Ok && send >= 0 &&
+              this.history.sends.ended.get(send) < operation.invoked
+          }))
+      } else for (const envelope of left) envelope.delivered = true
       if (leaves) this.append(talk, agent, SYSTEM, talk.members, { event: "member_left", agent })
       else this.append(talk, talk.creator, SYSTEM, [...talk.members, agent], { event: "member_removed", agent })
       return true
@@ -706,12 +731,16 @@ class Model {
   private connect(agent: number): void {
     if (this.suspended.has(agent)) return
     const { history } = this
-    const generation = this.generation[agent]!
+    // Now and then with the key that it had before.
+    const generation = Math.max(0, this.generation[agent]! - (this.random() < 0.1 ? 1 : 0))
     const number = history.openStream({ kind: "socket", agent, generation, opened: this.now })
     const stream = history.streams[number]!
     this.later(() => {
-      const refused = this.suspended.has(agent) || this.generation[agent] !== generation
-      if (refused) {
+      const stale = this.generation[agent] !== generation
+      const rotation = this.rotated.get(agent)
+      if (stale && rotation !== undefined && this.strikes("a dead key opens a socket", 1)) {
+        this.biteIf(() => rotation.ended < stream.opened && stream.live !== NEVER)
+      } else if (stale || this.suspended.has(agent)) {
         stream.closed = this.now
         stream.code = 1008
         return
@@ -849,6 +878,12 @@ class Model {
       if (this.strikes("a reading misses a message", 0.3) && this.bite()) continue
       seq.push(stored.seq)
       message.push(fingerprint(stored.id))
+    }
+    if (seq.length > 1 && this.strikes("two readers read in different orders", 0.3) && this.bite()) {
+      const at = this.below(seq.length - 1)
+      const first = message.get(at)
+      message.set(at, message.get(at + 1))
+      message.set(at + 1, first)
     }
     final.readings.push({ agent, conversation: talk.number, seq, message })
   }
