@@ -37,7 +37,7 @@ beforeAll(async () => {
   const address = receiver.address()
   base = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`
   ;[server, strict] = await Promise.all([
-    startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } }),
+    startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "2,30" } }),
     sharedServer()
   ])
 })
