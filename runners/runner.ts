@@ -1,7 +1,10 @@
 import { Effect, Layer } from "effect"
+import type { Sharding } from "effect/cluster"
+import { RemoteSockets } from "../src/agents/RemoteSockets.ts"
 import { awaitOwners, awaitShare } from "../src/platform/Cluster.ts"
 import * as ClusterNode from "../src/platform/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
+import type { Peers } from "../src/platform/Peers.ts"
 import { layerPg } from "../src/platform/Sql.ts"
 import { serve } from "../src/Process.ts"
 import { VERSION } from "../src/service/Version.ts"
@@ -38,7 +41,11 @@ serve({
       : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + LOCK_CONNECTIONS }),
   cluster: ClusterNode.layer,
   owns: ({ ROLE }) => ROLE === "runner",
-  ready: ({ ROLE }) => ROLE === "runner" ? awaitShare : awaitOwners,
+  ready: ({ ROLE }) =>
+    Effect.andThen(
+      Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Peers> => ROLE === "runner" ? awaitShare : awaitOwners),
+      Effect.flatMap(RemoteSockets, ({ introduced }) => introduced)
+    ),
   beside: (config) => Layer.effectDiscard(warning(config)),
   welcome: ({ ROLE, RUNNER_HOST, RUNNER_PORT }, url) =>
     `Parley ${VERSION} listens on ${url}, and as a ${ROLE === "runner" ? "node" : "gateway"} on ${RUNNER_HOST}:${RUNNER_PORT}`

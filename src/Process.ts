@@ -38,7 +38,7 @@ export interface Kind<Own> {
   /** Whether it works on what entities own, or only asks those that do. */
   readonly owns: (config: Settings) => boolean
   /** Completes when requests can be served. */
-  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Peers>
+  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Peers | Services>
   /** What else it does, beside serving. */
   readonly beside: (
     config: Settings

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schema } from "effect"
+import { Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
 import type { Rendered } from "../conversations/Message.ts"
 import { type Delivery, Peers } from "../platform/Peers.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
@@ -94,6 +94,11 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
   readonly announce: (agentId: string, sockets: number) => void
   /** Completes once every node in reach knows what was announced: whatever it commits later is told here. */
   readonly announced: Effect.Effect<void>
+  /**
+   * Completes once the nodes that are listed have taken anything from this one, or it has waited for three seconds:
+   * before that they tell nothing to its sockets.
+   */
+  readonly introduced: Effect.Effect<void>
   /** Does this on the other nodes; waits a second at most, and goes on trying. */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
@@ -207,6 +212,9 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
           else here.delete(agentId)
           for (const line of lines.values()) line.announce(agentId, sockets)
         },
+        introduced: Effect.suspend(() =>
+          [...lines.values()].every(({ knows }) => knows) ? Effect.void : Effect.fail("not yet")
+        ).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
         announced: onAll((line, done) => line.afterwards(done)),
         everywhere: (notice) => onAll((line, done) => line.notify(notice, done)),
         listen: (made) => {
@@ -221,6 +229,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
 const BEAT = "1 second"
 const AGAIN = "200 millis"
 const PATIENCE = "1 second"
+const INTRODUCTION = "3 seconds"
 /** How long a node that is listed may take nothing before this one is held for cut off. */
 const SILENT_MS = 20_000
 /** What may wait for a node, and go to it in one call, which may have 16 MiB: six times the characters at worst. */
@@ -264,7 +273,7 @@ class Line {
   private notices: Array<Sent> = []
   private after: Array<() => void> = []
   /** Whether the node knows what it was told so far. */
-  private knows = false
+  knows = false
   private reached = true
   private missed = false
 

@@ -192,3 +192,23 @@ it.effect("a node that cannot reach another one that is listed is not ready unti
     wires.listeners.get("one")?.left("two")
     assert.deepStrictEqual(one.readiness.reasons(), [])
   }))
+
+it.effect("a node is introduced once the others have taken what it says, or do not for three seconds", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const one = yield* node(wires, "one")
+    yield* one.remote.introduced
+    wires.broken = true
+    const two = yield* node(wires, "two")
+    const introduced = yield* Effect.forkChild(two.remote.introduced, { startImmediately: true })
+    yield* TestClock.adjust("1 seconds")
+    assert.isUndefined(introduced.pollUnsafe())
+    wires.broken = false
+    yield* TestClock.adjust("500 millis")
+    assert.isDefined(introduced.pollUnsafe())
+    wires.broken = true
+    const three = yield* node(wires, "three")
+    const alone = yield* Effect.forkChild(three.remote.introduced, { startImmediately: true })
+    yield* TestClock.adjust("3 seconds")
+    assert.isDefined(alone.pollUnsafe())
+  }))
