@@ -64,8 +64,8 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
   }
   const load = await Load.start({
     agents: options.agents,
-    urls: () => site.ready.map(({ url }) => url),
-    clientUrl: () => site.balancer.url,
+    urls: () => site.targets.map(({ url }) => url),
+    clientUrl: () => site.url,
     database: site.database,
     seed: options.seed,
     rate: options.rate
@@ -96,7 +96,11 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     await load.settle()
     say(`  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${JSON.stringify(refused)}, starved ${starved}`)
 
-    for (const node of site.nodes) for (const end of node.endedByItself.splice(0)) problem(end)
+    for (const node of site.nodes) {
+      if (node.unready.size > 0) say(`  ${node.name} was not ready: ${JSON.stringify(Object.fromEntries(node.unready))}`)
+      node.unready.clear()
+      for (const end of node.endedByItself.splice(0)) problem(end)
+    }
     const outage = outageOf(history, span.from, stopped)
     const final = await readFinal({ history, database: site.database, url: site.node(0).url, keys: load.keys })
     const { found, violations } = check(history, final, { coldCap: COLD_CAP })

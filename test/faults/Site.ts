@@ -146,17 +146,23 @@ export class SiteNode {
 
   /** Asks it whether it is ready, and notes the answer. */
   async look(): Promise<boolean> {
-    const patience = AbortSignal.timeout(LOOK_PATIENCE_MS)
-    this.isReady = this.process !== undefined &&
-      await fetch(`${this.url}/v1/ready`, { signal: patience }).then(async (answer) => {
-        await answer.arrayBuffer()
-        return answer.ok
-      }, () => false)
+    const why = this.process === undefined ? "is not running" : await fetch(`${this.url}/v1/ready`, {
+      signal: AbortSignal.timeout(LOOK_PATIENCE_MS)
+    }).then(async (answer) => {
+      const { details } = await answer.json() as { readonly details?: { readonly reason?: string } }
+      return answer.ok ? undefined : details?.reason ?? String(answer.status)
+    }, () => "does not answer")
+    this.isReady = why === undefined
+    if (why !== undefined) this.unready.set(why, (this.unready.get(why) ?? 0) + 1)
     return this.isReady
   }
+
+  /** Why it was not ready, and how often it was asked then. */
+  readonly unready = new Map<string, number>()
 }
 
-type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "balancer" | "network"> & {
+type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "network"> & {
+  readonly balancer: Balancer
   readonly folder: string
   readonly links: ReadonlyArray<Link>
 }
@@ -172,8 +178,10 @@ export class Site {
   readonly redis: RedisServer
   readonly files: FileStore
   readonly mail: Mailbox
-  readonly balancer: Balancer
+  /** What stands before the nodes, for clients that know one address. */
+  readonly url: string
   readonly network: Network | undefined
+  private readonly balancer: Balancer
   private readonly folder: string
   private readonly links: ReadonlyArray<Link>
   private readonly timer: NodeJS.Timeout
@@ -186,6 +194,7 @@ export class Site {
     this.files = parts.files
     this.mail = parts.mail
     this.balancer = parts.balancer
+    this.url = parts.balancer.url
     this.network = parts.network
     this.folder = parts.folder
     this.links = parts.links
@@ -307,9 +316,10 @@ export class Site {
     return node
   }
 
-  /** Those that a load balancer would send requests to now. */
-  get ready(): ReadonlyArray<SiteNode> {
-    return this.nodes.filter(({ isReady }) => isReady)
+  /** Those that a load balancer would send requests to now: the ones that are ready, or all if none is. */
+  get targets(): ReadonlyArray<SiteNode> {
+    const ready = this.nodes.filter(({ isReady }) => isReady)
+    return ready.length > 0 ? ready : this.nodes
   }
 
   /** Waits until every node is ready; resolves with the seconds that took. */
