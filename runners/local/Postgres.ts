@@ -102,7 +102,10 @@ export class PostgresServer {
     return server
   }
 
-  async #launch(): Promise<void> {
+  async #launch(attempts = 100): Promise<void> {
+    const log = `${this.#folder}.log`
+    const logged = async () => await readFile(log, "utf8").catch(() => "")
+    const before = (await logged()).length
     const keeper = spawn("/bin/sh", ["-c", KEEPER, "sh", this.#postgres, this.#folder, String(this.port)], {
       ...owner(),
       cwd: "/",
@@ -112,15 +115,19 @@ export class PostgresServer {
     this.#keeper = keeper
     const [text] = await once(keeper.stdout, "data")
     this.pid = Number(String(text).trim())
-    const log = `${this.#folder}.log`
     const pidFile = path.join(this.#folder, "postmaster.pid")
     for (let tries = 0; tries < 600; tries++) {
       if (keeper.exitCode !== null) break
       const lines = await readFile(pidFile, "utf8").catch(() => "")
       if (lines.startsWith(`${this.pid}\n`) && lines.split("\n")[7]?.trim() === "ready") return
+      // After a kill its sessions may live for a moment longer, and hold what the next one needs.
+      if (attempts > 1 && (await logged()).slice(before).includes("shared memory block")) {
+        await this.kill()
+        return await this.#launch(attempts - 1)
+      }
       await new Promise((resolve) => setTimeout(resolve, 50))
     }
-    throw new Error(`PostgreSQL ${this.version} did not start: ${await readFile(log, "utf8").catch(() => "")}`)
+    throw new Error(`PostgreSQL ${this.version} did not start: ${await logged()}`)
   }
 
   /** A connection string for one of its databases. */

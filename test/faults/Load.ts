@@ -494,13 +494,18 @@ export class Load {
             operation.answers.push(fingerprint(`${second.reply.status} ${second.reply.text}`))
           }
         }
-      } else if (sure) {
+      } else if (sure && !this.wasBroken(operation.invoked)) {
         operation.outcome = Outcome.Refused
         operation.ended = history.now()
         operation.code = codeOf(reply)
       }
       return reply
     }
+  }
+
+  /** Whether something was broken since: a node may have carried out what it was asked and died, and another one asked again by itself. */
+  private wasBroken(since: number): boolean {
+    return this.history.faults.some(({ healed }) => healed > since)
   }
 
   private async markRead(actor: Actor, row: Row): Promise<void> {
