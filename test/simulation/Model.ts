@@ -127,6 +127,8 @@ export const send = (
     readonly fails?: boolean
     /** What is known of the recipient's backlog: the count, or that it was at its limit, or that it was not. */
     readonly backlog?: "exact" | "full" | "room"
+    /** Cold slots that other sends hold for a moment, of which nothing will come. */
+    readonly held?: number
   } = {}
 ): Outcome => {
   const known = state.keys.get(`${sender} ${key}`)
@@ -143,8 +145,9 @@ export const send = (
   if (awaiting) return refused("AwaitingReply", { waiting_since: new Date(talk.createdAt).toISOString() })
   if (talk === undefined) {
     const taken = counted(state, sender, name, now)
-    if (taken.length >= state.limits.cold) {
-      const resets = Math.min(...counted(state, sender, "", now)) + DAY
+    if (taken.length + (options.held ?? 0) >= state.limits.cold) {
+      // What is held is as old as this.
+      const resets = Math.min(now, ...counted(state, sender, "", now)) + DAY
       return refused("ColdCapExceeded", {
         limit: state.limits.cold,
         resets_at: new Date(resets).toISOString(),
