@@ -57,6 +57,11 @@ export interface GroupWorld {
     notices: ReadonlyArray<Notice>,
     at: number
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
+  /** When a change that said something with these ids was committed, and who became admin by it. */
+  readonly earlier: (
+    groupId: string,
+    said: ReadonlyArray<string>
+  ) => Effect.Effect<Pick<GroupOutcome, "at" | "promotedHandle"> | undefined, Unavailable>
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
   readonly publish: (published: GroupPublished) => void
   readonly tell: (agentId: string, frame: string, after: number | null) => void
@@ -158,18 +163,31 @@ export class GroupActor {
     }))
   }
 
-  change(command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> {
+  change(command: GroupCommand, said: ReadonlyArray<string>): Effect.Effect<GroupOutcome, GroupFailure> {
     return this.counted(this.turn.withPermits(1)(Effect.gen({ self: this }, function*() {
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         this.state = undefined
         const state = yield* this.world.load(this.id)
         const outcome = command._tag === "Add"
           ? yield* this.add(state, command)
-          : yield* this.carryOut(state, command)
+          : yield* this.unlessEarlier(said, this.carryOut(state, command, said))
         if (outcome !== undefined) return outcome
       }
       return yield* new Unavailable()
     })))
+  }
+
+  /**
+   * What stands in the way may be what this very call has done already: on a node that has ended
+   * since, or in a commit whose answer was lost.
+   */
+  private unlessEarlier<A>(
+    said: ReadonlyArray<string>,
+    step: Effect.Effect<A, GroupFailure>
+  ): Effect.Effect<A | GroupOutcome, GroupFailure> {
+    return Effect.catch(step, (failure) =>
+      Effect.flatMap(this.world.earlier(this.id, said), (earlier): Effect.Effect<GroupOutcome, GroupFailure> =>
+        earlier === undefined ? Effect.fail(failure) : Effect.succeed({ ...earlier, added: null })))
   }
 
   private counted<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
@@ -253,14 +271,15 @@ export class GroupActor {
   /** Undefined: somebody else was faster, decide again. */
   private carryOut(
     loaded: GroupState | undefined,
-    command: Exclude<GroupCommand, { readonly _tag: "Add" }>
+    command: Exclude<GroupCommand, { readonly _tag: "Add" }>,
+    said: ReadonlyArray<string>
   ): Effect.Effect<GroupOutcome | undefined, GroupFailure> {
     return Effect.gen({ self: this }, function*() {
       const step = yield* this.decide(loaded, command)
       const at = this.world.now()
       if (step === undefined || loaded === undefined) return { at, promotedHandle: null, added: null }
-      const notices = step.change.messages.map((message): Notice => ({
-        id: this.world.newMessageId(),
+      const notices = step.change.messages.map((message, i): Notice => ({
+        id: said[i] ?? this.world.newMessageId(),
         senderId: message.senderId,
         content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
         recipients: message.recipients

@@ -106,9 +106,12 @@ export const SendToGroup = Rpc.make("SendToGroup", {
   error: GroupSendFailure
 })
 
-/** Changes the group with what it says about it, in one commit; doing it again is refused or does nothing. */
+/**
+ * Changes the group with what it says about it, in one commit. `said` has the ids for
+ * that: whoever repeats a call that was carried out, with the same ids, gets its outcome.
+ */
 export const ChangeGroup = Rpc.make("ChangeGroup", {
-  payload: { command: GroupCommand },
+  payload: { command: GroupCommand, said: Schema.Array(Schema.String) },
   success: GroupOutcome,
   error: GroupFailure
 })

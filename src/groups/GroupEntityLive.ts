@@ -14,7 +14,7 @@ export const GroupEntityLive = GroupEntity.toLayer(
       SendToGroup: ({ headers, payload }) =>
         Rpc.fork(forRequest(headers[REQUEST_ID], groups.local(entityId).send(payload.command))),
       ChangeGroup: ({ headers, payload }) =>
-        Rpc.fork(forRequest(headers[REQUEST_ID], groups.local(entityId).change(payload.command)))
+        Rpc.fork(forRequest(headers[REQUEST_ID], groups.local(entityId).change(payload.command, payload.said)))
     })
   })
 )

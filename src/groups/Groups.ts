@@ -237,6 +237,7 @@ export class Groups extends Context.Service<Groups, {
                 for (const { recipientId } of envelopes) signals.raise(recipientId)
               }
             })),
+        earlier: (groupId, said) => unavailable(repo.earlier(groupId, said)),
         displayNames: (agentIds) =>
           Effect.map(agents.byIds(agentIds), (found) =>
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
@@ -271,7 +272,7 @@ export class Groups extends Context.Service<Groups, {
       const callChange = yield* calls.way({
         entity: GroupEntity,
         rpc: ChangeGroup,
-        here: (groupId, { command }) => local(groupId).change(command),
+        here: (groupId, { command, said }) => local(groupId).change(command, said),
         elsewhere: (groupId, payload) => client(groupId).ChangeGroup(payload)
       })
       const callSend = yield* calls.way({
@@ -282,7 +283,12 @@ export class Groups extends Context.Service<Groups, {
       })
       /** Ids that are no group's are not asked for: an actor for each would be made. */
       const change = (groupId: string, command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> =>
-        GROUP_ID.test(groupId) ? callChange(groupId, { command }) : Effect.fail(new GroupNotFound())
+        GROUP_ID.test(groupId)
+          ? Effect.flatMap(
+            Effect.forEach(SAID, (n) => idempotentIds.make("msg", `${groupId} ${command._tag} ${n}`)),
+            (said) => callChange(groupId, { command, said })
+          )
+          : Effect.fail(new GroupNotFound())
       const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
         GROUP_ID.test(groupId) ? callSend(groupId, { command }) : Effect.fail(new GroupNotFound())
 
@@ -531,6 +537,9 @@ export class Groups extends Context.Service<Groups, {
 }
 
 const GROUP_ID = /^grp_[A-Za-z0-9_-]{16}$/
+
+/** As many messages as a change may say. */
+const SAID = [1, 2, 3]
 
 const LEFT_ALREADY = {
   GroupNotFound: () => Effect.void,

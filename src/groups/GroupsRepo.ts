@@ -143,6 +143,10 @@ SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
 
 const INVITE_BY_ID = `SELECT * FROM group_invites WHERE id = $1`
 
+const EARLIER = `
+SELECT created_at, content::json #>> '{data,event}' AS event, content::json #>> '{data,agent_handle}' AS handle
+FROM messages WHERE id = ANY ($2::text[]) AND conversation_id = $1 AND type = 'system'`
+
 const INVITES_OF = `
 SELECT v.*, g.name, g.description, g.avatar_url, g.avatar_key, g.member_count
 FROM group_invites v JOIN groups g ON g.id = v.group_id
@@ -334,6 +338,11 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   /** When the inviter's budget has room for so many more. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, SqlError.SqlError>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, SqlError.SqlError>
+  /** When the change with these messages was committed, and who became admin because the last one left. */
+  readonly earlier: (
+    groupId: string,
+    messageIds: ReadonlyArray<string>
+  ) => Effect.Effect<{ readonly at: number; readonly promotedHandle: string | null } | undefined, SqlError.SqlError>
   readonly invitesOf: (
     agentId: string
   ) => Effect.Effect<
@@ -409,6 +418,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       }>("invite_to_group", INVITE)
       const inTheWay = database.prepared<{ made_at: number }>("invite_in_the_way", IN_THE_WAY)
       const inviteById = database.prepared<InviteColumns>("group_invite", INVITE_BY_ID)
+      const earlier = database.prepared<{ created_at: number; event: string; handle: string | null }>(
+        "earlier_group_change",
+        EARLIER
+      )
       const invitesOf = database.prepared<
         InviteColumns & {
           name: string
@@ -501,6 +514,12 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         roomAt,
         inviteById: (inviteId) =>
           Effect.map(inviteById([inviteId]), ([row]) => row === undefined ? undefined : invite(row)),
+        earlier: (groupId, said) =>
+          Effect.map(earlier([groupId, said]), (rows) =>
+            rows[0] === undefined ? undefined : {
+              at: rows[0].created_at,
+              promotedHandle: rows.length > 1 ? rows.find(({ event }) => event === "admin_promoted")?.handle ?? null : null
+            }),
         invitesOf: (agentId) =>
           Effect.map(invitesOf([agentId]), (rows) =>
             rows.map((row) => ({

@@ -172,7 +172,7 @@ eachDatabase((database) => {
         // However far a picture has got: what was an admin's is decided on the rows again.
         const { key } = yield* avatars.store(Buffer.from("of a demoted admin"))
         for (const command of [{ _tag: "Update", actorId: b.id, avatarKey: key }, { _tag: "ClearAvatar", actorId: b.id }] as const) {
-          assert.strictEqual((yield* Effect.flip(groups.local(group.id).change(command)))._tag, "Forbidden")
+          assert.strictEqual((yield* Effect.flip(groups.local(group.id).change(command, [])))._tag, "Forbidden")
         }
         assert.strictEqual((yield* groups.get(a.id, group.id)).avatar_url, null)
 

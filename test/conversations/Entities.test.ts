@@ -163,7 +163,7 @@ layer(rooms)((it) => {
       const direct = { sender, recipient: { id: b.id, handle: b.handle }, draft: draft("far-1") }
       yield* conversation(id).Send({ command: direct }, asked("r-send"))
       yield* there.SendToGroup({ command: { sender, draft: draft("far-2") } }, asked("r-group"))
-      yield* there.ChangeGroup({ command: { _tag: "Update", actorId: a.id, name: "Near" } }, asked("r-change"))
+      yield* there.ChangeGroup({ command: { _tag: "Update", actorId: a.id, name: "Near" }, said: [] }, asked("r-change"))
       yield* there.SendToGroup({ command: { sender, draft: draft("far-3") } })
       const blocking = { agentId: a.id, blockedId: b.id, at: 1_000, report: null }
       yield* conversation(id).Block({ command: blocking }, asked("r-block"))

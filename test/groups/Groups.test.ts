@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
@@ -8,6 +9,7 @@ import { AgentActors } from "../../src/agents/AgentActors.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import type { GroupCommand } from "../../src/groups/GroupEntity.ts"
 import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/platform/IdempotentIds.ts"
@@ -215,6 +217,69 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
         assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("a change that is repeated because its answer was lost is answered as it was done, once", () =>
+      Effect.gen(function*() {
+        const groups = yield* Groups
+        const [a, b, c, d] = (yield* agents(4)) as [Party, Party, Party, Party]
+        const id = yield* joinedGroup(a, [b, c])
+        const invited = (yield* groups.add(a, id, d.handle)).invite_id ?? ""
+        let calls = 0
+        const twice = Effect.fnUntraced(function*(command: GroupCommand) {
+          const call = ++calls
+          const said = [1, 2, 3].map((n) => `msg_twice${call}${n}`)
+          const before = (yield* history(a, id)).length
+          const first = yield* groups.local(id).change(command, said)
+          const after = (yield* history(a, id)).length
+          const second = yield* groups.local(id).change(command, said)
+          assert.strictEqual(second.promotedHandle, first.promotedHandle)
+          assert.deepStrictEqual((yield* history(a, id)).length, after)
+          const other = yield* tagOf(groups.local(id).change(command, [`msg_other${call}`]))
+          return [first.promotedHandle, after - before, other]
+        })
+        assert.deepStrictEqual(
+          [
+            yield* twice({ _tag: "Accept", actorId: d.id, handle: d.handle, inviteId: invited }),
+            yield* twice({ _tag: "Promote", actorId: a.id, targetId: b.id }),
+            yield* twice({ _tag: "Demote", actorId: a.id, targetId: b.id }),
+            yield* twice({ _tag: "Remove", actorId: a.id, targetId: d.id }),
+            yield* twice({ _tag: "Leave", actorId: b.id })
+          ],
+          [
+            [null, 1, "InviteNotFound"],
+            [null, 1, "Done"],
+            [null, 1, "NotAdmin"],
+            [null, 1, "NotMember"],
+            [null, 1, "GroupNotFound"]
+          ]
+        )
+        const leave = (said: ReadonlyArray<string>) => groups.local(id).change({ _tag: "Leave", actorId: a.id }, said)
+        const left = yield* leave(["msg_left1", "msg_left2"])
+        assert.strictEqual(left.promotedHandle, c.handle)
+        assert.deepStrictEqual(yield* leave(["msg_left1", "msg_left2"]), left)
+        const end = (said: ReadonlyArray<string>) => groups.local(id).change({ _tag: "Delete", actorId: c.id }, said)
+        const ended = yield* end(["msg_end"])
+        yield* TestClock.adjust("1 seconds")
+        assert.deepStrictEqual(yield* end(["msg_end"]), ended)
+        assert.strictEqual(yield* tagOf(end(["msg_other"])), "GroupDeleted")
+        yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("another attempt at a change with the same Idempotency-Key finds it done, in each group", () =>
+      Effect.gen(function*() {
+        const groups = yield* Groups
+        const [a, b] = (yield* agents(2)) as [Party, Party]
+        const ids = [yield* joinedGroup(a, [b]), yield* joinedGroup(a, [b])]
+        const attempt = { agentId: a.id, key: "key-1", createdAt: yield* Clock.currentTimeMillis }
+        const remove = Effect.provideService(
+          Effect.forEach(ids, (id) => groups.removeMember(a.id, id, b.handle), { discard: true }),
+          CurrentAttempt,
+          attempt
+        )
+        yield* remove
+        yield* remove
+        assert.strictEqual(yield* tagOf(groups.removeMember(a.id, ids[0] ?? "", b.handle)), "NotMember")
       }).pipe(Effect.provide(rooms(database))))
 
     it.effect("another attempt at the same request meets the group and the invite of the first, and charges nothing", () =>
