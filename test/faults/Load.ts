@@ -36,7 +36,7 @@ export interface LoadOptions {
   readonly seed: number
   /** Sends per second to aim at. */
   readonly rate: number
-  /** Sends under way at once. */
+  /** Sends under way at once; more if most of them are accepted, and only some have to wait. */
   readonly lanes?: number
   /** Share of the sends made by the published client itself. */
   readonly clientShare?: number
@@ -69,6 +69,9 @@ const CLIENT_TIMEOUT_MS = 30_000
 /** How long what is not a send is asked for again, before it stays unknown. */
 const PATIENCE_MS = 90_000
 const PARTNERS = 6
+const MAX_LANES = 4_096
+/** How often it is seen whether at least half of what is due is accepted. */
+const LOOK_MS = 500
 /** How often the sends that are due begin. */
 const BEAT_MS = 3
 const FILLER = "The quick brown fox jumps over the lazy dog. ".repeat(4)
@@ -143,6 +146,7 @@ export class Load {
   private connecting = true
   private serial = 0
   private turn = 0
+  private lanes: number
 
   private constructor(options: LoadOptions) {
     this.options = options
@@ -152,7 +156,8 @@ export class Load {
       const number = this.history.addAgent({ id, handle })
       this.actors.push({ number, id, handle, keys: [key], lines: new Set(), suspended: false, deleted: false, rotates: false, failures: 0 })
     }
-    for (let lane = 0; lane < (options.lanes ?? 256); lane++) this.free.push(lane)
+    this.lanes = options.lanes ?? 256
+    for (let lane = 0; lane < this.lanes; lane++) this.free.push(lane)
   }
 
   /** Lets agents meet and groups form, and begins. */
@@ -270,13 +275,22 @@ export class Load {
   private async pace(): Promise<void> {
     let from = performance.now()
     let owed = 0
+    let looked = from
+    let before = this.counts.accepted
+    let flows = true
     while (this.sending) {
       await pause(BEAT_MS)
       const now = performance.now()
       owed += ((now - from) / 1_000) * this.options.rate
       from = now
+      if (now - looked > LOOK_MS) {
+        flows = (this.counts.accepted - before) / (now - looked) > this.options.rate / 2_000
+        looked = now
+        before = this.counts.accepted
+      }
       while (owed >= 1) {
-        const lane = this.free.pop()
+        // What waits for some conversations alone must not hold up all others; on a machine that is too slow for the rate it may.
+        const lane = this.free.pop() ?? (flows && this.lanes < MAX_LANES ? this.lanes++ : undefined)
         if (lane === undefined) {
           this.counts.starved += Math.floor(owed)
           owed = 0
