@@ -1,6 +1,6 @@
 import * as NodeSocket from "@effect/platform-node/NodeSocket"
 import * as NodeSocketServer from "@effect/platform-node/NodeSocketServer"
-import { Data, Deferred, type Duration, Effect, Layer, Option, Redacted, Schedule } from "effect"
+import { Data, Deferred, type Duration, Effect, Layer, Option, Redacted, Schedule, Semaphore } from "effect"
 import {
   MessageStorage,
   RunnerAddress,
@@ -148,14 +148,18 @@ export const server = (config: Settings) => {
 
 /**
  * The list of nodes and the locks of shards. The last node to leave is not told that nobody is left:
- * it would report that as a failure.
+ * it would report that as a failure. Shards are let go of one by one: each has a third of the locks'
+ * life for it on the one connection, and if all wait there at once those at the end run out of theirs
+ * where the database is some milliseconds away; then the connection is given up, and every lock with it.
  */
-const storage = Layer.effect(
+export const storage = Layer.effect(
   RunnerStorage.RunnerStorage,
   Effect.map(RunnerStorage.RunnerStorage, (storage) => {
+    const releasing = Semaphore.makeUnsafe(1)
     let left = false
     return RunnerStorage.RunnerStorage.of({
       ...storage,
+      release: (address, shardId) => releasing.withPermits(1)(storage.release(address, shardId)),
       unregister: (address) =>
         Effect.suspend(() => {
           left = true
