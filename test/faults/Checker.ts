@@ -85,12 +85,12 @@ const certainly = ({ off, on }: Switches, from: Tick, until: Tick): Operation | 
 
 /** Whether it may have been in force at some moment from `from` to `until`. */
 const possibly = ({ off, on }: Switches, from: Tick, until: Tick): boolean => {
-  for (const one of on) {
-    if (one.invoked > until) break
-    if (one.outcome === Outcome.Refused) continue
-    if (!off.some((end) => end.outcome === Outcome.Ok && end.invoked > one.ended && end.ended < from)) return true
+  let ended = 0
+  for (const one of off) {
+    if (one.invoked >= from) break
+    if (one.outcome === Outcome.Ok && one.ended < from) ended = one.invoked
   }
-  return false
+  return on.some((one) => one.outcome !== Outcome.Refused && one.invoked <= until && one.ended >= ended)
 }
 
 /** Messages sorted by conversation and seq, envelopes by recipient and number, and each of them by its place in that order. */
