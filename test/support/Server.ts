@@ -239,11 +239,11 @@ export class Server {
 }
 
 /** How many nodes behind a balancer stand for each server: none unless asked for. */
-const NODES = Number(process.env["NODES"] ?? 0)
+export const NODES = Number(process.env["NODES"] ?? 0)
 
 /** Starts a standalone server and waits until it is ready. */
 export const startServer = async (options: ServerOptions = {}): Promise<Server> => {
-  if (NODES > 0 && options.script === undefined && options.dataDir === undefined) {
+  if (NODES > 0 && options.script === undefined && options.dataDir === undefined && options.env?.["DATABASE_URL"] === undefined) {
     return (await import("./Nodes.ts")).startBalanced(NODES, options.env)
   }
   const dataDir = options.dataDir ?? await copyOfTemplate()

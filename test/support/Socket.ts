@@ -1,9 +1,10 @@
 import { assert } from "@effect/vitest"
 import type { Schema } from "effect"
+import { setTimeout as pause } from "node:timers/promises"
 import { WebSocket } from "ws"
 import { eventually, within } from "./Eventually.ts"
 import { Answer, matching } from "./Http.ts"
-import type { Server } from "./Server.ts"
+import { NODES, type Server } from "./Server.ts"
 
 /** A frame as it came; what is in it is for the test to check. */
 export interface Frame {
@@ -174,6 +175,8 @@ export class Socket {
 
   /** Everything this socket sent before has been dealt with when the answer is here. */
   async settled(): Promise<void> {
+    // Of what it wrote through one node another knows a commit later, and nothing says when.
+    if (NODES > 0) await pause(500)
     const before = this.count("pong")
     this.send({ type: "ping" })
     await this.waitFor((frame) => frame.type === "pong" && this.count("pong") > before)
