@@ -115,7 +115,13 @@ export class Peers extends Context.Service<Peers, {
         peer.refusals = gone ? peer.refusals + 1 : 0
         if (peer.refusals !== REFUSALS) return
         yield* Effect.logWarning(`Node ${node} is gone: its shards are taken over`)
-        yield* storage.setRunnerHealth(peer.address, false)
+        yield* storage.setRunnerHealth(peer.address, false).pipe(
+          Effect.timeout("5 seconds"),
+          Effect.catchCause((cause) => {
+            peer.refusals = 0
+            return Effect.logDebug("A node that is gone could not be reported", cause)
+          })
+        )
       })
 
       const look = Effect.gen(function*() {
@@ -142,11 +148,17 @@ export class Peers extends Context.Service<Peers, {
           listener?.left(node)
           yield* RcMap.invalidate(clients, node)
         }
-        yield* Effect.forEach(known, ([node, peer]) => refused(node, peer), { concurrency: 16, discard: true })
       })
       yield* look.pipe(
         Effect.timeout("5 seconds"),
         Effect.catchCause((cause) => Effect.logDebug("The nodes could not be looked up", cause)),
+        Effect.repeat(Schedule.spaced(LOOK)),
+        Effect.forkScoped
+      )
+      // Beside it, for a database that is slow must not hide a node that is gone.
+      yield* Effect.suspend(() =>
+        Effect.forEach([...known], ([node, peer]) => refused(node, peer), { concurrency: 16, discard: true })
+      ).pipe(
         Effect.repeat(Schedule.spaced(LOOK)),
         Effect.forkScoped
       )
