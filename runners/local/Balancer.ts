@@ -43,6 +43,8 @@ export class Balancer {
             path: incoming.url,
             headers: incoming.headers
           }, (got) => {
+            // The client is gone already: a pipe to it would throw.
+            if (answer.destroyed) return void got.destroy()
             answer.writeHead(got.statusCode ?? 502, got.headers)
             // Either side may break off, and then so does the other.
             pipeline(got, answer, () => undefined)
@@ -62,6 +64,7 @@ export class Balancer {
         const to = this.next()
         if (to === undefined) return void socket.destroy()
         const onward = connect(Number(to.port), to.hostname, () => {
+          if (socket.destroyed) return void onward.destroy()
           const lines = [`GET ${incoming.url} HTTP/1.1`]
           for (let i = 0; i < incoming.rawHeaders.length; i += 2) lines.push(`${incoming.rawHeaders[i]}: ${incoming.rawHeaders[i + 1]}`)
           onward.write(`${lines.join("\r\n")}\r\n\r\n`)
