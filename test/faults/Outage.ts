@@ -12,6 +12,9 @@ const NOTICEABLE_SECONDS = 1
 /** A conversation that took nothing so long, and nothing after it, is taken for dead; of one send alone nobody knows. */
 const DEAD_SECONDS = 5
 
+/** With fewer an answer came at last, and was no: a blocked one's, or one's to an account that has ended. */
+const ATTEMPTS = 4
+
 const SECOND = 1_000 * TICKS_PER_MS
 
 /**
@@ -29,9 +32,11 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     const conversation = sends.conversation.get(n)
     const ended = sends.ended.get(n)
     const invoked = sends.invoked.get(n)
-    if (ended <= since || invoked >= until || sends.outcome.get(n) === Outcome.Refused) continue
+    const outcome = sends.outcome.get(n)
+    if (ended <= since || invoked >= until || outcome === Outcome.Refused) continue
+    if (outcome === Outcome.Unknown && sends.attempts.get(n) < ATTEMPTS) continue
     let next = accepted.get(conversation) ?? NEVER
-    if (sends.outcome.get(n) === Outcome.Ok && ended < Math.min(next, until)) accepted.set(conversation, next = ended)
+    if (outcome === Outcome.Ok && ended < Math.min(next, until)) accepted.set(conversation, next = ended)
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
     const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0

@@ -93,6 +93,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const stopped = history.now()
     await load.stop()
     const { accepted, failed, refused, retried, starved } = load.stats
+    const outage = outageOf(history, span.from, stopped)
     await load.settle()
     say(`  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${JSON.stringify(refused)}, starved ${starved}`)
 
@@ -101,7 +102,6 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
       node.unready.clear()
       for (const end of node.endedByItself.splice(0)) problem(end)
     }
-    const outage = outageOf(history, span.from, stopped)
     const final = await readFinal({ history, database: site.database, url: site.node(0).url, keys: load.keys })
     const { found, violations } = check(history, final, { coldCap: COLD_CAP })
     const shown = new Map<Rule, number>()
