@@ -369,6 +369,9 @@ const rollingRestart: Fault = {
   heal: () => {}
 }
 
+/** In which whoever scales a cluster looks at it before the next step. */
+const SETTLE_MS = 2_000
+
 const oneThreeOne: Fault = {
   name: "1-3-1",
   about: "all nodes but one taken away, two started, two taken away, under load",
@@ -382,12 +385,12 @@ const oneThreeOne: Fault = {
         if (code !== 0) scene.problem(`${node.name} ended with ${code} after SIGTERM`)
       }))
     await leave()
-    await pause(remaining(scene) / 3)
+    await pause(Math.max(SETTLE_MS, remaining(scene) / 3))
     await Promise.all(more.map((node) => node.start()))
     await scene.site.untilReady()
-    await pause(remaining(scene) / 2)
+    await pause(Math.max(SETTLE_MS, remaining(scene) / 2))
     await leave()
-    await pause(remaining(scene))
+    await pause(Math.max(SETTLE_MS, remaining(scene)))
   },
   heal: async ({ site }) => {
     await Promise.all(site.nodes.filter((node) => !node.isRunning).map((node) => node.start()))
