@@ -181,6 +181,12 @@ export class PgliteSession {
     return this.#exchange(this.#execute(), columns)
   }
 
+  /** Forgets what is parsed under a name, for somebody whose statements may have the same names. */
+  deallocate(): void {
+    this.query("DEALLOCATE ALL", [])
+    this.#named.clear()
+  }
+
   #bind(name: string, params: ReadonlyArray<unknown>): void {
     const values = params.map(encode)
     const writer = this.#writer.begin("B").text("").text(name).int16(values.length)

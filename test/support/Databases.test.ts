@@ -46,6 +46,15 @@ describe("PGlite for a room's tests", { timeout: 60_000 }, () => {
       }))
   }
 
+  it.effect("knows no statement of the test before, though it had the same name", () =>
+    Effect.gen(function*() {
+      for (const text of ["SELECT 1 AS n", "SELECT 2 AS n"]) {
+        const rows = yield* Effect.flatMap(Database, (database) => database.prepared<{ n: number }>("same_name", text)([]))
+          .pipe(Effect.provide(layerPgliteTest))
+        assert.deepStrictEqual(rows, [{ n: Number(text[7]) }])
+      }
+    }))
+
   it.effect("is closed to whoever still has it", () =>
     Effect.gen(function*() {
       const kept = yield* Effect.all([SqlClient.SqlClient, Database]).pipe(Effect.provide(layerPgliteTest))

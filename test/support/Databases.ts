@@ -122,6 +122,7 @@ const isCleared = ({ clear, session, shape }: Kept): boolean => {
     session.query("SELECT pg_advisory_unlock_all()", [])
     session.query("RESET ALL", [])
     session.query("DISCARD TEMP", [])
+    session.deallocate()
     if (String(valuesOf(session, SHAPE)[0]) !== shape) return false
     session.query(clear, [])
     return true
