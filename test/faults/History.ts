@@ -100,7 +100,7 @@ export class Sends {
   readonly seq = new Ints()
   /** Of an Ok one: the 12 bytes of the message's id. */
   private readonly words = [new Ints(), new Ints(), new Ints()] as const
-  /** Of a Refused one: where its code is in `codes`. */
+  /** Of one that was refused in the end, Refused or not: where the code is in `codes`. */
   readonly code = new Bytes()
   /** Which of the sender's keys it was made with, from 0. */
   readonly generation = new Bytes()
@@ -136,6 +136,11 @@ export class Sends {
   refused(n: number, at: Tick, code: string): void {
     this.outcome.set(n, Outcome.Refused)
     this.ended.set(n, at)
+    this.doubted(n, code)
+  }
+
+  /** Refused by the last attempt; an earlier one may have been carried out. */
+  doubted(n: number, code: string): void {
     let known = this.codes.indexOf(code)
     if (known < 0) known = this.codes.push(code) - 1
     this.code.set(n, known)

@@ -362,6 +362,7 @@ export class Load {
   private refuse(n: number, certain: boolean, code: string): void {
     this.note(this.refused, code)
     if (certain) this.history.sends.refused(n, this.history.now(), code)
+    else this.history.sends.doubted(n, code)
   }
 
   /** The same send once more, although it was answered. */

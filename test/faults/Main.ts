@@ -13,7 +13,7 @@ that was asked, answered and shown is held against all that is stored.
 
   --seconds N            how long each fault lasts at least, default 30
   --sends N              sends accepted in the whole run, default 1000000
-  --rate N               sends per second to aim at, default 1500
+  --rate N               sends per second to aim at, default 800
   --only NAME            this fault alone; several times for several
   --without-namespaces   the suite's own proxies between nodes, although each could have
                          a network namespace (which takes Linux and root)
@@ -26,7 +26,7 @@ const { values: flags } = parseArgs({
   options: {
     seconds: { type: "string", default: process.env["FAULT_SECONDS"] ?? "30" },
     sends: { type: "string", default: "1000000" },
-    rate: { type: "string", default: "1500" },
+    rate: { type: "string", default: "800" },
     only: { type: "string", multiple: true },
     "without-namespaces": { type: "boolean", default: false },
     seed: { type: "string", default: process.env["SEED"] ?? String(Math.floor(Math.random() * 2 ** 31)) },

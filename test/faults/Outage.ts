@@ -12,15 +12,15 @@ const NOTICEABLE_SECONDS = 1
 /** A conversation that took nothing so long, and nothing after it, is taken for dead; of one send alone nobody knows. */
 const DEAD_SECONDS = 5
 
-/** With fewer an answer came at last, and was no: a blocked one's, or one's to an account that has ended. */
+/** With fewer it is still under way. */
 const ATTEMPTS = 4
 
 const SECOND = 1_000 * TICKS_PER_MS
 
 /**
  * For how long conversations took no messages: from when a send was asked for (or from
- * `since`, if it was under way) until one that was asked for then or later was accepted,
- * up to `until`. A conversation that nobody writes to counts for nothing.
+ * `since`, if it was under way) until one that was asked for then or later was accepted;
+ * of what was asked for before `until`. A conversation that nobody writes to counts for nothing.
  */
 export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
   /** Of each conversation, walking back from the end: the earliest acceptance of what was asked for from here on. */
@@ -34,9 +34,10 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     const invoked = sends.invoked.get(n)
     const outcome = sends.outcome.get(n)
     if (ended <= since || invoked >= until || outcome === Outcome.Refused) continue
-    if (outcome === Outcome.Unknown && sends.attempts.get(n) < ATTEMPTS) continue
+    // Under way, or answered with no at last: by a block, or because the other account has ended.
+    if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
-    if (outcome === Outcome.Ok && ended < Math.min(next, until)) accepted.set(conversation, next = ended)
+    if (outcome === Outcome.Ok && ended < next) accepted.set(conversation, next = ended)
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
     const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0
