@@ -255,7 +255,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const monotonic = monotonicMillis(clock)
       const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
       const warnFrom = rate.limit * config.LIMITS_WARNING_PERCENT / 100
-      /** When who was warned, oldest first. */
+      const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
+      /** When who was warned, oldest first: whom this server need not ask for again. */
       const warnings = new Map<string, number>()
       const warn = (senderId: string, remaining: number, resetMs: number): void => {
         const at = monotonic()
@@ -265,19 +266,21 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }
         if (warnings.has(senderId)) return
         warnings.set(senderId, at)
-        actors.tell(senderId, {
-          _tag: "Event",
-          frame: JSON.stringify({
-            type: "rate_limit.warning",
-            payload: {
-              endpoint: "POST /v1/messages",
-              limit: rate.limit,
-              remaining,
-              reset_at: iso(now() + resetMs),
-              message: "Most of this second's sends are used: slow down."
-            }
-          })
+        const frame = JSON.stringify({
+          type: "rate_limit.warning",
+          payload: {
+            endpoint: "POST /v1/messages",
+            limit: rate.limit,
+            remaining,
+            reset_at: iso(now() + resetMs),
+            message: "Most of this second's sends are used: slow down."
+          }
         })
+        // Another server may have warned it: of several there is one count.
+        fork(Effect.match(limits.take(warningRate, senderId), {
+          onFailure: () => undefined,
+          onSuccess: () => actors.tell(senderId, { _tag: "Event", frame })
+        }))
       }
 
       /** A replay is never refused: whatever stands in its way, the key is looked up first (wire.md C.6). */
