@@ -62,6 +62,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     say(`  PROBLEM ${what}`)
     problems.push(what)
   }
+  for (const node of site.nodes) node.unready.clear()
   const load = await Load.start({
     agents: options.agents,
     urls: () => site.targets.map(({ url }) => url),
@@ -99,7 +100,6 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
 
     for (const node of site.nodes) {
       if (node.unready.size > 0) say(`  ${node.name} was not ready: ${JSON.stringify(Object.fromEntries(node.unready))}`)
-      node.unready.clear()
       for (const end of node.endedByItself.splice(0)) problem(end)
     }
     const final = await readFinal({ history, database: site.database, url: site.node(0).url, keys: load.keys })

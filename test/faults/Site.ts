@@ -1,6 +1,7 @@
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
 import { admin } from "../support/Admin.ts"
 import { Balancer } from "../../runners/local/Balancer.ts"
@@ -326,7 +327,7 @@ export class Site {
   async untilReady(nodes: ReadonlyArray<SiteNode> = this.nodes): Promise<number> {
     const began = performance.now()
     for (const node of nodes) {
-      await eventually(`${node.name} to be ready`, async () => await node.look() || undefined, READY_MS)
+      await eventually(`${node.name} to be ready`, async () => await node.look() || await pause(LOOK_MS / 2, undefined), READY_MS)
         .catch((error: unknown) => {
           throw new Error(`${String(error)}\n${node.output().slice(-3_000)}`)
         })
