@@ -6,6 +6,7 @@ import * as Entities from "./Entities.ts"
 import * as Http from "./Http.ts"
 import { Config, ConfigInvalid, settings, type Settings } from "./platform/Config.ts"
 import * as DatabaseClock from "./platform/DatabaseClock.ts"
+import { sharedDirIsUsable } from "./platform/DataDir.ts"
 import { addressIsFree, HttpServer } from "./platform/HttpServer.ts"
 import { Ids } from "./platform/Ids.ts"
 import * as Maintenance from "./platform/Maintenance.ts"
@@ -73,7 +74,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(Migrations.layer),
       Layer.provide(config.DATABASE_URL === undefined ? Layer.empty : timed),
       Layer.provide(kind.database(config)),
-      Layer.provide(Layer.effectDiscard(addressIsFree)),
+      Layer.provide(Layer.effectDiscard(Effect.andThen(addressIsFree, sharedDirIsUsable))),
       Layer.provide(kind.own),
       Layer.provide(Readiness.layer),
       Layer.provide(Ids.layer),

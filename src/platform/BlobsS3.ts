@@ -2,6 +2,7 @@ import {
   CopyObjectCommand,
   DeleteObjectCommand,
   GetObjectCommand,
+  HeadBucketCommand,
   HeadObjectCommand,
   NoSuchKey,
   PutObjectCommand,
@@ -66,6 +67,15 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     /** Signs and never calls: the host of an address is a part of its signature. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
+    // Said at the start, not by the first upload; nobody waits for it. Who may use a bucket need not be allowed to ask for it (403).
+    yield* Effect.tryPromise({ try: () => client.send(new HeadBucketCommand({ Bucket: bucket })), catch: (error) => error }).pipe(
+      Effect.catch((error) =>
+        error instanceof S3ServiceException && error.$metadata.httpStatusCode === 403
+          ? Effect.void
+          : Effect.logWarning(`The bucket ${bucket} does not answer, or is not there: no files until it is`, error)
+      ),
+      Effect.forkScoped
+    )
     const uploadOf = (id: string) => ({ Bucket: bucket, Key: `uploads/${id}` })
     const fileOf = (id: string) => ({ Bucket: bucket, Key: `files/${id}` })
     const objectOf = (name: string) => ({ Bucket: bucket, Key: name })

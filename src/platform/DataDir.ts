@@ -5,13 +5,14 @@ import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Config } from "./Config.ts"
 
-/** What is to become DATA_DIR cannot be made, written to, or locked. */
-export class DataDirUnwritable extends Data.TaggedError("DataDirUnwritable")<{
+/** What is to become DATA_DIR or SHARED_DIR cannot be made, written to, or locked. */
+export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
+  readonly setting: "DATA_DIR" | "SHARED_DIR"
   readonly path: string
   readonly reason: string
 }> {
   override get message(): string {
-    return `DATA_DIR ${this.path} cannot be used: ${this.reason}`
+    return `${this.setting} ${this.path} cannot be used: ${this.reason}`
   }
 }
 
@@ -65,8 +66,8 @@ export class DataDir extends Context.Service<DataDir, {
       Effect.gen(function*() {
         const absolute = path.resolve(folder)
         yield* Effect.try({
-          try: () => prepare(absolute),
-          catch: (error) => new DataDirUnwritable({ path: absolute, reason: reasonOf(error) })
+          try: () => prepare(absolute, 0o700),
+          catch: (error) => new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: reasonOf(error) })
         })
         const since = new Date(yield* Clock.currentTimeMillis).toISOString()
         yield* Effect.acquireRelease(lock(absolute, since), (held) =>
@@ -83,12 +84,24 @@ export class DataDir extends Context.Service<DataDir, {
 
 const holderFile = (folder: string): string => path.join(folder, "lock.holder")
 
-const prepare = (folder: string): void => {
-  fs.mkdirSync(folder, { recursive: true, mode: 0o700 })
-  const probe = path.join(folder, `.probe-${process.pid}`)
+const prepare = (folder: string, mode?: number): void => {
+  fs.mkdirSync(folder, { recursive: true, mode })
+  // Containers that share a folder may share the number of the process too.
+  const probe = path.join(folder, `.probe-${hostname()}-${process.pid}`)
   fs.writeFileSync(probe, "x")
-  fs.rmSync(probe)
+  fs.rmSync(probe, { force: true })
 }
+
+/** Fails if SHARED_DIR is set and takes no files, which the first upload would show otherwise. */
+export const sharedDirIsUsable = Effect.gen(function*() {
+  const { SHARED_DIR } = yield* Config
+  if (SHARED_DIR === undefined) return
+  const absolute = path.resolve(SHARED_DIR)
+  yield* Effect.try({
+    try: () => prepare(absolute),
+    catch: (error) => new FolderUnusable({ setting: "SHARED_DIR", path: absolute, reason: reasonOf(error) })
+  })
+})
 
 const lock = (folder: string, since: string) =>
   Effect.try({
@@ -106,7 +119,7 @@ const lock = (folder: string, since: string) =>
     catch: (error) =>
       Reflect.get(Object(error), "errcode") === SQLITE_BUSY
         ? new DataDirInUse({ path: folder, holder: holder(folder) })
-        : new DataDirUnwritable({ path: folder, reason: reasonOf(error) })
+        : new FolderUnusable({ setting: "DATA_DIR", path: folder, reason: reasonOf(error) })
   })
 
 const holder = (folder: string): string | undefined => {

@@ -98,7 +98,9 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
         (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined, 1_000)
       await socket.closedWith(1001, 10_000)
       assert.strictEqual(await node.exit(), 0)
-      console.log(`stopped after ${((performance.now() - asked) / 1_000).toFixed(2)} s`)
+      const took = performance.now() - asked
+      assert.isBelow(took, 15_000)
+      console.log(`stopped after ${(took / 1_000).toFixed(2)} s`)
       await cluster.add(node)
     }
     span.until = history.now()

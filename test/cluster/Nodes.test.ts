@@ -1,10 +1,14 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { hkdfSync } from "node:crypto"
 import { once } from "node:events"
+import { readdirSync } from "node:fs"
 import { createServer } from "node:http"
 import { type AddressInfo, connect } from "node:net"
+import { networkInterfaces } from "node:os"
 import { connect as connectTls } from "node:tls"
+import { Client } from "pg"
 import { admin } from "../support/Admin.ts"
+import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
 import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -35,10 +39,19 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   let one: Server
   let two: Server
   beforeAll(async () => {
-    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback" })
+    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", DATABASE_URL: await freshDatabase(18, "empty") })
     ;[one, two] = cluster.nodes as [Server, Server]
   })
   afterAll(() => cluster?.stop())
+
+  it("start together on an empty database, and one of them makes it", async () => {
+    const made = [one, two].flatMap(({ stderr }) => stderr.match(/Creating the database/g) ?? [])
+    assert.isAtLeast(made.length, 1)
+    const client = new Client(cluster.env["DATABASE_URL"])
+    await client.connect()
+    const { rows } = await client.query("SELECT name FROM migrations ORDER BY id").finally(() => client.end())
+    assert.deepStrictEqual(rows.map(({ name }: { readonly name: string }) => name), readdirSync("schema").sort())
+  })
 
   it("messages reach sockets on the other node, whoever owns the conversation, in order and once", async () => {
     const sender = await newAgent(one, "ada")
@@ -200,7 +213,18 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
       ;(await on(one, deleted).http.get("/v1/agents/me")).refused(401, "UNAUTHORIZED")
     })
     const suspended = await newAgent(one, "suspended")
-    await ends(suspended, () => admin(cluster.env, "agents", "suspend", suspended.handle))
+    await ends(suspended, async () => {
+      await admin(cluster.env, "agents", "suspend", suspended.handle)
+      for (const node of [one, two]) {
+        const refused = await on(node, suspended).http.post("/v1/messages", {
+          to: rotated.handle,
+          client_msg_id: node.url,
+          type: "text",
+          content: { text: "no" }
+        })
+        refused.refused(403, "AGENT_SUSPENDED")
+      }
+    })
   })
 
   it("whoever does not know the secret cannot speak to a node, nor a node listen where another does", async () => {
@@ -223,6 +247,17 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     })
     assert.isTrue(await handshake(cluster.env["RUNNER_SECRET"] ?? ""))
     assert.isFalse(await handshake("a guess"))
+    // Unless RUNNER_HOST says so, it listens on no other address of the machine.
+    const others = Object.values(networkInterfaces()).flat().flatMap((one) =>
+      one?.family === "IPv4" && one.address !== "127.0.0.1" ? [one.address] : [])
+    for (const host of [...others, "127.0.0.2"]) {
+      const reached = connect({ host, port, timeout: 1_000 })
+      assert.isFalse(await new Promise((resolve) => {
+        for (const event of ["error", "timeout"]) reached.once(event, () => resolve(false))
+        reached.once("connect", () => resolve(true))
+      }), host)
+      reached.destroy()
+    }
     const plain = connect(port, "127.0.0.1", () => plain.write("hello\n"))
     plain.on("error", () => undefined)
     await within("the end of a plain connection", new Promise((resolve) => plain.once("close", resolve)))

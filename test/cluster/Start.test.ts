@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { Client } from "pg"
@@ -41,9 +42,19 @@ describe("the start of a node", { timeout: 60_000 }, () => {
         ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"]
       )
     }
-    const alone = await run("runners/standalone.ts", { ROLE: "gateway" })
+    const [alone, folderless] = await Promise.all([
+      run("runners/standalone.ts", { ROLE: "gateway" }),
+      run("runners/runner.ts", {
+        DATABASE_URL: "postgres://127.0.0.1:1/nobody",
+        REDIS_URL: "redis://127.0.0.1:1",
+        SHARED_DIR: "/dev/null/files",
+        PORT: String(await freePort())
+      })
+    ])
     assert.strictEqual(alone.code, 1)
     assert.match(alone.stderr, /^parley: ROLE: a gateway is a node of a cluster/)
+    assert.strictEqual(folderless.code, 1)
+    assert.strictEqual(folderless.stderr, "parley: SHARED_DIR /dev/null/files cannot be used: a part of the path is a file\n")
   })
 
   it("a database is made by whoever migrates first, and a node stops at one that is newer", async () => {
@@ -60,7 +71,7 @@ describe("the start of a node", { timeout: 60_000 }, () => {
     const { code, stderr } = await run("runners/runner.ts", {
       DATABASE_URL: url,
       REDIS_URL: "redis://127.0.0.1:1",
-      SHARED_DIR: "/nowhere",
+      SHARED_DIR: tmpdir(),
       PORT: String(port)
     })
     assert.strictEqual(code, 1)

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Effect, Layer, Redacted } from "effect"
+import { Clock, Deferred, Effect, Layer, Logger, Redacted } from "effect"
 import { createHash } from "node:crypto"
 import { mkdtemp, readdir, rm } from "node:fs/promises"
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http"
@@ -304,6 +304,15 @@ it.live("a store that clients reach elsewhere than the servers has both addresse
       assert.match(url, /^https:\/\/files\.example\.invalid\/parley\//)
     }
   }).pipe(Effect.provide(layerS3({ S3_ENDPOINT: "https://files.example.invalid" }))))
+
+it.live("a bucket that is not there is told of at the start", () =>
+  Effect.gen(function*() {
+    const told = yield* Deferred.make<string>()
+    const logger = Logger.make(({ message }) => Deferred.doneUnsafe(told, Effect.succeed(String(message))))
+    const start = Layer.build(Layer.fresh(layerS3({ S3_BUCKET: "elsewhere" })))
+    yield* Effect.provide(start, Logger.layer([logger]))
+    assert.match(yield* Deferred.await(told), /^The bucket elsewhere does not answer, or is not there/)
+  }).pipe(Effect.scoped))
 
 it("a filename cannot end its header, or say anything else in it", () => {
   const hostile = contentDisposition("a\"; x=\"\r\nset-cookie: y=1\\%\u202e.txt")

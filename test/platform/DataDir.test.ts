@@ -7,7 +7,7 @@ import * as path from "node:path"
 import { createInterface } from "node:readline"
 import type { Readable, Writable } from "node:stream"
 import { fileURLToPath } from "node:url"
-import { DataDir, DataDirInUse, DataDirUnwritable } from "../../src/platform/DataDir.ts"
+import { DataDir, DataDirInUse, FolderUnusable } from "../../src/platform/DataDir.ts"
 
 const temporary = Effect.acquireRelease(
   Effect.sync(() => fs.mkdtempSync(path.join(tmpdir(), "parley-data-dir-"))),
@@ -108,17 +108,17 @@ describe("DataDir", () => {
       const folder = path.join(yield* temporary, "file")
       fs.writeFileSync(folder, "not a folder")
       const isFile = yield* Effect.flip(take(folder))
-      assert.instanceOf(isFile, DataDirUnwritable)
+      assert.instanceOf(isFile, FolderUnusable)
       assert.strictEqual(isFile.message, `DATA_DIR ${folder} cannot be used: it is a file`)
       const below = yield* Effect.flip(take(path.join(folder, "below")))
-      assert.instanceOf(below, DataDirUnwritable)
+      assert.instanceOf(below, FolderUnusable)
       assert.include(below.message, "a part of the path is a file")
     }))
 
   it.effect.skipIf(process.platform !== "linux")("says so where nobody may write (Linux has such a place for root too)", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(take("/sys/parley"))
-      assert.instanceOf(error, DataDirUnwritable)
+      assert.instanceOf(error, FolderUnusable)
       assert.match(error.message, /permission denied|read-only/)
     }))
 })

@@ -31,6 +31,22 @@ it("what the examples of deployments set are settings", () => {
   }
 })
 
+it("a deployment opens no port between nodes to the world, asks for readiness, and gives a node the time to stop", () => {
+  const compose = read("docker-compose.yml")
+  assert.deepStrictEqual(compose.match(/^ +ports:\n(?: +- .*\n)+/gm), [`    ports:\n      - "\${BIND:-127.0.0.1:3000}:3000"\n`])
+  assert.isAtLeast(Number(/stop_grace_period: (\d+)s/.exec(compose)?.[1]), 15)
+  assert.include(read("deploy/haproxy.cfg"), "http-check send meth GET uri /v1/ready")
+
+  const deployment = read("deploy/kubernetes/deployment.yaml")
+  const figure = (pattern: RegExp): number => Number(pattern.exec(deployment)?.[1])
+  assert.isAtLeast(figure(/terminationGracePeriodSeconds: (\d+)/), figure(/command: \[sleep, "(\d+)"\]/) + 15)
+  assert.match(deployment, /readinessProbe:\s+httpGet:\s+path: \/v1\/ready\n/)
+  assert.notInclude(read("deploy/kubernetes/service.yaml"), "nodes\n")
+  const [, open = "", limited = ""] = read("deploy/kubernetes/networkpolicy.yaml").split(/^ {4}- /m)
+  assert.strictEqual(open.trim(), "ports:\n        - port: http")
+  assert.match(limited, /^from:\s+- podSelector:[^]*port: nodes\s*$/)
+})
+
 it("the image is made of what a server needs, and of nothing else that lies here", () => {
   const ignored = makeIgnored(read(".dockerignore"))
   const kept = ["package.json", "package-lock.json", ".npmrc", "LICENSE", "src/Http.ts", "schema/0001_add.sql", "runners/admin.ts", "runners/require-node.js"]
