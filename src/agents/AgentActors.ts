@@ -56,8 +56,6 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly local: (agentId: string) => AgentActor
   /** The agent's actor if it has sockets here; wakes nobody. */
   readonly live: (agentId: string) => AgentActor | undefined
-  /** Agents with sockets here. */
-  readonly connected: () => Iterable<AgentActor>
 }>()("parley/agents/AgentActors") {
   static readonly layer = Layer.effect(
     AgentActors,
@@ -204,8 +202,7 @@ export class AgentActors extends Context.Service<AgentActors, {
         live: (agentId) => {
           const actor = actors.get(agentId)
           return actor === undefined || actor.sessions.size === 0 ? undefined : actor
-        },
-        connected: () => Iterator.from(actors.values()).filter((actor) => actor.sessions.size > 0)
+        }
       })
     })
   )

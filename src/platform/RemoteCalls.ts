@@ -321,9 +321,15 @@ class Line {
   private waiting: Array<readonly [no: number, text: string]> = []
   private chars = 0
   private last = 0
+  private ended = false
 
   /** The number of the call; undefined: there are too many. */
   call(textOf: (no: number) => string, settle: Settle): number | undefined {
+    // It was given up since the caller asked for it.
+    if (this.ended) {
+      settle(undefined)
+      return 0
+    }
     if (this.open.size >= MAX_OPEN || this.chars >= MAX_OPEN_CHARS) return undefined
     const no = ++this.last
     const text = textOf(no)
@@ -365,6 +371,7 @@ class Line {
   }
 
   end(): void {
+    this.ended = true
     for (const no of this.open.keys()) this.forget(no)?.settle(undefined)
   }
 }

@@ -19,6 +19,7 @@ import { isStorableJson } from "../platform/Text.ts"
 import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
+import { makeComparison } from "./Cursors.ts"
 import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
@@ -29,7 +30,6 @@ import { readAgain, Session, type SessionWorld } from "./Session.ts"
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
-const CHECK_CHUNK = 500
 /** Frames that may wait while a key is checked. */
 const MAX_EARLY_FRAMES = 16
 const READERS = 8
@@ -440,18 +440,7 @@ export const GatewayLive = Layer.effect(
     }
 
     /** A hint that was lost shows as a cursor behind the inbox. */
-    const check = Effect.gen(function*() {
-      const connected = Array.from(actors.connected())
-      for (let from = 0; from < connected.length; from += CHECK_CHUNK) {
-        const chunk = connected.slice(from, from + CHECK_CHUNK)
-        const heads = yield* deliveries.heads(chunk.map((agent) => agent.id))
-        for (const agent of chunk) {
-          const head = heads.get(agent.id)
-          if (head === undefined) continue
-          for (const session of agent.sessions) if (session instanceof Session) session.check(head)
-        }
-      }
-    })
+    const check = makeComparison(connections, deliveries.heads)
 
     yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
     yield* Effect.forkScoped(Effect.repeat(Effect.ignore(check), Schedule.spaced(CHECK)))

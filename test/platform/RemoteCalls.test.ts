@@ -1,5 +1,5 @@
 import { assert, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Schema, Scope } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Scheduler, Schema, Scope } from "effect"
 import { Entity, RunnerAddress, ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcSerialization, RpcServer } from "effect/rpc"
 import { SocketServer } from "effect/socket"
@@ -162,6 +162,22 @@ layer(Layer.empty)((it) => {
       yield* until("the calls are heard", () => begun === 6)
       hangs.caller.owners.gone(hangs.callee.address)
       assert.deepStrictEqual((yield* Fiber.join(second)).map(({ by }) => by), Array(3).fill("the cluster"))
+    }))
+
+  it.effect("a call is answered at whatever moment its node is given up", () =>
+    Effect.gen(function*() {
+      const { callee, caller } = yield* pair(() => Effect.void)
+      for (let moment = 0; moment < 60; moment++) {
+        caller.owners.sent(ShardId.make("default", 1), callee.address)
+        // It yields wherever one with much to do might.
+        const call = yield* caller.work("1", { no: moment }).pipe(
+          Effect.provideService(Scheduler.MaxOpsBeforeYield, 3),
+          Effect.forkChild
+        )
+        for (let i = 0; i < moment; i++) yield* Effect.yieldNow
+        caller.owners.gone(callee.address)
+        yield* until(`call ${moment} is answered`, () => call.pollUnsafe() !== undefined)
+      }
     }))
 
   it.effect("a caller is held for 5 s", () =>

@@ -1,11 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Deferred, Effect, Semaphore } from "effect"
+import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
 import { AgentActor } from "../../src/agents/AgentActor.ts"
 import { messageJson, type Rendered, renderMessage } from "../../src/conversations/Message.ts"
 import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 import { Unavailable } from "../../src/platform/WireError.ts"
+import { makeComparison } from "../../src/realtime/Cursors.ts"
 import { Session } from "../../src/realtime/Session.ts"
 import { FakeSocket } from "../simulation/World.ts"
 
@@ -213,6 +214,25 @@ describe("Session", () => {
       session.check(2)
       session.check(2)
       assert.strictEqual(socket.closedWith, 1011)
+    }))
+
+  it.effect("a message that comes while storage is asked twice at once is not taken for lost there", () =>
+    Effect.gen(function*() {
+      const { agent, hint, said, session, socket, state } = yield* open({ backlog: 2 })
+      session.start()
+      yield* TestClock.adjust(1)
+      const gate = yield* Deferred.make<void>()
+      const compare = makeComparison([{ session }], () => {
+        const found = new Map([[agent.id, state.lastNo]])
+        return Effect.as(Deferred.await(gate), found)
+      })
+      const periodic = yield* Effect.forkChild(compare, { startImmediately: true })
+      const missed = yield* Effect.forkChild(compare, { startImmediately: true })
+      hint(3)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(periodic)
+      yield* Fiber.join(missed)
+      assert.deepStrictEqual([said(), socket.closedWith], [[1, 2, 3], undefined])
     }))
 
   it.effect("an own message waits for what its inbox held, and passes nothing that waits before it", () =>
