@@ -101,8 +101,17 @@ const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
     return [error instanceof Error ? error.message : String(error)]
   })
 
-/** Runs a program to its end or to a signal: 0 when it was asked to stop, 1 with what went wrong on standard error. */
-export const runToEnd = (effect: Effect.Effect<void, unknown>): void => {
+/**
+ * In which a server ends once it is asked to. What is acknowledged is on disk by then, what is not is nobody's;
+ * only a database that hangs makes it last so long, and ends the locks of whoever is gone by itself.
+ */
+const END_WITHIN_MS = 14_500
+
+/**
+ * Runs a program to its end or to a signal: 0 when it was asked to stop, 1 with what went wrong on standard error,
+ * as when it has not ended so many milliseconds after it was asked.
+ */
+export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: number): void => {
   let stopping: number | undefined
   const fiber = Effect.runFork(effect)
   fiber.addObserver((exit) => {
@@ -117,6 +126,11 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>): void => {
     stopping = performance.now()
     say("Finishing what is under way; once more stops at once.")
     fiber.interruptUnsafe()
+    if (endWithinMs === undefined) return
+    setTimeout(() => {
+      complain(`parley: not everything could be finished within ${endWithinMs / 1_000} s, and is left as it is.`)
+      process.exit(1)
+    }, endWithinMs)
   }
   process.on("SIGINT", stop)
   process.on("SIGTERM", stop)
@@ -126,7 +140,7 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>): void => {
 export const serve = <Own>(kind: Kind<Own>): void => {
   const [argument] = process.argv.slice(2)
   if (argument === undefined) {
-    runToEnd(program(kind))
+    runToEnd(program(kind), END_WITHIN_MS)
   } else if (argument === "--help" || argument === "-h") {
     say(help(kind.what))
   } else {

@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
+import { Link } from "../faults/Link.ts"
 import { eventually } from "../support/Eventually.ts"
 import { Cluster, missingForNodes } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
@@ -73,5 +74,22 @@ describe.skipIf(missingForNodes !== "")(`a node that hangs${missingForNodes}`, (
       const all = held.reduce((sum, n) => sum + n)
       return all === 300 && Math.min(...held) > 0 || undefined
     }, 20_000)
+  })
+
+  it("ends within 15 s of being asked to, although its database hangs", { timeout: 60_000 }, async () => {
+    const url = new URL(cluster.env["DATABASE_URL"] ?? "")
+    const link = await Link.open("127.0.0.1", { host: url.hostname, port: Number(url.port) })
+    url.port = String(link.address.port)
+    const node = await cluster.add(undefined, { DATABASE_URL: url.href, DRAIN_SECONDS: "5" })
+    cluster.nodes.splice(cluster.nodes.indexOf(node), 1)
+    const socket = await Socket.hello(node, (await newAgent(node, "held")).key)
+    link.hold("there", "back")
+    const asked = performance.now()
+    node.terminate()
+    await socket.closedWith(1001, 10_000)
+    assert.strictEqual(await node.exit(), 1)
+    assert.isBelow(performance.now() - asked, 15_000)
+    assert.include(node.stderr, "not everything could be finished")
+    link.close()
   })
 })
