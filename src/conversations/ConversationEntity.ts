@@ -76,7 +76,12 @@ export const Block = Rpc.make("Block", {
   error: Unavailable
 })
 
-export const UnblockCommand = Schema.Struct({ agentId: Schema.String, blockedId: Schema.String })
+export const UnblockCommand = Schema.Struct({
+  agentId: Schema.String,
+  blockedId: Schema.String,
+  /** When the block was made: one that was made later stays, should this come late or twice. */
+  since: Schema.Int
+})
 export type UnblockCommand = typeof UnblockCommand.Type
 
 export const UnblockOutcome = Schema.Literals(["Unblocked", "NotBlocked"])

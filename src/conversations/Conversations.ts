@@ -54,6 +54,9 @@ export type Target =
 
 export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
+/** Who blocks whom. */
+export type Pair = Pick<UnblockCommand, "agentId" | "blockedId">
+
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
 
@@ -73,7 +76,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
    * was accepted is committed before, and no send that begins after is accepted.
    */
   readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
-  readonly unblock: (command: UnblockCommand) => Effect.Effect<UnblockOutcome, Unavailable>
+  readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
   /** The same on this runner, for the entity's handlers. */
   readonly localBlock: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
   readonly localUnblock: (conversationId: string, command: UnblockCommand) => Effect.Effect<UnblockOutcome, Unavailable>
@@ -206,7 +209,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       })
 
       /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
-      const hush = (conversationId: string, { agentId, blockedId }: UnblockCommand): void => {
+      const hush = (conversationId: string, { agentId, blockedId }: Pair): void => {
         for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
       }
       const localBlock = (conversationId: string, command: BlockCommand): Effect.Effect<BlockOutcome, Unavailable> =>
@@ -242,8 +245,10 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         hush(id, command)
         return outcome
       })
-      const unblock = Effect.fn("Conversations.unblock")(function*(command: UnblockCommand) {
-        return yield* deliverUnblock(directId(command.agentId, command.blockedId), { command })
+      const unblock = Effect.fn("Conversations.unblock")(function*({ agentId, blockedId }: Pair) {
+        const since = yield* unavailable(repo.blockedSince(agentId, blockedId))
+        if (since === undefined) return "NotBlocked"
+        return yield* deliverUnblock(directId(agentId, blockedId), { command: { agentId, blockedId, since } })
       })
 
       const rate: RateRule = {

@@ -337,7 +337,7 @@ WITH seen AS MATERIALIZED (
   SELECT c.id, c.version,
     c.last_seq = 0 AND NOT EXISTS (SELECT FROM blocks WHERE agent_id = $3 AND blocked_id = $2) AS ends
   FROM conversations c
-  WHERE c.id = $1 AND EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3)
+  WHERE c.id = $1 AND EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3 AND created_at = $4)
 ), gone AS (
   DELETE FROM conversations c USING seen s WHERE s.ends AND c.id = s.id AND c.version = s.version AND c.last_seq = 0
   RETURNING c.id
@@ -347,14 +347,16 @@ WITH seen AS MATERIALIZED (
   RETURNING c.id
 ), freed AS (
   DELETE FROM blocks b USING (SELECT id FROM gone UNION ALL SELECT id FROM raised) held
-  WHERE b.agent_id = $2 AND b.blocked_id = $3
+  WHERE b.agent_id = $2 AND b.blocked_id = $3 AND b.created_at = $4
   RETURNING b.agent_id, b.counts
 ), due AS (
   INSERT INTO recounts (agent_id) SELECT $3 FROM freed WHERE counts
 )
 SELECT
   EXISTS (SELECT FROM freed) AS done,
-  EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3) AS was`
+  EXISTS (SELECT FROM blocks WHERE agent_id = $2 AND blocked_id = $3 AND created_at = $4) AS was`
+
+const BLOCKED_SINCE = `SELECT created_at FROM blocks WHERE agent_id = $1 AND blocked_id = $2`
 
 interface UnreadColumns {
   readonly unread: number
@@ -410,6 +412,8 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     conversationId: string
   ) => Effect.Effect<ContextFacts | undefined, SqlError.SqlError>
   readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange, SqlError.SqlError>
+  /** Undefined: it is not. */
+  readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, SqlError.SqlError>
   /** Undefined: somebody else changed the pair's blocks meanwhile, and nothing was done. */
   readonly unblock: (
     conversationId: string,
@@ -493,6 +497,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
       type BlockColumns = { readonly epoch: number; readonly version: number; readonly created: boolean }
       const block = database.prepared<BlockColumns>("block", BLOCK)
       const report = database.prepared<BlockColumns>("report", REPORT)
+      const blockedSince = database.prepared<{ created_at: number }>("blocked_since", BLOCKED_SINCE)
       const unblock = database.prepared<{ done: boolean; was: boolean }>("unblock", UNBLOCK)
       const hideMessage = database.prepared("hide_message", HIDE_MESSAGE)
       const hideConversation = database.prepared("hide_conversation", HIDE_CONVERSATION)
@@ -605,8 +610,9 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
                   fence: { epoch: row.epoch, version: row.version }
                 }
           ),
-        unblock: (conversationId, { agentId, blockedId }) =>
-          Effect.map(unblock([conversationId, agentId, blockedId]), ([row]) =>
+        blockedSince: (agentId, blockedId) => Effect.map(blockedSince([agentId, blockedId]), ([row]) => row?.created_at),
+        unblock: (conversationId, { agentId, blockedId, since }) =>
+          Effect.map(unblock([conversationId, agentId, blockedId, since]), ([row]) =>
             row?.was !== true ? "NotBlocked" : row.done ? "Unblocked" : undefined),
         hideMessage: (agentId, conversationId, seq, at) =>
           Effect.asVoid(hideMessage([agentId, conversationId, seq, at])),

@@ -211,8 +211,14 @@ eachDatabase((database) => {
         const report = { ...block, report: { id: "rpt_0000000000000000", reason: null } }
         assert.strictEqual(yield* pair.Block({ command: report }), "AlreadyBlocked")
         assert.strictEqual(yield* pair.Block({ command: report }), "AlreadyReported")
-        assert.strictEqual(yield* pair.Unblock({ command: block }), "Unblocked")
-        assert.strictEqual(yield* pair.Unblock({ command: block }), "NotBlocked")
+        const unblock = { agentId: a.id, blockedId: c.id, since: 7 }
+        assert.strictEqual(yield* pair.Unblock({ command: unblock }), "Unblocked")
+        assert.strictEqual(yield* pair.Unblock({ command: unblock }), "NotBlocked")
+        assert.strictEqual(yield* pair.Block({ command: { ...block, at: 8 } }), "Blocked")
+        assert.strictEqual(yield* pair.Unblock({ command: unblock }), "NotBlocked", "though it comes again, and late")
+        assert.strictEqual(yield* tagOf(conversations.send(c, direct(a), draft("m2"))), "Blocked")
+        yield* contacts.unblock(a.id, c.handle)
+        assert.strictEqual(yield* tagOf(conversations.send(c, direct(a), draft("m3"))), "done")
       }))
 
     it.effect("a report that was made before its answer was lost is not refused to whoever asks again with its key", () =>
