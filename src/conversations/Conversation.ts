@@ -183,3 +183,7 @@ export const decideSend = (state: DirectState, senderId: string): SendDecision =
   if (state.initiatorId === senderId) return { _tag: "AwaitingReply", since: state.createdAt ?? 0 }
   return { _tag: "Establish" }
 }
+
+/** Turns away whoever sends, whatever it sends: a repeated send that was stored before is refused so too. */
+export const isOfSender = (failure: { readonly _tag: string }): boolean =>
+  failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"

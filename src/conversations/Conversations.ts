@@ -22,7 +22,7 @@ import { unavailable } from "../platform/Unavailable.ts"
 import { type RateLimited, Unavailable, ValidationFailed } from "../platform/WireError.ts"
 import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend } from "./Append.ts"
-import { ConversationNotFound, GroupNotFound, makeDirectIds } from "./Conversation.ts"
+import { ConversationNotFound, GroupNotFound, isOfSender, makeDirectIds } from "./Conversation.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
 import {
   Block,
@@ -205,7 +205,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         entity: ConversationEntity,
         rpc: Send,
         here: (conversationId, { command }) => local(conversationId).send(command),
-        elsewhere: (conversationId, payload) => client(conversationId).Send(payload)
+        elsewhere: (conversationId, payload) => client(conversationId).Send(payload),
+        blind: isOfSender
       })
 
       /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
@@ -329,10 +330,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         const command = { sender: { id: sender.id, handle: sender.handle, displayName }, draft }
         return Effect.matchEffect(groups.send(id, command), {
           onFailure: (failure): Effect.Effect<Sent, SendError> =>
-            // Whoever is suspended or gone is turned away whatever it repeats.
-            failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"
-              ? Effect.fail(failure)
-              : unlessReplay(sender, draft, failure),
+            isOfSender(failure) ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
           onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)
         })
       }

@@ -7,7 +7,7 @@ import type { ImageRefusal } from "../agents/AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
 import { type Avatar, Avatars } from "../agents/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
-import { GroupNotFound } from "../conversations/Conversation.ts"
+import { GroupNotFound, isOfSender } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import type { StorageUnavailable } from "../platform/Blobs.ts"
@@ -279,7 +279,8 @@ export class Groups extends Context.Service<Groups, {
         entity: GroupEntity,
         rpc: SendToGroup,
         here: (groupId, { command }) => local(groupId).send(command),
-        elsewhere: (groupId, payload) => client(groupId).SendToGroup(payload)
+        elsewhere: (groupId, payload) => client(groupId).SendToGroup(payload),
+        blind: isOfSender
       })
       /** Ids that are no group's are not asked for: an actor for each would be made. */
       const change = (groupId: string, command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> =>

@@ -3,7 +3,7 @@ import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "e
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { Ids } from "./Ids.ts"
 import { nameOf } from "./Peers.ts"
-import { remotely, type Undelivered } from "./Remotely.ts"
+import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "./RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { Unavailable } from "./WireError.ts"
@@ -38,6 +38,11 @@ export interface Procedure<Payload extends Schema.Top, Success extends Schema.To
     entityId: string,
     payload: Payload["Type"]
   ) => Effect.Effect<Success["Type"], Failure["Type"] | Undelivered>
+  /**
+   * Refusals that are given without a look at what an earlier attempt did: after one whose
+   * answer is lost they say nothing, and the caller is told to try again.
+   */
+  readonly blind?: (failure: Failure["Type"]) => boolean
 }
 
 export type Way<Payload, A, E> = (entityId: string, payload: Payload) => Effect.Effect<A, E | Unavailable>
@@ -176,7 +181,6 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
   })))
 }
 
-
 interface Session {
   readonly answers: Queue.Queue<string>
   open: number
@@ -205,7 +209,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const served = new Map<string, Served>()
   const sessions = new Map<string, Session>()
 
-  const way: RemoteCalls["Service"]["way"] = Effect.fnUntraced(function*({ elsewhere, entity, here, rpc }) {
+  const way: RemoteCalls["Service"]["way"] = Effect.fnUntraced(function*({ blind, elsewhere, entity, here, rpc }) {
     type Success = typeof rpc.successSchema.Type
     type Failure = typeof rpc.errorSchema.Type
     const name = `${entity.type}/${rpc._tag}`
@@ -268,7 +272,8 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
                 destination.absent()
                 return elsewhere(entityId, payload)
               case undefined:
-                return elsewhere(entityId, payload)
+                return Effect.mapError(elsewhere(entityId, payload), (failure) =>
+                  !isUndelivered(failure) && blind?.(failure) === true ? new Unavailable() : failure)
             }
           }
         ))

@@ -13,7 +13,7 @@ export type Undelivered =
   | ClusterError.PersistenceError
   | ClusterError.EntityNotAssignedToRunner
 
-const isUndelivered = (error: unknown): error is Undelivered =>
+export const isUndelivered = (error: unknown): error is Undelivered =>
   error instanceof ClusterError.MailboxFull || error instanceof ClusterError.AlreadyProcessingMessage ||
   error instanceof ClusterError.PersistenceError || error instanceof ClusterError.EntityNotAssignedToRunner
 

@@ -21,6 +21,8 @@ const Work = Rpc.make("Work", {
   error: Schema.Union([NotFound, Unavailable])
 })
 const Worker = Entity.make("Worker", [Work])
+/** What the cluster's way refuses: after a look at what was done before, and without. */
+const [SEEN, BLIND] = [1_001, 1_002]
 type Here = (no: number) => Effect.Effect<void, NotFound>
 
 const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(clients(config), server(config)))).pipe(
@@ -64,8 +66,11 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
     here: (_, { no }) => Effect.andThen(here(no), Effect.map(requestId, (requestId) => ({ by: name, no, requestId }))),
     elsewhere: (_, { no }) => {
       elsewhere.push(no)
-      return Effect.succeed({ by: "the cluster", no, requestId: null })
-    }
+      return no === SEEN || no === BLIND
+        ? Effect.fail(new NotFound({ message: String(no) }))
+        : Effect.succeed({ by: "the cluster", no, requestId: null })
+    },
+    blind: (failure) => failure.message === String(BLIND)
   })
   return {
     work,
@@ -162,6 +167,21 @@ layer(Layer.empty)((it) => {
       yield* until("the calls are heard", () => begun === 6)
       hangs.caller.owners.gone(hangs.callee.address)
       assert.deepStrictEqual((yield* Fiber.join(second)).map(({ by }) => by), Array(3).fill("the cluster"))
+    }))
+
+  it.effect("a refusal that does not look at what was done says nothing after an attempt whose answer is lost", () =>
+    Effect.gen(function*() {
+      let begun = 0
+      const ends = yield* pair(() => Effect.andThen(Effect.sync(() => begun++), Effect.never))
+      const calls = yield* Effect.forkChild(
+        Effect.forEach([SEEN, BLIND], (no) => Effect.flip(ends.caller.work("1", { no })), { concurrency: 2 }),
+        { startImmediately: true }
+      )
+      yield* until("the calls are heard", () => begun === 2)
+      yield* ends.end
+      assert.deepStrictEqual((yield* Fiber.join(calls)).map(({ _tag }) => _tag), ["NotFound", "Unavailable"])
+      // Where nobody was asked before, it says what it says.
+      assert.strictEqual((yield* Effect.flip(ends.caller.work("1", { no: BLIND })))._tag, "NotFound")
     }))
 
   it.effect("a call is answered at whatever moment its node is given up", () =>
