@@ -22,7 +22,7 @@ describe("a node's address", () => {
 })
 
 describe("the locks of shards", () => {
-  it.live("are let go of one by one, so that many of them take no longer than each may", () =>
+  it.live("are let go of a few at a time, so that many of them take no longer than each may", () =>
     Effect.gen(function*() {
       const url = new URL(yield* Effect.promise(() => freshDatabase(18, "empty")))
       const link = yield* Effect.acquireRelease(
