@@ -102,7 +102,8 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GROUP
         }
       }
       for (const least of ["direct created", "direct limited: second", "group created", "group limited: group", "group limited: second", "replay replayed"]) {
-        assert.isAtLeast(reached.get(least) ?? 0, Math.min(RUNS, 50), `${least}: ${JSON.stringify([...reached])}`)
+        // Histories are drawn anew each time: few of them reach each outcome, how often is chance.
+        assert.isAtLeast(reached.get(least) ?? 0, RUNS < 100 ? 1 : 50, `${least}: ${JSON.stringify([...reached])}`)
       }
     }), 600_000)
 
