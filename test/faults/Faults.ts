@@ -15,6 +15,8 @@ export interface Scene {
   readonly until: number
   /** Tells the suite of something that must not be. */
   readonly problem: (what: string) => void
+  /** Tells whoever looks on. */
+  readonly say: (what: string) => void
 }
 
 /** Something that happens to a cluster under load, and its end. */
@@ -360,8 +362,9 @@ const rollingRestart: Fault = {
       const node = scene.site.node(turn % scene.site.nodes.length)
       const began = performance.now()
       const code = await node.stop()
-      const took = (performance.now() - began) / 1_000
-      if (code !== 0) scene.problem(`${node.name} ended with ${code} ${took.toFixed(1)} s after SIGTERM`)
+      const took = ((performance.now() - began) / 1_000).toFixed(1)
+      scene.say(`${node.name} ended ${took} s after SIGTERM`)
+      if (code !== 0) scene.problem(`${node.name} ended with ${code} ${took} s after SIGTERM`)
       await node.start()
       await scene.site.untilReady([node])
     }

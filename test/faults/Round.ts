@@ -79,7 +79,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const seconds = Math.max(options.seconds, fault.atLeast ?? 0)
     const span = { name: fault.name, from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
-    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem }
+    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`) }
     const before = load.stats.accepted
     await fault.inject(scene)
     await (fault.during?.(scene) ?? pause(Math.max(0, scene.until - performance.now())))
