@@ -2,6 +2,7 @@ import { AgentChatClient, AgentChatError } from "agentchatme"
 import { createHash, randomBytes } from "node:crypto"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
+import { randomOf } from "../support/Random.ts"
 import { fingerprint, History, type Operation, Outcome } from "./History.ts"
 import { HttpPool, type Reply } from "./HttpPool.ts"
 import { Line, type Row, sight } from "./Line.ts"
@@ -46,17 +47,6 @@ export interface LoadOptions {
   readonly timeoutMs?: number
   /** Share of the sends that go to groups. */
   readonly groupShare?: number
-}
-
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
-const randomOf = (seed: number) => {
-  let state = seed | 0
-  return (): number => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
 }
 
 // The published client's retries.

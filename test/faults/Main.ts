@@ -1,6 +1,7 @@
 import { availableParallelism } from "node:os"
 import { parseArgs } from "node:util"
 import { missingRedis } from "../../runners/local/Redis.ts"
+import { randomOf } from "../support/Random.ts"
 import { faults } from "./Faults.ts"
 import { AGENTS, playRound, type RoundResult } from "./Round.ts"
 import { Site } from "./Site.ts"
@@ -57,17 +58,6 @@ const options = {
   rate: wholeNumber("rate", flags.rate),
   seed: wholeNumber("seed", flags.seed),
   faults: flags.only === undefined ? faults : faults.filter(({ name }) => flags.only?.includes(name))
-}
-
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
-const randomOf = (seed: number) => {
-  let state = seed | 0
-  return (): number => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
 }
 
 const COLUMNS: ReadonlyArray<readonly [string, (row: RoundResult) => string]> = [

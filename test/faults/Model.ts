@@ -1,3 +1,4 @@
+import { randomOf } from "../support/Random.ts"
 import type { Rule } from "./Checker.ts"
 import { DELIVERED, Final, type Group, partOf, READ, type SystemMessage } from "./Final.ts"
 import {
@@ -111,17 +112,6 @@ const WAY = 200
 
 /** What `check` has to know of these worlds. */
 export const MODEL_OPTIONS = { graceMs: 8, ackMs: 8 }
-
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
-const randomOf = (seed: number) => {
-  let state = seed | 0
-  return (): number => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
-}
 
 /**
  * A service of a few hundred lines that does what the real one must, with callers that

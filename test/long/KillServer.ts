@@ -2,6 +2,7 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { HttpConnection, requestHead, SocketConnection } from "../bench/Connection.ts"
+import { randomOf } from "../support/Random.ts"
 import { type RegisteredAgent, registerAgents } from "../support/RegisterAgents.ts"
 import { type ServerProcess, spawnServer, untilReady } from "../support/ServerProcess.ts"
 import { check, type Row, type Send } from "./Ledger.ts"
@@ -40,17 +41,6 @@ export interface KillReport {
   readonly sentAgain: number
   readonly pushed: number
   readonly slowestStartMs: number
-}
-
-/** Numbers from 0 to 1, the same for the same seed (mulberry32). */
-const randomOf = (seed: number) => {
-  let state = seed | 0
-  return (): number => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
 }
 
 const wait = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms))

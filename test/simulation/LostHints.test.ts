@@ -8,18 +8,11 @@ import { HttpServer } from "../../src/platform/HttpServer.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
+import { randomOf } from "../support/Random.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
 
 const SETTINGS = { PORT: 0, DATA_DIR: tmpdir(), LIMITS_SENDS_PER_SECOND: 1_000_000, LOG_LEVEL: "error" } as const
 const MESSAGES = 80
-
-/** Numbers from 0 to 1, the same for the same seed. */
-const numbers = (seed: number) => () => {
-  seed = (seed + 0x6d2b79f5) | 0
-  let t = Math.imul(seed ^ (seed >>> 15), 1 | seed)
-  t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-  return ((t ^ (t >>> 14)) >>> 0) / 4_294_967_296
-}
 
 const SEED = Number(process.env["LOST_HINTS_SEED"] ?? Date.now() % 1_000_000_000)
 
@@ -33,7 +26,7 @@ describe("PostgreSQL 18", () => {
         Effect.gen(function*() {
           const { url } = yield* HttpServer
           const actors = yield* AgentActors
-          const random = numbers(SEED)
+          const random = randomOf(SEED)
           const a = yield* newAgent("hints-a")
           const b = yield* newAgent("hints-b")
           // Between the commit and the sockets: some hints are lost, some come after later ones.
