@@ -110,10 +110,10 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const now = monotonicMillis(yield* Clock.Clock)
       const here = new Map<string, number>()
-      const lines = new Map<string, Line>()
+      const lines = new Map<string, PushLine>()
       let listener: RemoteListener | undefined
 
-      const speak = (line: Line): Effect.Effect<void> =>
+      const speak = (line: PushLine): Effect.Effect<void> =>
         Effect.gen(function*() {
           while (true) {
             yield* Effect.timeoutOption(line.work.await, BEAT)
@@ -160,7 +160,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
       peers.listen({
         joined: (node) => {
           if (lines.has(node)) return
-          const line = new Line(node, now())
+          const line = new PushLine(node, now())
           lines.set(node, line)
           line.fiber = runFork(speak(line))
         },
@@ -188,7 +188,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
             : `This node cannot reach ${away.join(", ")}, which the database lists as alive: look at the network between them and at RUNNER_SECRET.`
         }))
 
-      const onAll = (give: (line: Line, done: () => void) => void): Effect.Effect<void> =>
+      const onAll = (give: (line: PushLine, done: () => void) => void): Effect.Effect<void> =>
         Effect.callback<void>((resume) => {
           let waiting = lines.size
           if (waiting === 0) return resume(Effect.void)
@@ -258,7 +258,7 @@ interface Load {
 }
 
 /** What goes to one other node, and what that one has told. */
-class Line {
+class PushLine {
   readonly node: string
   /** Agents with sockets there. */
   readonly sockets = new Map<string, number>()

@@ -115,9 +115,9 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       const ids = yield* Ids
       const owners = yield* ShardOwners
       const fork = Effect.runForkWith(yield* Effect.context<never>())
-      const lines = new Map<string, Line>()
+      const lines = new Map<string, CallLine>()
 
-      const speak = (line: Line, address: RunnerAddress.RunnerAddress): Effect.Effect<void, unknown> =>
+      const speak = (line: CallLine, address: RunnerAddress.RunnerAddress): Effect.Effect<void, unknown> =>
         Effect.gen(function*() {
           const client = yield* Effect.provideService(
             RpcClient.make(CallRpcs, { disableTracing: true }),
@@ -143,11 +143,11 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
           yield* Effect.raceFirst(listening, carrying)
         }).pipe(Effect.scoped)
 
-      const lineTo = (address: RunnerAddress.RunnerAddress): Line => {
+      const lineTo = (address: RunnerAddress.RunnerAddress): CallLine => {
         const node = nameOf(address)
         const known = lines.get(node)
         if (known !== undefined) return known
-        const line = new Line()
+        const line = new CallLine()
         lines.set(node, line)
         line.fiber = fork(speak(line, address))
         line.fiber.addObserver(() => {
@@ -199,7 +199,7 @@ const broken = (cause: Cause.Cause<unknown>): Answer => ({
 })
 
 interface Destination {
-  readonly line: Line
+  readonly line: CallLine
   readonly absent: () => void
 }
 
@@ -319,7 +319,7 @@ interface Open {
 }
 
 /** The calls to one other node that are not answered yet. */
-class Line {
+class CallLine {
   fiber: Fiber.Fiber<void, unknown> | undefined
   readonly work = Latch.makeUnsafe(false)
   private readonly open = new Map<number, Open>()
