@@ -1,5 +1,5 @@
 import { Effect, Semaphore } from "effect"
-import { messageJson, type Rendered } from "../conversations/Message.ts"
+import { messageJson, type Place, type Rendered } from "../conversations/Message.ts"
 import type { MuteSet } from "../mutes/MuteSet.ts"
 import type { CloseReason } from "../realtime/Gateway.ts"
 
@@ -11,7 +11,6 @@ export type Push =
     readonly no: number
     readonly messageId: string
     readonly senderId: string
-    readonly conversationId: string
     readonly rendered: Rendered
   }
   /**
@@ -36,7 +35,8 @@ export interface About {
 export interface LiveSession {
   /** A muted one is not shown, and passed over for good. */
   readonly hint: (no: number, messageId: string, rendered: Rendered, muted: boolean) => void
-  readonly echo: (after: number, before: number | null, frame: string) => void
+  /** `place`: of the message, if the frame is one. */
+  readonly echo: (after: number, before: number | null, frame: string, place?: Place) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
 }
@@ -68,7 +68,7 @@ export class AgentActor {
     if (this.sessions.size === 0) return
     switch (push._tag) {
       case "Hint": {
-        const muted = this.mutes?.covers(push.senderId, push.conversationId) === true
+        const muted = this.mutes?.covers(push.senderId, push.rendered.conversationId) === true
         for (const session of this.sessions) session.hint(push.no, push.messageId, push.rendered, muted)
         return
       }
@@ -81,7 +81,7 @@ export class AgentActor {
           }
         }
         const frame = `{"type":"message.new","payload":${messageJson(push.rendered, null)}}`
-        for (const session of this.sessions) session.echo(push.after, push.before, frame)
+        for (const session of this.sessions) session.echo(push.after, push.before, frame, push.rendered)
         return
       }
       case "Event":

@@ -34,7 +34,6 @@ const PushOnWay = Schema.Union([
     no: Schema.Int,
     messageId: Schema.String,
     senderId: Schema.String,
-    conversationId: Schema.String,
     rendered: Index
   }),
   Schema.TaggedStruct("Echo", {
@@ -56,7 +55,7 @@ const PushOnWay = Schema.Union([
 const Bundle = Schema.Struct({
   /** Sockets that agents have on the sender; 0 for the last one gone. */
   counts: Schema.Array(Schema.Tuple([Schema.String, Schema.Int])),
-  rendered: Schema.Array(Schema.Struct({ before: Schema.String, after: Schema.String })),
+  rendered: Schema.Array(Schema.Struct({ conversationId: Schema.String, seq: Schema.Int, before: Schema.String, after: Schema.String })),
   frames: Schema.Array(Schema.String),
   pushes: Schema.Array(PushOnWay),
   notices: Schema.Array(Notice),

@@ -129,7 +129,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           no: stored.no,
           messageId: stored.message.id,
           senderId: stored.message.senderId,
-          conversationId: stored.message.conversationId,
           rendered: stored.rendered
         })
         if (config.ECHO_OWN === "on") {

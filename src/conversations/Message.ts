@@ -139,8 +139,14 @@ export const notYet: Progress = { deliveredAt: null, readAt: null }
 export const statusOf = (progress: Progress): "stored" | "delivered" | "read" =>
   progress.readAt !== null ? "read" : progress.deliveredAt !== null ? "delivered" : "stored"
 
+/** Which message of which conversation. */
+export interface Place {
+  readonly conversationId: string
+  readonly seq: number
+}
+
 /** The JSON text of a message for one reader, cut where the reader's delivery id goes. */
-export interface Rendered {
+export interface Rendered extends Place {
   readonly before: string
   readonly after: string
 }
@@ -150,6 +156,8 @@ export interface Rendered {
  * are: they are neither parsed nor written again.
  */
 export const renderMessage = (message: StoredMessage, setting: Setting, progress: Progress = notYet): Rendered => ({
+  conversationId: message.conversationId,
+  seq: message.seq,
   before: `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${setting.senderHandle}",` +
     `"client_msg_id":${JSON.stringify(message.clientMsgId)},"seq":${message.seq},"type":"${message.type}",` +
     `"content":${message.content},"metadata":${message.metadata},"status":"${statusOf(progress)}",` +

@@ -153,7 +153,6 @@ export class Deliveries extends Context.Service<Deliveries, {
           no: row.no,
           messageId: row.message.id,
           senderId: row.message.senderId,
-          conversationId: row.message.conversationId,
           rendered: renderMessage(
             row.message,
             settingOf(row.message.conversationId, senders.get(row.message.senderId))
@@ -237,7 +236,6 @@ export interface RenderedPending {
   readonly no: number
   readonly messageId: string
   readonly senderId: string
-  readonly conversationId: string
   readonly rendered: Rendered
 }
 

@@ -181,7 +181,6 @@ export class Groups extends Context.Service<Groups, {
             no,
             messageId: message.id,
             senderId: message.senderId,
-            conversationId: message.conversationId,
             rendered
           })
         }

@@ -2,7 +2,7 @@ import { Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { AgentActor, LiveSession } from "../agents/AgentActor.ts"
-import { messageJson, type Rendered } from "../conversations/Message.ts"
+import { messageJson, type Place, type Rendered } from "../conversations/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
 import { isStorable } from "../platform/Text.ts"
 import type { CloseReason } from "./Gateway.ts"
@@ -35,33 +35,13 @@ interface Echo {
   readonly after: number
   readonly before: number | null
   readonly frame: string
+  readonly place: Place | undefined
 }
 
 interface Shown {
   readonly seq: number
   /** The cursor then. */
   readonly no: number
-}
-
-const CONVERSATION = '"conversation_id":"'
-/** No text before it can contain this: within one, quotes are escaped. */
-const SEQ = '"seq":'
-
-/** Which message of which conversation a `message.new` is about, as `renderMessage` writes it; the conversation as a hash. */
-const placeOf = (frame: string): { readonly conversation: number; readonly seq: number } | undefined => {
-  const from = frame.indexOf(CONVERSATION)
-  const seqAt = frame.indexOf(SEQ, from)
-  if (from < 0 || seqAt < 0) return undefined
-  // A number, because a part of the text would keep the whole of it in memory.
-  let conversation = 0
-  for (let i = from + CONVERSATION.length; frame.charCodeAt(i) !== 34 && i < seqAt; i++) {
-    conversation = (Math.imul(conversation, 31) + frame.charCodeAt(i)) | 0
-  }
-  let seq = 0
-  for (let i = seqAt + SEQ.length; frame.charCodeAt(i) >= 48 && frame.charCodeAt(i) <= 57; i++) {
-    seq = seq * 10 + frame.charCodeAt(i) - 48
-  }
-  return { conversation, seq }
 }
 
 /** What a session needs from its node. */
@@ -108,7 +88,7 @@ export class Session implements LiveSession {
   private unacked: Map<string, number> | undefined
   private suspect = 0
   /** What was shown last of the conversations that were shown last, the latest one last. */
-  private recent: Map<number, Shown> | undefined
+  private recent: Map<string, Shown> | undefined
   /** Up to this number something was shown that `recent` has forgotten. */
   private forgotten = 0
   /** Where the cursor was when it was found to be beyond storage; 0: it is not. */
@@ -144,15 +124,15 @@ export class Session implements LiveSession {
     else this.waitForHole()
   }
 
-  echo(after: number, before: number | null, frame: string): void {
+  echo(after: number, before: number | null, frame: string, place?: Place): void {
     // The backlog has shown what comes after it: a lower seq may not follow, history has it.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
-      this.writeEcho(after, frame)
+      this.writeEcho(after, frame, place)
       return
     }
     const echoes = this.echoes ??= []
-    echoes.push({ after, before, frame })
+    echoes.push({ after, before, frame, place })
     if (echoes.length > MAX_ECHOES) echoes.shift()
   }
 
@@ -239,8 +219,7 @@ export class Session implements LiveSession {
     this.shown = no
     const { acknowledges, agent, world } = this
     const frame = `{"type":"message.new","payload":${messageJson(rendered, world.deliveries.ids.encode(agent.id, no))}}`
-    const place = placeOf(rendered.before)
-    if (place !== undefined) this.remember(place.conversation, place.seq)
+    this.remember(rendered)
     if (acknowledges) {
       const unacked = this.unacked ??= new Map()
       unacked.set(messageId, no)
@@ -269,27 +248,26 @@ export class Session implements LiveSession {
     if (echoes === undefined || echoes.length === 0) return
     let n = 0
     for (; n < echoes.length && echoes[n]!.after <= reached; n++) {
-      const { after, before, frame } = echoes[n]!
-      if (before === null || this.shown < before) this.writeEcho(after, frame)
+      const { after, before, frame, place } = echoes[n]!
+      if (before === null || this.shown < before) this.writeEcho(after, frame, place)
     }
     if (n > 0) echoes.splice(0, n)
   }
 
   /** Unless something that comes after it in its conversation has been shown. */
-  private writeEcho(after: number, frame: string): void {
-    const place = placeOf(frame)
+  private writeEcho(after: number, frame: string, place: Place | undefined): void {
     if (place !== undefined) {
-      const last = this.recent?.get(place.conversation)
+      const last = this.recent?.get(place.conversationId)
       if (last === undefined ? this.forgotten > after : last.seq > place.seq) return
-      this.remember(place.conversation, place.seq)
+      this.remember(place)
     }
     this.write(frame)
   }
 
-  private remember(conversation: number, seq: number): void {
+  private remember({ conversationId, seq }: Place): void {
     const recent = this.recent ??= new Map()
-    recent.delete(conversation)
-    recent.set(conversation, { seq, no: this.cursor })
+    recent.delete(conversationId)
+    recent.set(conversationId, { seq, no: this.cursor })
     if (recent.size <= MAX_RECENT) return
     for (const [oldest, { no }] of recent) {
       recent.delete(oldest)
@@ -345,7 +323,7 @@ export class Session implements LiveSession {
         if (page === undefined) return
         for (const row of yield* world.deliveries.render(page)) {
           if (row.no <= this.cursor) continue
-          if (agent.mutes?.covers(row.senderId, row.conversationId) === true) this.pass(row.no)
+          if (agent.mutes?.covers(row.senderId, row.rendered.conversationId) === true) this.pass(row.no)
           else this.push(row.no, row.messageId, row.rendered)
         }
         if (page.rows.length < PAGE) {

@@ -74,9 +74,9 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
   return { remote, heard, notices, parted, readiness, state }
 })
 
-const rendered = { before: "{\"a\":", after: "}" }
+const rendered = { conversationId: "conv_1", seq: 7, before: "{\"a\":", after: "}" }
 const hint = (no: number): Push =>
-  ({ _tag: "Hint", no, messageId: `msg_${no}`, senderId: "agt_s", conversationId: "conv_1", rendered })
+  ({ _tag: "Hint", no, messageId: `msg_${no}`, senderId: "agt_s", rendered })
 
 it.effect("pushes reach the node that has the agent's sockets, in order, and many of them in one call", () =>
   Effect.gen(function*() {
@@ -88,7 +88,7 @@ it.effect("pushes reach the node that has the agent's sockets, in order, and man
     wires.calls.length = 0
     const pushes: ReadonlyArray<Push> = [
       ...Array.from({ length: 50 }, (_, i) => hint(i + 1)),
-      { _tag: "Echo", after: 2, before: null, messageId: "msg_x", rendered: { before: "x", after: "y" } },
+      { _tag: "Echo", after: 2, before: null, messageId: "msg_x", rendered: { conversationId: "conv_2", seq: 8, before: "x", after: "y" } },
       { _tag: "Event", frame: "{}", about: { senderId: "agt_s", conversationId: "conv_1" }, after: 3 },
       { _tag: "Event", frame: "{}" }
     ]

@@ -8,7 +8,12 @@ import { MuteSet } from "../../src/mutes/MuteSet.ts"
 import { Session } from "../../src/realtime/Session.ts"
 import { FakeSocket } from "../simulation/World.ts"
 
-const rendered = (no: number) => ({ before: `{"no":${no},"delivery_id":`, after: "}" })
+const rendered = (no: number) => ({
+  conversationId: "conv_1",
+  seq: no,
+  before: `{"no":${no},"delivery_id":`,
+  after: "}"
+})
 
 /** A session without acknowledgements whose inbox holds the numbers up to `backlog`, the even ones from a muted sender. */
 const open = Effect.fnUntraced(function*(backlog: number) {
@@ -32,7 +37,6 @@ const open = Effect.fnUntraced(function*(backlog: number) {
         no,
         messageId: `msg_${no}`,
         senderId: senderOf(no),
-        conversationId: "conv_1",
         rendered: rendered(no)
       }))),
     acknowledge: (_: string, no: number) => {
@@ -71,7 +75,6 @@ const open = Effect.fnUntraced(function*(backlog: number) {
         no,
         messageId: `msg_${no}`,
         senderId: senderOf(no),
-        conversationId: "conv_1",
         rendered: rendered(no)
       })
     },
@@ -81,7 +84,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
         after,
         before: null,
         messageId: `msg_${own}`,
-        rendered: { before: `{"own":"${own}","delivery_id":`, after: "}" }
+        rendered: { conversationId: "conv_own", seq: 1, before: `{"own":"${own}","delivery_id":`, after: "}" }
       })
   }
 })

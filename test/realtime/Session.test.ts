@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
 import { AgentActor } from "../../src/agents/AgentActor.ts"
-import { messageJson, type Rendered, renderMessage } from "../../src/conversations/Message.ts"
+import { type Rendered, renderMessage } from "../../src/conversations/Message.ts"
 import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 import { Unavailable } from "../../src/platform/WireError.ts"
@@ -10,15 +10,20 @@ import { makeComparison } from "../../src/realtime/Cursors.ts"
 import { Session } from "../../src/realtime/Session.ts"
 import { FakeSocket } from "../simulation/World.ts"
 
-const rendered = (no: number): Rendered => ({ before: `{"no":${no},"delivery_id":`, after: "}" })
-/** As the service renders it, with an id in it that looks like more. */
+const rendered = (no: number): Rendered => ({
+  conversationId: "conv_any",
+  seq: no,
+  before: `{"no":${no},"delivery_id":`,
+  after: "}"
+})
+/** As the service renders it. */
 const message = (conversationId: string, seq: number): Rendered =>
   renderMessage({
     id: `msg_${seq}`,
     conversationId,
     seq,
     senderId: "agt_any",
-    clientMsgId: '"seq":999,"conversation_id":"conv_x"',
+    clientMsgId: "any",
     type: "text",
     content: '{"text":"any"}',
     metadata: "{}",
@@ -279,13 +284,13 @@ describe("Session", () => {
 
   it.effect("an own message that comes late is left out if what comes after it in its conversation was shown, and only then", () =>
     Effect.gen(function*() {
-      const { session, socket } = yield* open()
+      const { agent, session, socket } = yield* open()
       session.start()
       yield* TestClock.adjust(1)
       const hint = (no: number, conversationId: string, seq: number) =>
         session.hint(no, `msg_${no}`, message(conversationId, seq))
       const own = (after: number, conversationId: string, seq: number) =>
-        session.echo(after, null, `{"type":"message.new","payload":${messageJson(message(conversationId, seq), null)}}`)
+        agent.tell({ _tag: "Echo", after, before: null, messageId: `msg_${seq}`, rendered: message(conversationId, seq) })
       const shown = () =>
         socket.sent.splice(0).map(({ frame }) => {
           const { payload } = JSON.parse(frame) as { payload: { conversation_id: string; seq: number } }

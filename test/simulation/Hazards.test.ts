@@ -312,7 +312,7 @@ eachDatabase((database) => {
             else if (no % 5 === 3) late.push(() => session.hint(no, messageId, rendered))
             else session.hint(no, messageId, rendered)
           },
-          echo: (after, before, frame) => session.echo(after, before, frame),
+          echo: (after, before, frame, place) => session.echo(after, before, frame, place),
           event: (frame) => session.event(frame),
           close: (reason) => session.close(reason)
         }))

@@ -83,7 +83,7 @@ export const pushBeforeCommit = (actors: () => AgentActors["Service"]): Mutant =
           { id, conversationId: conv, seq, senderId: sender, clientMsgId: key, type, content, metadata, createdAt: at },
           directSetting({ handle: from!.handle, displayName: null, deletedAt: null })
         )
-        actors().tell(recipient, { _tag: "Hint", no, messageId: id, senderId: sender, conversationId: conv, rendered })
+        actors().tell(recipient, { _tag: "Hint", no, messageId: id, senderId: sender, rendered })
       }
       return yield* Effect.fail("the commit failed")
     })).pipe(Effect.ignore)

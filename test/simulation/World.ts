@@ -349,7 +349,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             }
             session.hint(no, messageId, rendered)
           },
-          echo: (after, before, frame) => session.echo(after, before, frame),
+          echo: (after, before, frame, place) => session.echo(after, before, frame, place),
           event: (frame) => session.event(frame),
           close: (reason) => session.close(reason)
         },
