@@ -9,8 +9,8 @@ import { layerPg } from "../src/platform/Sql.ts"
 import { serve } from "../src/Process.ts"
 import { VERSION } from "../src/service/Version.ts"
 
-/** The shard locks have a connection to themselves, the node's address another. */
-const LOCK_CONNECTIONS = 2
+/** The node's address has a connection to itself. */
+const ADDRESS_CONNECTIONS = 1
 const DRAIN_SECONDS = 2
 
 /** All that a node cannot do without, said at once. */
@@ -31,15 +31,16 @@ const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
     ? Effect.void
     : Effect.logWarning(`RUNNER_SECRET is not set: whoever reaches ${RUNNER_HOST} can speak as a node`)
 
+const settled = Layer.effectContext(Effect.die("a node without DATABASE_URL"))
+
 serve({
   what: "one of many equal nodes on PostgreSQL, Redis and a shared store for files",
   settle,
   own: Layer.empty,
   database: ({ DATABASE_POOL, DATABASE_URL }) =>
-    DATABASE_URL === undefined
-      ? Layer.effectContext(Effect.die("settled"))
-      : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + LOCK_CONNECTIONS }),
-  cluster: ClusterNode.layer,
+    DATABASE_URL === undefined ? settled : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS }),
+  cluster: ({ DATABASE_URL, ...config }) =>
+    DATABASE_URL === undefined ? settled : ClusterNode.layer({ ...config, DATABASE_URL }),
   owns: ({ ROLE }) => ROLE === "runner",
   ready: ({ ROLE }) =>
     Effect.andThen(

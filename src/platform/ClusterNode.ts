@@ -1,6 +1,6 @@
 import * as NodeSocket from "@effect/platform-node/NodeSocket"
 import * as NodeSocketServer from "@effect/platform-node/NodeSocketServer"
-import { Data, Deferred, type Duration, Effect, Layer, Option, Redacted, Schedule, Semaphore } from "effect"
+import { Data, Deferred, type Duration, Effect, Fiber, Layer, Option, Redacted, Schedule, Scope } from "effect"
 import {
   MessageStorage,
   RunnerAddress,
@@ -22,6 +22,7 @@ import * as NodeProgress from "./NodeProgress.ts"
 import { PeerRpcs, Peers } from "./Peers.ts"
 import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
 import { ShardOwners } from "./ShardOwners.ts"
+import { layerPg } from "./Sql.ts"
 
 /** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
 const LOCK = 7_217_536_002
@@ -134,45 +135,59 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
   })
 }
 
+const CLOSED_WITHIN = "500 millis"
+
 /** Where the others connect to this node. */
 export const server = (config: Settings) => {
   const address = { host: config.RUNNER_HOST, port: config.RUNNER_PORT, ...AT_ONCE }
   const made = config.RUNNER_SECRET === undefined
     ? NodeSocketServer.make(address)
     : NodeSocketServer.makeTls({ ...address, ...sharedKey(config.RUNNER_SECRET).server })
+  // A connection whose handshake ends while the server is being closed is kept open by nobody but the other node,
+  // and would hold up the end of this one for as long as that likes.
   return Layer.effect(
     SocketServer.SocketServer,
-    Effect.mapError(made, ({ reason }) => listenFailed(config, reason.cause))
+    Effect.gen(function*() {
+      const scope = yield* Scope.make()
+      yield* Effect.addFinalizer((exit) =>
+        Effect.forkDetach(Scope.close(scope, exit)).pipe(
+          Effect.flatMap((closing) => Effect.timeoutOption(Effect.interruptible(Fiber.await(closing)), CLOSED_WITHIN))
+        ))
+      return yield* Effect.mapError(Scope.provide(made, scope), ({ reason }) => listenFailed(config, reason.cause))
+    })
   )
 }
 
-/** More would run out of their time where the database is far away, fewer cost a busy node a turn of its event loop each. */
-const RELEASED_AT_ONCE = 8
+/** The shard locks have a connection to themselves; the others are for what hangs while it is asked again. */
+const CONNECTIONS = 4
 
 /**
- * The list of nodes and the locks of shards. The last node to leave is not told that nobody is left:
- * it would report that as a failure. Shards are let go of a few at a time: each has a third of the locks'
- * life for it on the one connection, and if all wait there at once those at the end run out of theirs
- * where the database is some milliseconds away; then the connection is given up, and every lock with it.
+ * The list of nodes and the locks of shards, on connections of their own: whoever is too busy to
+ * answer agents must still say that it lives. The last node to leave is not told that nobody is left: it
+ * would report that as a failure. Shards that move are let go of one by one, some hundred at once, and each
+ * has a third of the locks' life for it: on a connection that waits for every answer those at the end would
+ * run out of theirs where the database is some milliseconds away or the node is busy.
  */
-export const storage = Layer.effect(
-  RunnerStorage.RunnerStorage,
-  Effect.map(RunnerStorage.RunnerStorage, (storage) => {
-    const releasing = Semaphore.makeUnsafe(RELEASED_AT_ONCE)
-    let left = false
-    return RunnerStorage.RunnerStorage.of({
-      ...storage,
-      release: (address, shardId) => releasing.withPermits(1)(storage.release(address, shardId)),
-      unregister: (address) =>
-        Effect.suspend(() => {
-          left = true
-          return storage.unregister(address)
-        }),
-      getRunners: Effect.flatMap(storage.getRunners, (runners) =>
-        left && runners.length === 0 ? Effect.never : Effect.succeed(runners))
+export const storage = (url: Redacted.Redacted<string>) =>
+  Layer.effect(
+    RunnerStorage.RunnerStorage,
+    Effect.map(RunnerStorage.RunnerStorage, (storage) => {
+      let left = false
+      return RunnerStorage.RunnerStorage.of({
+        ...storage,
+        unregister: (address) =>
+          Effect.suspend(() => {
+            left = true
+            return storage.unregister(address)
+          }),
+        getRunners: Effect.flatMap(storage.getRunners, (runners) =>
+          left && runners.length === 0 ? Effect.never : Effect.succeed(runners))
+      })
     })
-  })
-).pipe(Layer.provide(SqlRunnerStorage.layerStorage({})))
+  ).pipe(
+    Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true }))
+  )
 
 /** A node that does not answer for so long is taken for dead; one that is gone is noticed sooner (Peers). */
 const health = Layer.effect(
@@ -191,7 +206,7 @@ const health = Layer.effect(
  * ten, when the database ends its locks. A gateway is a node like the others, listed
  * and listening for what they push to its sockets, but for its share, which is empty.
  */
-export const layer = (config: Settings) =>
+export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.merge(
     NodeProgress.layer,
     RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs), {
@@ -207,7 +222,7 @@ export const layer = (config: Settings) =>
     Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
     Layer.provide(ShardOwners.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
-    Layer.provide(storage),
+    Layer.provide(storage(config.DATABASE_URL)),
     Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),
     Layer.provide(RpcServer.layerProtocolSocketServer),
     Layer.provide([clients(config), server(config)]),

@@ -143,7 +143,8 @@ class PgSession extends Session {
   #client: PoolClient | undefined
   #returned = false
   #lost = false
-  #busy = false
+  /** Statements that were sent and are not answered: more than one only where they are pipelined. */
+  #underWay = 0
   #submitted = 0
   #answered = 0
   readonly #waiting: Array<() => void> = []
@@ -167,7 +168,7 @@ class PgSession extends Session {
    */
   giveBack(): void {
     this.#returned = true
-    if (!this.#busy || this.#isUntidy) this.#release()
+    if (this.#underWay === 0 || this.#isUntidy) this.#release()
   }
 
   get #isUntidy(): boolean {
@@ -208,13 +209,13 @@ class PgSession extends Session {
       const start = () => {
         const client = this.#client
         if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
-        this.#busy = true
+        this.#underWay++
         const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
-          this.#busy = false
+          this.#underWay--
           this.#waiting.shift()?.()
           // Runs the fiber at once, which may come back with its next statement.
           resume(outcome)
-          if (this.#returned && !this.#busy) this.#release()
+          if (this.#returned && this.#underWay === 0) this.#release()
         }
         client.query(query, (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
           if (error === null || error === undefined) {
@@ -224,12 +225,13 @@ class PgSession extends Session {
           }
           const failure = sqlError(error, "execute")
           const isLost = failure.reason._tag === "ConnectionError" || error.severity === "FATAL" || error.severity === "PANIC"
+          if (!isLost && client.pipeline) return end(Effect.fail(failure))
           if (!isLost) return onceReady(client, () => end(Effect.fail(failure)))
           this.#lost = true
           end(Effect.fail(failure))
         })
       }
-      if (!this.#busy) return start()
+      if (this.#underWay === 0 || this.#client?.pipeline === true) return start()
       this.#waiting.push(start)
       return Effect.sync(() => {
         const at = this.#waiting.indexOf(start)
@@ -239,12 +241,23 @@ class PgSession extends Session {
   }
 }
 
-const pool = (options: { readonly url: Redacted.Redacted<string>; readonly poolSize: number }) =>
+interface PgOptions {
+  readonly url: Redacted.Redacted<string>
+  readonly poolSize: number
+  /**
+   * Sends what a session is given at once without waiting for the answer to what it was given before, so that
+   * many small statements on one connection cost a turn of a busy event loop together rather than one each.
+   */
+  readonly pipeline?: boolean
+}
+
+const pool = (options: PgOptions) =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const made = new Pool({
         connectionString: Redacted.value(options.url),
         max: options.poolSize,
+        pipeline: options.pipeline === true,
         application_name: "parley",
         options: Object.entries(PLANNER_SETTINGS).map(([name, value]) => `-c ${name}=${value}`).join(" "),
         statement_timeout: STATEMENT_TIMEOUT_MILLIS,
@@ -266,7 +279,7 @@ const pool = (options: { readonly url: Redacted.Redacted<string>; readonly poolS
   )
 
 /** PostgreSQL 15 or later, through a pool. */
-export const layerPg = (options: { readonly url: Redacted.Redacted<string>; readonly poolSize: number }) =>
+export const layerPg = (options: PgOptions) =>
   Layer.effectContext(Effect.gen(function*() {
     const connections = yield* pool(options)
     const checkOut = (session: PgSession) =>

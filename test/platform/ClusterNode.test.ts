@@ -1,7 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Exit, Layer, Redacted, Scope } from "effect"
+import { ConfigProvider, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
-import { claimAddress, migrate, storage } from "../../src/platform/ClusterNode.ts"
+import { once } from "node:events"
+import { connect } from "node:net"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { claimAddress, migrate, server, storage } from "../../src/platform/ClusterNode.ts"
+import { Config } from "../../src/platform/Config.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { Link } from "../faults/Link.ts"
 import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
@@ -22,7 +26,7 @@ describe("a node's address", () => {
 })
 
 describe("the locks of shards", () => {
-  it.live("are let go of a few at a time, so that many of them take no longer than each may", () =>
+  it.live("are let go of together, so that many of them take no longer than each may", () =>
     Effect.gen(function*() {
       const url = new URL(yield* Effect.promise(() => freshDatabase(18, "empty")))
       const link = yield* Effect.acquireRelease(
@@ -30,7 +34,7 @@ describe("the locks of shards", () => {
         (link) => Effect.sync(() => link.close())
       )
       url.port = String(link.address.port)
-      const database = layerPg({ url: Redacted.make(url.href), poolSize: 4 })
+      const database = Redacted.make(url.href)
       const here = RunnerAddress.make("127.0.0.1", 34_431)
       const shards = Array.from({ length: 60 }, (_, i) => ShardId.make("default", i + 1))
       // A third of this is what each operation has.
@@ -39,11 +43,33 @@ describe("the locks of shards", () => {
         const locks = yield* RunnerStorage.RunnerStorage
         assert.lengthOf(yield* locks.acquire(here, shards), shards.length)
         link.delayMs = 5
+        const began = performance.now()
         yield* Effect.forEach(shards.slice(1), (shard) => locks.release(here, shard), { concurrency: "unbounded", discard: true })
+        // One after the other they would wait for 118 answers, 10 ms each.
+        assert.isBelow(performance.now() - began, 800)
         assert.deepStrictEqual(yield* locks.refresh(here, shards), shards.slice(0, 1))
-      }).pipe(Effect.provide(storage.pipe(
-        Layer.provide(Layer.effectDiscard(migrate)),
-        Layer.provide([database, config])
+      }).pipe(Effect.provide(storage(database).pipe(
+        Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
+        Layer.provide(config)
       )))
     }).pipe(Effect.scoped))
+})
+
+describe("what listens for other nodes", () => {
+  it.live("ends although somebody there has connected and says nothing", () =>
+    Effect.gen(function*() {
+      const port = yield* Effect.promise(freePort)
+      const config = yield* Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({
+        RUNNER_PORT: String(port),
+        RUNNER_SECRET: "known to the nodes of this test"
+      }))))
+      const scope = yield* Scope.make()
+      yield* Scope.provide(Layer.build(server(config)), scope)
+      const silent = connect(port, "127.0.0.1")
+      yield* Effect.promise(() => once(silent, "connect"))
+      const began = performance.now()
+      yield* Scope.close(scope, Exit.void)
+      assert.isBelow(performance.now() - began, 2_000)
+      silent.destroy()
+    }))
 })
