@@ -1,4 +1,4 @@
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, type Scope } from "effect"
 import type { Readable } from "node:stream"
 import { Config } from "./Config.ts"
 import { Ids } from "./Ids.ts"
@@ -63,7 +63,8 @@ export interface SignedFiles {
     bytes: Readable,
     announced: number | undefined
   ) => Effect.Effect<void, Forbidden | SizeMismatch | ChecksumMismatch | AlreadyUploaded | StorageUnavailable>
-  readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable>
+  /** Closed with the scope, read or not. */
+  readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable, Scope.Scope>
 }
 
 /**

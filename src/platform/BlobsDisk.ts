@@ -45,6 +45,23 @@ const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
+/** The stream closes the file: at its end, or when it is destroyed. */
+const openFile = async (file: string): Promise<{ readonly size: number; readonly stream: Readable } | undefined> => {
+  let handle: fs.FileHandle
+  try {
+    handle = await fs.open(file, "r")
+  } catch (error) {
+    if (isMissing(error)) return undefined
+    throw error
+  }
+  try {
+    return { size: (await handle.stat()).size, stream: handle.createReadStream() }
+  } catch (error) {
+    await handle.close()
+    throw error
+  }
+}
+
 /** Longer than any upload takes. */
 const ABANDONED_MS = 86_400_000
 
@@ -182,21 +199,12 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
         open: Effect.fnUntraced(function*(token) {
           const grant = read(token, "get", yield* Clock.currentTimeMillis)
           if (grant === undefined) return yield* forbidden()
-          const handle = yield* attempt(async () => {
-            try {
-              return await fs.open(fileOf(grant.id), "r")
-            } catch (error) {
-              if (isMissing(error)) return undefined
-              throw error
-            }
-          })
-          if (handle === undefined) return yield* new StorageUnavailable({ message: "This file is gone." })
-          return yield* attempt(async () => ({
-            size: (await handle.stat()).size,
-            stream: handle.createReadStream(),
-            contentType: grant.contentType,
-            disposition: contentDisposition(grant.filename)
-          }))
+          const opened = yield* Effect.acquireRelease(
+            attempt(() => openFile(fileOf(grant.id))),
+            (opened) => Effect.sync(() => opened?.stream.destroy())
+          )
+          if (opened === undefined) return yield* new StorageUnavailable({ message: "This file is gone." })
+          return { ...opened, contentType: grant.contentType, disposition: contentDisposition(grant.filename) }
         })
       }
     })

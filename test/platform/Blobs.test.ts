@@ -1,18 +1,20 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Clock, Deferred, Effect, Layer, Logger, Redacted } from "effect"
+import { Clock, Deferred, Effect, Fiber, Layer, Logger, Redacted } from "effect"
 import { createHash } from "node:crypto"
-import { mkdtemp, readdir, rm } from "node:fs/promises"
+import { mkdtemp, readdir, readlink, rm } from "node:fs/promises"
 import { createServer, type IncomingMessage, request as httpRequest, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Readable } from "node:stream"
+import { pipeline } from "node:stream/promises"
 import S3rver from "s3rver"
 import { Blobs, contentDisposition, type Upload } from "../../src/platform/Blobs.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { isWireFailure } from "../../src/platform/WireError.ts"
+import { eventually } from "../support/Eventually.ts"
 
 const folder = Effect.acquireRelease(
   Effect.promise(() => mkdtemp(join(tmpdir(), "parley-blobs-"))),
@@ -45,9 +47,9 @@ const serve = (blobs: Blobs["Service"], request: IncomingMessage, response: Serv
     } else {
       const { contentType, disposition, size, stream } = yield* files.open(token)
       response.writeHead(200, { "content-type": contentType, "content-disposition": disposition, "content-length": size })
-      stream.pipe(response)
+      yield* Effect.promise(() => pipeline(stream, response))
     }
-  }).pipe(Effect.catch((error) =>
+  }).pipe(Effect.scoped, Effect.catch((error) =>
     Effect.sync(() => {
       response.writeHead(isWireFailure(error) ? error.status : 500).end(isWireFailure(error) ? error.code : "")
     })
@@ -292,6 +294,33 @@ describe("Blobs on disk", () => {
       assert.strictEqual(yield* blobs.verify(upload), "missing")
       assert.deepStrictEqual(yield* Effect.promise(() => readdir(join(config.DATA_DIR, "blobs", "incoming"))), [])
     }).pipe(Effect.provide(onDisk)))
+
+  it.live.skipIf(process.platform !== "linux")(
+    "a file is closed for whoever does not read it, or goes away while it is being opened (seen in /proc: on Linux alone)",
+    () =>
+      Effect.gen(function*() {
+        const blobs = yield* Blobs
+        const files = blobs.signedFiles ?? assert.fail()
+        const upload = uploadOf(Buffer.alloc(1_000_000, 7))
+        yield* files.accept((yield* blobs.uploadUrl(upload)).replace(/^.*\//, ""), Readable.from([Buffer.alloc(1_000_000, 7)]), undefined)
+        const token = (yield* blobs.downloadUrl(upload.id, TEXT)).replace(/^.*\//, "")
+        const open = Effect.promise(async () => {
+          const names = await readdir("/proc/self/fd")
+          const files = await Promise.all(names.map((name) => readlink(`/proc/self/fd/${name}`).catch(() => "")))
+          return files.filter((file) => file.endsWith(upload.id)).length
+        })
+        yield* Effect.scoped(Effect.gen(function*() {
+          yield* files.open(token)
+          assert.strictEqual(yield* open, 1)
+        }))
+        for (let turns = 0; turns < 20; turns++) {
+          const opening = yield* Effect.forkChild(Effect.scoped(files.open(token)), { startImmediately: true })
+          for (let turn = 0; turn < turns; turn++) yield* Effect.yieldNow
+          yield* Fiber.interrupt(opening)
+        }
+        yield* Effect.promise(() => eventually("the file to be closed", async () => await Effect.runPromise(open) === 0 || undefined))
+      }).pipe(Effect.provide(onDisk))
+  )
 })
 
 it.live("a store that clients reach elsewhere than the servers has both addresses", () =>
