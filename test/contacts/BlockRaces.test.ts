@@ -7,11 +7,9 @@ import { Conversations } from "../../src/conversations/Conversations.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { WITNESS } from "../support/Invariants.ts"
-import { draft, layerRooms } from "../support/Rooms.ts"
+import { draft, layerRooms, newAgents, type Party } from "../support/Rooms.ts"
 
 const ROUNDS = 200
-
-type Party = { readonly id: string; readonly handle: string }
 
 /** Two processes that both believe they own every conversation: only the statements order what they do. */
 const twoNodes = Effect.gen(function*() {
@@ -40,20 +38,6 @@ const twoNodes = Effect.gen(function*() {
   return nodes
 })
 
-/** Accounts as registration makes them, without the mail. */
-const agents = (prefix: string, n: number) =>
-  Effect.gen(function*() {
-    const sql = yield* SqlClient.SqlClient
-    yield* sql`
-      WITH made AS (
-        INSERT INTO agents (id, handle, email, created_at, updated_at)
-        SELECT 'agt_' || ${prefix} || i, ${prefix} || i, ${prefix} || i || '@example.com', 0, 0
-        FROM generate_series(0, ${n - 1}::integer) i
-        RETURNING id
-      ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
-    return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}` }))
-  })
-
 const violations = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT message_id FROM violations`)
 
 /** A few turns of the event loop, so that one of the two gets a head start. */
@@ -69,7 +53,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
   it.effect("the witness sees a message that comes after a block", () =>
     live(Effect.gen(function*() {
       const [node] = yield* twoNodes
-      const [a, b] = (yield* node.run(agents("w", 2))) as [Party, Party]
+      const [a, b] = (yield* node.run(newAgents(2))) as [Party, Party]
       assert.strictEqual(yield* node.send(a, b, "m1"), "Sent")
       assert.strictEqual(yield* node.send(b, a, "m2"), "Sent")
       assert.deepStrictEqual(yield* node.run(violations), [])
@@ -83,7 +67,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
   it.effect("a first message is committed before the block or not at all", () =>
     live(Effect.gen(function*() {
       const nodes = yield* twoNodes
-      const everybody = yield* nodes[0].run(agents("f", ROUNDS * 2))
+      const everybody = yield* nodes[0].run(newAgents(ROUNDS * 2))
       const told = new Map<string, number>()
       for (let round = 0; round < ROUNDS; round++) {
         const [a, b] = [everybody[2 * round]!, everybody[2 * round + 1]!]
@@ -118,7 +102,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
   it.effect("an answer through another node ends the wait for it", () =>
     live(Effect.gen(function*() {
       const nodes = yield* twoNodes
-      const [a, b] = (yield* nodes[0].run(agents("n", 2))) as [Party, Party]
+      const [a, b] = (yield* nodes[0].run(newAgents(2))) as [Party, Party]
       assert.strictEqual(yield* nodes[0].send(a, b, "open"), "Sent")
       assert.strictEqual(yield* nodes[0].send(a, b, "again"), "AwaitingReply")
       assert.strictEqual(yield* nodes[1].send(b, a, "reply"), "Sent")
@@ -128,7 +112,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
   it.effect("a send in an established conversation is committed before the block or not at all", () =>
     live(Effect.gen(function*() {
       const nodes = yield* twoNodes
-      const [a, b] = (yield* nodes[0].run(agents("e", 2))) as [Party, Party]
+      const [a, b] = (yield* nodes[0].run(newAgents(2))) as [Party, Party]
       assert.strictEqual(yield* nodes[0].send(a, b, "open"), "Sent")
       assert.strictEqual(yield* nodes[1].send(b, a, "reply"), "Sent")
       const told = new Map<string, number>()
@@ -166,7 +150,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
   it.effect("both sides blocking and unblocking at once leave exactly the blocks that stand", () =>
     live(Effect.gen(function*() {
       const [one, two] = yield* twoNodes
-      const [a, b] = (yield* one.run(agents("u", 2))) as [Party, Party]
+      const [a, b] = (yield* one.run(newAgents(2))) as [Party, Party]
       const standing = one.run(Effect.flatMap(SqlClient.SqlClient, (sql) =>
         sql`SELECT (SELECT count(*) FROM conversations) AS rows, (SELECT array_agg(agent_id) FROM blocks) AS by`))
       const atOnce = <A, E, A2, E2>(first: Effect.Effect<A, E>, second: Effect.Effect<A2, E2>, round: number) =>
