@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
-import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import { agentOf, newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { attempt, Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 
 const GATEWAY = { ROLE: "gateway" }
@@ -11,17 +11,6 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
   let runner: Server
   let gateway: Server
 
-  const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
-  const send = async (from: TestAgent, to: Readonly<Record<string, string>>, text: string) => {
-    const answer = await from.http.post("/v1/messages", {
-      ...to,
-      client_msg_id: `${text}-${Math.random()}`,
-      type: "text",
-      content: { text }
-    })
-    assert.strictEqual(answer.status, 201, `${answer}`)
-    return answer.body as { readonly id: string; readonly conversation_id: string; readonly seq: number }
-  }
   const shardsOf = async (node: Server): Promise<number> => {
     const metrics = (await node.http().get("/internal/metrics")).text
     return Number(/^effect_cluster_shards (\d+)$/m.exec(metrics)?.[1])
@@ -92,13 +81,7 @@ describe.skipIf(missingForNodes !== "")(`a gateway${missingForNodes}`, () => {
     await Promise.all([presence(ada, on(runner, bob), "online"), presence(bob, ada, "online")])
     const blocked = await ada.http.post(`/v1/contacts/${bob.handle}/block`)
     assert.strictEqual(blocked.status, 200, `${blocked}`)
-    const refused = await on(runner, bob).http.post("/v1/messages", {
-      to: ada.handle,
-      client_msg_id: "blocked",
-      type: "text",
-      content: { text: "no" }
-    })
-    refused.refused(403, "BLOCKED")
+    ;(await attempt(on(runner, bob), { to: ada.handle }, "no")).refused(403, "BLOCKED")
     await Promise.all([adas.close(), bobs.close()])
   })
 

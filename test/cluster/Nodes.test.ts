@@ -10,29 +10,9 @@ import { Client } from "pg"
 import { admin } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import { agentOf, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { attempt, Cluster, missingForNodes, on, send, type Sent } from "../support/Nodes.ts"
+import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
-
-/** The same agent, calling another node. */
-const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
-
-interface Sent {
-  readonly id: string
-  readonly conversation_id: string
-  readonly seq: number
-}
-
-const send = async (from: TestAgent, to: Readonly<Record<string, string>>, text: string): Promise<Sent> => {
-  const answer = await from.http.post("/v1/messages", {
-    ...to,
-    client_msg_id: `${text}-${Math.random()}`,
-    type: "text",
-    content: { text }
-  })
-  assert.strictEqual(answer.status, 201, `${answer}`)
-  return answer.body as Sent
-}
 
 describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
   let cluster: Cluster
@@ -158,13 +138,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     const blocked = await on(one, bob).http.post(`/v1/contacts/${ada.handle}/block`)
     assert.strictEqual(blocked.status, 200, `${blocked}`)
     for (const node of [one, two]) {
-      const refused = await on(node, ada).http.post("/v1/messages", {
-        to: bob.handle,
-        client_msg_id: `blocked-${node.url}`,
-        type: "text",
-        content: { text: "no" }
-      })
-      refused.refused(403, "BLOCKED")
+      ;(await attempt(on(node, ada), { to: bob.handle }, "no")).refused(403, "BLOCKED")
     }
     await Promise.all([adas.close(), bobs.close()])
   })
@@ -216,13 +190,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     await ends(suspended, async () => {
       await admin(cluster.env, "agents", "suspend", suspended.handle)
       for (const node of [one, two]) {
-        const refused = await on(node, suspended).http.post("/v1/messages", {
-          to: rotated.handle,
-          client_msg_id: node.url,
-          type: "text",
-          content: { text: "no" }
-        })
-        refused.refused(403, "AGENT_SUSPENDED")
+        ;(await attempt(on(node, suspended), { to: rotated.handle }, "no")).refused(403, "AGENT_SUSPENDED")
       }
     })
   })

@@ -2,8 +2,8 @@ import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Client } from "pg"
 import { admin } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
-import { clockOff, Cluster, missingForNodes } from "../support/Nodes.ts"
-import { agentOf, freshHandle, newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { attempt, clockOff, Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { freshHandle, newAgent, type Server } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { Wire } from "../support/Wire.ts"
 
@@ -29,7 +29,6 @@ describe.skipIf(missingForNodes !== "")(`readiness and clocks of nodes${missingF
   const ready = (node: Server, timeoutMs = 30_000) =>
     eventually("a node that is ready", async () => await reason(node) === undefined || undefined, timeoutMs)
 
-  const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
   /** How far a time that a node has written is from the database's, in seconds. */
   const off = async (at: string): Promise<number> => {
     const { rows } = await database.query("SELECT abs(extract(epoch FROM clock_timestamp() - $1::timestamptz))::float8 AS off", [at])
@@ -81,13 +80,7 @@ describe.skipIf(missingForNodes !== "")(`readiness and clocks of nodes${missingF
       const [bob, cleo, dora] = await Promise.all(["bob", "cleo", "dora"].map((name) => newAgent(right, name)))
       for (const to of [bob!, cleo!]) await ada.client.sendMessage({ to: to.handle, content: { text: "hello" } })
       for (const node of [right, wrong]) {
-        const refused = await on(node, ada).http.post("/v1/messages", {
-          to: dora!.handle,
-          client_msg_id: `third-${node.url}`,
-          type: "text",
-          content: { text: "hello" }
-        })
-        refused.refused(429, "COLD_CAP_EXCEEDED")
+        ;(await attempt(on(node, ada), { to: dora!.handle }, "hello")).refused(429, "COLD_CAP_EXCEEDED")
       }
     }
   })

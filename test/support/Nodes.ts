@@ -1,3 +1,4 @@
+import { assert } from "@effect/vitest"
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
@@ -5,10 +6,33 @@ import { Balancer } from "../../runners/local/Balancer.ts"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { freshDatabase } from "./Databases.ts"
-import { type Server, startServer } from "./Server.ts"
+import type { Answer } from "./Http.ts"
+import { agentOf, type Server, startServer, type TestAgent } from "./Server.ts"
 
 /** What a test of nodes needs and this machine lacks; empty if nothing. */
 export const missingForNodes = missingRedis
+
+/** The same agent, calling this node. */
+export const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
+
+/** Whom or which conversation a message is for, as its request says it. */
+type To = { readonly to: string } | { readonly conversation_id: string }
+
+/** Sends a message that nobody has sent, whatever comes of it. */
+export const attempt = (from: TestAgent, to: To, text: string): Promise<Answer> =>
+  from.http.post("/v1/messages", { ...to, client_msg_id: `${text}-${Math.random()}`, type: "text", content: { text } })
+
+export interface Sent {
+  readonly id: string
+  readonly conversation_id: string
+  readonly seq: number
+}
+
+export const send = async (from: TestAgent, to: To, text: string): Promise<Sent> => {
+  const answer = await attempt(from, to, text)
+  assert.strictEqual(answer.status, 201, `${answer}`)
+  return answer.body as Sent
+}
 
 /** The environment of a node whose clock is wrong by so many seconds, and is set on by so many more with SIGUSR2. */
 export const clockOff = (seconds: number, jump = 0): Readonly<Record<string, string>> => ({
