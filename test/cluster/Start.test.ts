@@ -1,30 +1,11 @@
 import { assert, describe, it } from "@effect/vitest"
-import { spawn } from "node:child_process"
-import { once } from "node:events"
 import { tmpdir } from "node:os"
-import { join } from "node:path"
-import { fileURLToPath } from "node:url"
 import { Client } from "pg"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { freshDatabase } from "../support/Databases.ts"
-import { within } from "../support/Eventually.ts"
-import { SHORT_LIVED } from "../support/Server.ts"
+import { runScript } from "../support/RunScript.ts"
 
-const ROOT = fileURLToPath(new URL("../..", import.meta.url))
-
-const run = async (script: string, env: Readonly<Record<string, string>>) => {
-  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "--import", "./runners/require-node.js", script], {
-    cwd: ROOT,
-    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
-    stdio: ["ignore", "pipe", "pipe"]
-  })
-  let stdout = ""
-  let stderr = ""
-  child.stdout.setEncoding("utf8").on("data", (text: string) => stdout += text)
-  child.stderr.setEncoding("utf8").on("data", (text: string) => stderr += text)
-  const [code] = await within(`the end of ${script}`, once(child, "close"), 15_000).finally(() => child.kill("SIGKILL"))
-  return { code: code as number | null, stdout, stderr }
-}
+const run = (script: string, env: Readonly<Record<string, string>>) => runScript(script, [], env, 15_000)
 
 const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
   const client = new Client(url)

@@ -1,9 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { stat } from "node:fs/promises"
 import { join } from "node:path"
-import { admin, adminHere, type AdminResult } from "../support/Admin.ts"
+import { admin, adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, freshHandle, newAgent, NODES, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import type { ScriptResult } from "../support/RunScript.ts"
 import { Socket } from "../support/Socket.ts"
 import { type OpenApiDocument, operationsOf } from "./Document.ts"
 import * as Shapes from "./Shapes.ts"
@@ -14,8 +15,8 @@ describe("wire.md J, Enforcement, at the default thresholds", { timeout: 40_000 
   /** Strangers to everybody, each used once. */
   let fleet: Array<TestAgent>
 
-  const command = (...args: ReadonlyArray<string>): Promise<AdminResult> => adminHere(server.place, ...args)
-  const succeeded = ({ code, stderr, stdout }: AdminResult): string => {
+  const command = (...args: ReadonlyArray<string>): Promise<ScriptResult> => adminHere(server.place, ...args)
+  const succeeded = ({ code, stderr, stdout }: ScriptResult): string => {
     assert.deepStrictEqual([code, stderr], [0, ""], stdout)
     return stdout
   }

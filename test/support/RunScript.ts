@@ -1,0 +1,35 @@
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { within } from "./Eventually.ts"
+import { SHORT_LIVED } from "./Server.ts"
+
+const ROOT = fileURLToPath(new URL("../..", import.meta.url))
+
+export interface ScriptResult {
+  readonly code: number | null
+  readonly stdout: string
+  readonly stderr: string
+}
+
+/** Runs a script in a process of its own until it ends, with nothing of this one's environment but PATH and HOME. */
+export const runScript = async (
+  script: string,
+  args: ReadonlyArray<string>,
+  env: Readonly<Record<string, string>>,
+  timeoutMs: number
+): Promise<ScriptResult> => {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "--import", "./runners/require-node.js", script, ...args], {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
+    stdio: ["ignore", "pipe", "pipe"]
+  })
+  let stdout = ""
+  let stderr = ""
+  child.stdout.setEncoding("utf8").on("data", (text: string) => stdout += text)
+  child.stderr.setEncoding("utf8").on("data", (text: string) => stderr += text)
+  const [code] = await within(`the end of ${[script, ...args].join(" ")}`, once(child, "close"), timeoutMs)
+    .finally(() => child.kill("SIGKILL"))
+  return { code: code as number | null, stdout, stderr }
+}
