@@ -2,17 +2,17 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
 import { AttachmentNotReady } from "../../src/conversations/Conversation.ts"
-import { ConversationActor, type Surroundings } from "../../src/conversations/ConversationActor.ts"
+import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
 import type { SendFailure } from "../../src/conversations/ConversationEntity.ts"
 import type { Settled } from "../../src/platform/GroupCommit.ts"
 import { draft } from "../support/Rooms.ts"
+import { makeSurroundings } from "../support/Surroundings.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
 
 /** An established conversation whose files are looked at for as long as the test wants. */
 const make = Effect.gen(function*() {
-  const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const looked: Array<{ readonly id: string; readonly answer: Deferred.Deferred<void, SendFailure> }> = []
   const appended: Array<string> = []
   const stored = { blocked: false }
@@ -25,41 +25,19 @@ const make = Effect.gen(function*() {
     })
     return 0
   }
-  const world: Surroundings = {
+  const world = yield* makeSurroundings({
     appends: { submit: settleNow, size: () => 0, idle: Effect.void },
-    now: () => 1_000,
     newMessageId: () => `msg_${seq}`,
     load: () =>
       Effect.succeed({ epoch: 1, version: 0, state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false } }),
-    facts: () =>
-      Effect.sync(() => ({
-        replayOf: null,
-        opened: true,
-        established: false,
-        senderStatus: "active",
-        recipientDeleted: false,
-        recipientSuspended: false,
-        inboxMode: "open",
-        isContact: true,
-        blocked: stored.blocked,
-        undelivered: 0
-      })),
-    reserve: () => Effect.void,
-    release: () => Effect.void,
+    facts: () => ({ blocked: stored.blocked }),
     useAttachment: (_sender, _recipient, id) =>
       Effect.suspend(() => {
         const answer = Deferred.makeUnsafe<void, SendFailure>()
         looked.push({ id, answer })
         return Deferred.await(answer)
-      }),
-    original: () => Effect.succeed(undefined),
-    publish: () => {},
-    backlogSoft: 5_000,
-    backlogHard: 10_000,
-    fork: (effect) => {
-      runFork(effect)
-    }
-  }
+      })
+  })
   const actor = new ConversationActor("conv_1", world)
   const send = (key: string, attachmentId?: string) =>
     Effect.exit(actor.send({

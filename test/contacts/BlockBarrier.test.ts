@@ -1,53 +1,34 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
-import { ConversationActor, type Surroundings } from "../../src/conversations/ConversationActor.ts"
+import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
 import type { BlockChange, LoadedDirect } from "../../src/conversations/ConversationsRepo.ts"
 import type { Settled } from "../../src/platform/GroupCommit.ts"
 import { Unavailable } from "../../src/platform/WireError.ts"
 import { draft } from "../support/Rooms.ts"
+import { makeSurroundings } from "../support/Surroundings.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
 
 /** An actor on rows that say `loaded`, whose commits wait for the test. */
 const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
-  const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   let rows = loaded
   let loads = 0
-  const world: Surroundings = {
+  const world = yield* makeSurroundings({
     appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
-    now: () => 1_000,
     newMessageId: () => "msg_1",
     load: () => Effect.sync(() => {
       loads++
       return rows
     }),
-    facts: () =>
-      Effect.sync(() => ({
-        replayOf: null,
-        opened: rows.state.initiatorId !== null,
-        established: rows.state.established,
-        senderStatus: "active",
-        recipientDeleted: false,
-        recipientSuspended: false,
-        inboxMode: "open",
-        isContact: true,
-        blocked: rows.state.blocked,
-        undelivered: 0
-      })),
-    reserve: () => Effect.void,
-    release: () => Effect.void,
-    useAttachment: () => Effect.void,
-    original: () => Effect.succeed(undefined),
-    publish: () => {},
-    backlogSoft: 5_000,
-    backlogHard: 10_000,
-    fork: (effect) => {
-      runFork(effect)
-    }
-  }
+    facts: () => ({
+      opened: rows.state.initiatorId !== null,
+      established: rows.state.established,
+      blocked: rows.state.blocked
+    })
+  })
   const actor = new ConversationActor("conv_1", world)
   const run = <A, E>(effect: Effect.Effect<A, E>) => Effect.forkChild(Effect.exit(effect), { startImmediately: true })
   const send = (key: string) =>

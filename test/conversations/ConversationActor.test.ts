@@ -2,10 +2,11 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
 import type { DirectState } from "../../src/conversations/Conversation.ts"
-import { ConversationActor, type Published, type Surroundings } from "../../src/conversations/ConversationActor.ts"
+import { ConversationActor, type Published } from "../../src/conversations/ConversationActor.ts"
 import type { SendCommand } from "../../src/conversations/ConversationEntity.ts"
 import type { Settled } from "../../src/platform/GroupCommit.ts"
 import { draft } from "../support/Rooms.ts"
+import { makeSurroundings } from "../support/Surroundings.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -21,14 +22,12 @@ const NEW: DirectState = { initiatorId: null, createdAt: null, established: fals
 
 /** An actor whose commits and reads wait for the test. */
 const make = Effect.fnUntraced(function*(loaded: DirectState) {
-  const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
   const published: Array<Published> = []
   let ids = 0
-  const world: Surroundings = {
+  const world = yield* makeSurroundings({
     appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
-    now: () => 1_000,
     newMessageId: () => `msg_${++ids}`,
     load: () =>
       Effect.suspend(() => {
@@ -36,30 +35,9 @@ const make = Effect.fnUntraced(function*(loaded: DirectState) {
         loads.push(waiting)
         return Deferred.await(waiting)
       }),
-    facts: () =>
-      Effect.succeed({
-        replayOf: null,
-        opened: loaded.initiatorId !== null,
-        established: false,
-        senderStatus: "active",
-        recipientDeleted: false,
-        recipientSuspended: false,
-        inboxMode: "open",
-        isContact: true,
-        blocked: false,
-        undelivered: 0
-      }),
-    reserve: () => Effect.void,
-    release: () => Effect.void,
-    useAttachment: () => Effect.void,
-    original: () => Effect.succeed(undefined),
-    publish: (stored) => published.push(stored),
-    backlogSoft: 5_000,
-    backlogHard: 10_000,
-    fork: (effect) => {
-      runFork(effect)
-    }
-  }
+    facts: () => ({ opened: loaded.initiatorId !== null }),
+    publish: (stored) => published.push(stored)
+  })
   const actor = new ConversationActor("conv_1", world)
   const send = (sender: typeof a, key: string) =>
     Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })

@@ -1,0 +1,43 @@
+import { Effect } from "effect"
+import type { Surroundings } from "../../src/conversations/ConversationActor.ts"
+import type { OutreachFacts } from "../../src/conversations/ConversationsRepo.ts"
+
+/** Of a send that nothing stands in the way of. */
+const UNHINDERED: OutreachFacts = {
+  replayOf: null,
+  opened: true,
+  established: false,
+  senderStatus: "active",
+  recipientDeleted: false,
+  recipientSuspended: false,
+  inboxMode: "open",
+  isContact: true,
+  blocked: false,
+  undelivered: 0
+}
+
+/** What a conversation's actor has around it, as far as a test says; nothing else of it has an effect. */
+export const makeSurroundings = Effect.fnUntraced(function*(
+  { facts, ...own }:
+    & Pick<Surroundings, "appends" | "newMessageId" | "load">
+    & Partial<Pick<Surroundings, "publish" | "useAttachment">>
+    & { readonly facts: () => Partial<OutreachFacts> }
+) {
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const surroundings: Surroundings = {
+    now: () => 1_000,
+    facts: () => Effect.sync(() => ({ ...UNHINDERED, ...facts() })),
+    reserve: () => Effect.void,
+    release: () => Effect.void,
+    useAttachment: () => Effect.void,
+    original: () => Effect.succeed(undefined),
+    publish: () => {},
+    backlogSoft: 5_000,
+    backlogHard: 10_000,
+    fork: (effect) => {
+      runFork(effect)
+    },
+    ...own
+  }
+  return surroundings
+})
