@@ -11,7 +11,7 @@ import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { Database } from "../../src/platform/Sql.ts"
 import { DatabaseFault, sqlError } from "../../src/platform/SqlValues.ts"
-import { Session } from "../../src/realtime/Session.ts"
+import { Session, type SessionWorld } from "../../src/realtime/Session.ts"
 import type { TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
@@ -178,6 +178,25 @@ const moment = Effect.callback<void>((resume) => {
   setTimeout(() => resume(Effect.void), 1)
 })
 
+/** What sessions need, and how much of what they have begun is under way. */
+export const countedWorld = Effect.gen(function*() {
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  let underWay = 0
+  const world: SessionWorld = {
+    deliveries: yield* Deliveries,
+    readers: Semaphore.makeUnsafe(8),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
+    fork: (effect) => {
+      underWay++
+      runFork(effect).addObserver(() => {
+        underWay--
+      })
+    }
+  }
+  return { world, underWay: () => underWay }
+})
+
 /** Runs lists of commands against the rooms, each on agents of its own, and compares with the model. */
 export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Coverage) {
   const sql = yield* SqlClient.SqlClient
@@ -188,28 +207,14 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
   const { driver } = yield* Database
-  const context = yield* Effect.context<never>()
-  const runFork = Effect.runForkWith(context)
-  let outstanding = 0
-  const world = {
-    deliveries,
-    readers: Semaphore.makeUnsafe(8),
-    backlogBytes: 1_048_576,
-    unsentBytes: 4_194_304,
-    fork: (effect: Effect.Effect<void>): void => {
-      outstanding++
-      runFork(effect).addObserver(() => {
-        outstanding--
-      })
-    }
-  }
+  const { underWay, world } = yield* countedWorld
 
   /** Waits until nothing is under way; what sleeps is woken by the clock. */
   const settle = Effect.gen(function*() {
     for (let idle = 0;; idle++) {
       yield* conversations.settled
       yield* deliveries.settled
-      if (outstanding === 0) return
+      if (underWay() === 0) return
       if (idle % 4 === 3) yield* TestClock.adjust(10)
       else yield* driver === "pg" ? moment : turn
       check(idle < 2_000, () => "the rooms do not come to rest")

@@ -1,4 +1,4 @@
-import { Clock, Effect, Exit, Layer, Semaphore } from "effect"
+import { Clock, Effect, Exit, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { createHash } from "node:crypto"
@@ -30,7 +30,7 @@ import type { TestDatabase } from "../../support/Databases.ts"
 import { leap } from "../../support/Leap.ts"
 import { draft, layerRooms } from "../../support/Rooms.ts"
 import { check, same, Violation } from "../Violation.ts"
-import { FakeSocket } from "../World.ts"
+import { countedWorld, FakeSocket } from "../World.ts"
 import type { File, Scope } from "./Attachments.ts"
 import type { Change, Group, Invite } from "./Groups.ts"
 import { type Letter, type Slip, type State, stateOf } from "./Inboxes.ts"
@@ -111,27 +111,14 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const directId = makeDirectIds((yield* Secrets).conversationIds)
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
-  const runFork = Effect.runForkWith(yield* Effect.context<never>())
-  let outstanding = 0
-  const sessionWorld = {
-    deliveries,
-    readers: Semaphore.makeUnsafe(8),
-    backlogBytes: 1_048_576,
-    unsentBytes: 4_194_304,
-    fork: (effect: Effect.Effect<void>): void => {
-      outstanding++
-      runFork(effect).addObserver(() => {
-        outstanding--
-      })
-    }
-  }
+  const { underWay, world } = yield* countedWorld
 
   /** Waits until nothing is under way; the clock stands still meanwhile. */
   const settle = Effect.gen(function*() {
     for (let idle = 0;; idle++) {
       yield* conversations.settled
       yield* deliveries.settled
-      if (outstanding === 0) return
+      if (underWay() === 0) return
       yield* turn
       check(idle < 10_000, () => "the rooms do not come to rest")
     }
@@ -406,7 +393,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const attach = Effect.fnUntraced(function*(agent: number, acknowledges: boolean) {
       const socket = new FakeSocket(now)
       const actor = actors.local(the(agent).id)
-      const session = new Session(socket.asWebSocket, actor, the(agent).handle, acknowledges, sessionWorld)
+      const session = new Session(socket.asWebSocket, actor, the(agent).handle, acknowledges, world)
       const connected: Connected = { agent, acknowledges, socket, session, live: session, seen: 0, due: [], events: [] }
       actors.attach(the(agent).id, session)
       yield* actors.loadMutes(actor)
