@@ -1,4 +1,5 @@
 import { Effect } from "effect"
+import { type Head, HEADS } from "../deliveries/DeliveriesRepo.ts"
 import { Database } from "../platform/Sql.ts"
 import { countStored } from "../platform/Telemetry.ts"
 import { intoOutbox, mayHook, unmuted } from "../webhooks/Outbox.ts"
@@ -35,7 +36,8 @@ export type Appended =
     /** Undelivered envelopes of the recipient, this one included. */
     readonly undelivered: number
     /** The highest number in the sender's own inbox: its echo may not overtake that one. */
-    readonly senderLastNo: number
+    /** null: unknown. */
+    readonly senderLastNo: number | null
     /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
     readonly senderNextNo: number | null
   }
@@ -69,7 +71,8 @@ WITH input AS MATERIALIZED (
     epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean
   )
 ), held AS MATERIALIZED (
-  SELECT c.id, c.last_seq, c.epoch, c.version
+  SELECT c.id, c.last_seq, c.epoch, c.version,
+    c.last_seq <> (SELECT s.last_seq FROM conversations s WHERE s.id = c.id) AS overtaken
   FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
@@ -83,6 +86,7 @@ ${also(`), slots AS MATERIALIZED (
   SELECT
     x.*,
     COALESCE(h.last_seq, 0) AS base,
+    COALESCE(h.overtaken, false) AS overtaken,
     b.status = 'suspended' AS uncapped,
     ${mayHook("b", "message.new")} AS hooked,
     COALESCE(h.epoch = x.epoch AND h.version = x.version, ${kinds === "any" ? "s.conversation_id IS NOT NULL" : "false"}) AS holds,
@@ -159,7 +163,7 @@ ${also(`), freed AS (
 SELECT
   j.i, j.holds, j.may_send, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS nth,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
-  own.last_no AS sender_last_no, j.hooked
+  own.last_no AS sender_last_no, j.overtaken, j.hooked
 FROM judged j
 LEFT JOIN weighed w ON w.i = j.i
 LEFT JOIN fresh f ON f.i = j.i
@@ -180,6 +184,8 @@ interface Row {
   readonly backlogged: boolean | null
   /** As the statement's snapshot saw it: what this batch itself adds is not in it. */
   readonly sender_last_no: number | null
+  /** While the statement waited for the conversation its owner before wrote to it, which the snapshot has not. */
+  readonly overtaken: boolean
   /** The recipient may have webhooks for it. */
   readonly hooked: boolean | null
 }
@@ -188,7 +194,7 @@ const outcome = (
   row: Row,
   backlogHard: number,
   stored: number,
-  senderLastNo: number,
+  senderLastNo: number | null,
   senderNextNo: number | null
 ): Appended => {
   if (!row.holds) return { _tag: "Fenced" }
@@ -208,26 +214,37 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
   Effect.map(Database, (database) => {
     const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
     const any = database.prepared<Row>("append", appendStatement("any"))
+    const heads = database.prepared<Head>("inbox_heads", HEADS)
+    const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, heads: ReadonlyMap<string, number>) => {
+      const next = nextInConversation(batch, rows)
+      // What the batch itself has put into inboxes so far, in its own order.
+      const reached = new Map<string, number>()
+      const stored = new Map<string, number>()
+      for (const { i, nth } of rows) if (nth !== null) stored.set(batch[i]!.recipientId, nth)
+      const told = rows.map((row) => {
+        const { recipientId, senderId } = batch[row.i]!
+        if (row.no !== null) reached.set(recipientId, row.no)
+        if (row.hooked === true && row.no !== null) onHooked(recipientId)
+        const before = row.overtaken ? heads.get(senderId) : row.sender_last_no ?? 0
+        const senderLastNo = before === undefined ? null : Math.max(before, reached.get(senderId) ?? 0)
+        return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastNo, next[row.i] ?? null)
+      })
+      countStored("direct", told)
+      return told
+    }
     return (batch: ReadonlyArray<Append>) => {
       const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
-      return Effect.map(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
-        const next = nextInConversation(batch, rows)
-        // What the batch itself has put into inboxes so far, in its own order.
-        const reached = new Map<string, number>()
-        const stored = new Map<string, number>()
-        for (const { i, nth } of rows) if (nth !== null) stored.set(batch[i]!.recipientId, nth)
-        const outcomes = rows.map((row) => {
-          const { recipientId, senderId } = batch[row.i]!
-          if (row.no !== null) reached.set(recipientId, row.no)
-          if (row.hooked === true && row.no !== null) onHooked(recipientId)
-          const senderLastNo = Math.max(row.sender_last_no ?? 0, reached.get(senderId) ?? 0)
-          return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastNo, next[row.i] ?? null)
-        })
-        countStored("direct", outcomes)
-        return outcomes
+      return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
+        const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
+        if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NO_HEADS))
+        // All is committed, whether this can be read or not.
+        return Effect.map(Effect.orElseSucceed(heads([overtaken]), () => []), (found) =>
+          outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no]))))
       })
     }
   })
+
+const NO_HEADS: ReadonlyMap<string, number> = new Map()
 
 /** For each append, the inbox number of the next one of the same batch that goes the other way in its conversation. */
 const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {

@@ -53,7 +53,8 @@ export interface Published {
   readonly rendered: Rendered
   readonly recipientId: string
   readonly no: number
-  readonly senderLastNo: number
+  /** null: where it belongs among what the sender was sent is unknown. */
+  readonly senderLastNo: number | null
   readonly senderNextNo: number | null
 }
 

@@ -131,7 +131,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           senderId: stored.message.senderId,
           rendered: stored.rendered
         })
-        if (config.ECHO_OWN === "on") {
+        if (config.ECHO_OWN === "on" && stored.senderLastNo !== null) {
           actors.tell(stored.message.senderId, {
             _tag: "Echo",
             after: stored.senderLastNo,

@@ -209,7 +209,13 @@ SELECT t.i, t.sender_id, t.seq, t.message_id, t.blocked, t.through_seq,
 FROM told t
 ORDER BY t.i, t.seq`
 
-const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::text[])`
+export interface Head {
+  readonly agent_id: string
+  readonly last_no: number
+}
+
+/** The newest number of inboxes. */
+export const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::text[])`
 
 const FIND = `
 SELECT e.no, e.delivered_at, e.read_at, m.*
@@ -258,7 +264,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const read = database.prepared<
         { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean }
       >("read", READ)
-      const heads = database.prepared<{ agent_id: string; last_no: number }>("inbox_heads", HEADS)
+      const heads = database.prepared<Head>("inbox_heads", HEADS)
       const find = database.prepared<
         MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
       >("find_message", FIND)
