@@ -12,6 +12,7 @@ import { Ids } from "./platform/Ids.ts"
 import * as Maintenance from "./platform/Maintenance.ts"
 import * as Migrations from "./platform/Migrations.ts"
 import type { Peers } from "./platform/Peers.ts"
+import { Pulse } from "./platform/Pulse.ts"
 import { Readiness } from "./platform/Readiness.ts"
 import type { RemoteCalls } from "./platform/RemoteCalls.ts"
 import type { Database } from "./platform/Sql.ts"
@@ -76,7 +77,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(kind.database(config)),
       Layer.provide(Layer.effectDiscard(Effect.andThen(addressIsFree, sharedDirIsUsable))),
       Layer.provide(kind.own),
-      Layer.provide(Readiness.layer),
+      Layer.provide([Readiness.layer, Pulse.layer]),
       Layer.provide(Ids.layer),
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))

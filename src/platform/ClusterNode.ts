@@ -100,8 +100,8 @@ const sharedKey = (secret: Redacted.Redacted<string>) => {
 
 /** What is said goes out at once: two small texts in a row would wait for the other side's 40 ms. */
 const AT_ONCE = { noDelay: true }
-/** An idle connection ends after a while, one that cannot be made soon is given up: the call is tried again. */
-const PATIENCE = { openTimeout: 1_000, timeout: 5_500, ...AT_ONCE }
+/** A connection that cannot be made soon is given up: the call is tried again. */
+const PATIENCE = { openTimeout: 1_000, ...AT_ONCE }
 
 /** The connections that this node makes to others. */
 export const clients = ({ RUNNER_SECRET }: Settings) =>

@@ -22,11 +22,12 @@ import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse
 import type { AddressInfo, Server } from "node:net"
 import type { Duplex } from "node:stream"
 import { Gateway } from "../realtime/Gateway.ts"
-import { Readiness } from "./Readiness.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"
 import { listensOn } from "./PublicUrl.ts"
+import { Pulse } from "./Pulse.ts"
+import { Readiness } from "./Readiness.ts"
 import { requestIdFrom } from "./RequestId.ts"
 import { countRequest } from "./Telemetry.ts"
 import {
@@ -34,6 +35,7 @@ import {
   MethodNotAllowed,
   NotFound,
   PayloadTooLarge,
+  Unavailable,
   ValidationFailed,
   wireBody,
   type WireFailure
@@ -216,6 +218,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
     const ids = yield* Ids
     const gateway = yield* Gateway
     const readiness = yield* Readiness
+    const pulse = yield* Pulse
     const scope = yield* Effect.scope
 
     const known = FindMyWay.make<true>({ maxParamLength: 16_384 })
@@ -338,10 +341,16 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
         return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       if (expectsContinue) response.writeContinue()
-      if (raw || request.method === "GET" || request.method === "HEAD") return handle(request, response)
+      if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
+      if (raw) {
+        if (!pulse.isLate()) return handle(request, response)
+        response.refuse(new Unavailable())
+        return discard(request, 0, config.LIMITS_BODY_BYTES)
+      }
       request.headers["content-type"] = "application/json"
       read(request, config.LIMITS_BODY_BYTES, (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
+        if (pulse.isLate()) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
         bodies.set(request, Effect.succeed(body.toString("utf8")))
         handle(request, response)

@@ -3,6 +3,7 @@ import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "e
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { Ids } from "./Ids.ts"
 import { nameOf } from "./Peers.ts"
+import { Pulse } from "./Pulse.ts"
 import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "./RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
@@ -205,6 +206,7 @@ interface Destination {
 
 const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId) => Destination | undefined) {
   const sharding = yield* Sharding.Sharding
+  const pulse = yield* Pulse
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const served = new Map<string, Served>()
   const sessions = new Map<string, Session>()
@@ -288,7 +290,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
     }
     for (const [no, name, entityId, requestId, payload] of yield* Effect.orDie(decodeCalls(calls))) {
       const procedure = served.get(name)
-      if (procedure?.isHere(entityId) !== true) {
+      if (procedure?.isHere(entityId) !== true || pulse.isLate()) {
         answer(no, { ending: "absent", value: null })
       } else if (session.open >= MAX_OPEN) {
         answer(no, { ending: "busy", value: null })

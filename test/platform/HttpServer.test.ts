@@ -11,6 +11,7 @@ import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, Unauthorized } from "../../src/platform/WireError.ts"
 import { refuse, WireErrors } from "../../src/platform/WireErrors.ts"
 import { Gateway } from "../../src/realtime/Gateway.ts"
+import { Pulse } from "../../src/platform/Pulse.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
@@ -285,6 +286,18 @@ describe("HttpServer", () => {
         assert.strictEqual(sql.headers.get("retry-after"), "2")
       })
     ))
+
+  it.live("refuses changes that may have waited while the process stood still, and answers what asks", () => {
+    let late = true
+    return withServer((server) =>
+      Effect.gen(function*() {
+        assertWire(yield* call(server, "/v1/things/1", { method: "DELETE" }), 503, "UNAVAILABLE")
+        assertWire(yield* call(server, "/v1/things/1/avatar", { method: "PUT", body: "x" }), 503, "UNAVAILABLE")
+        assert.strictEqual((yield* call(server, "/")).status, 200)
+        late = false
+        assert.notStrictEqual((yield* call(server, "/v1/things/1", { method: "DELETE" })).status, 503)
+      })).pipe(Effect.provideService(Pulse, { isLate: () => late }))
+  })
 
   it.live("keeps a caller's request id when it is harmless, and gives one otherwise", () =>
     withServer((server) =>

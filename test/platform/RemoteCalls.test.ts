@@ -9,6 +9,7 @@ import { createServer } from "node:net"
 import { clients, server } from "../../src/platform/ClusterNode.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
+import { Pulse } from "../../src/platform/Pulse.ts"
 import { CallRpcs, RemoteCalls } from "../../src/platform/RemoteCalls.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
 import { ShardOwners } from "../../src/platform/ShardOwners.ts"
@@ -130,6 +131,18 @@ layer(Layer.empty)((it) => {
       const { caller } = yield* pair(() => Effect.void)
       assert.strictEqual((yield* forRequest("req_1", caller.work("1", { no: 1 }))).requestId, "req_1")
     }))
+
+  it.effect("what may have waited while its node stood still is not done there", () => {
+    let late = false
+    let done = 0
+    return Effect.gen(function*() {
+      const { caller } = yield* pair(() => Effect.sync(() => done++))
+      assert.strictEqual((yield* caller.work("1", { no: 1 })).by, "callee")
+      late = true
+      assert.strictEqual((yield* caller.work("1", { no: 2 })).by, "the cluster")
+      assert.strictEqual(done, 1)
+    }).pipe(Effect.provideService(Pulse, { isLate: () => late }))
+  })
 
   it.effect("an actor that is not there is called the cluster's way, at once the next time; so it is when nobody knows", () =>
     Effect.gen(function*() {
