@@ -826,13 +826,15 @@ class Check {
       if (stream.kind !== "socket" || stream.live === NEVER) return
       const ends = dead[stream.agent]!.filter((one) => one.generation === undefined || one.generation >= stream.generation)
       const now = suspended[stream.agent]
-      const early = ends.find((one) => one.ended < stream.opened) ?? (now && certainly(now, stream.opened, stream.live))
+      // Who comes to another node in the first second may be let in, and is sent away within it.
+      const opened = stream.opened - this.grace
+      const early = ends.find((one) => one.ended < opened) ?? (now && certainly(now, opened, stream.live))
       if (early !== undefined) {
         this.wrong("revoked", stream.opened, `socket ${i} of ${this.who(stream.agent)} was let in after the ${this.told(early)}`)
       }
       for (const one of [...ends, ...now?.on.filter((on) => on.outcome === Outcome.Ok) ?? []]) {
         const due = one.ended + this.grace
-        if (one.ended < stream.opened || stream.closed <= due || !this.calm(one.invoked, due)) continue
+        if (one.ended < opened || stream.closed <= due || !this.calm(one.invoked, due)) continue
         if (one.kind === "suspend" && certainly(now!, one.ended + 1, due) === undefined) continue
         this.wrong("revoked", due, `socket ${i} of ${this.who(stream.agent)} was open ${seconds(stream.closed)} after the ${this.told(one)}`)
       }

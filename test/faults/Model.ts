@@ -729,7 +729,7 @@ class Model {
       const stale = this.generation[agent] !== generation
       const rotation = this.rotated.get(agent)
       if (stale && rotation !== undefined && this.strikes("a dead key opens a socket", 1)) {
-        this.biteIf(() => rotation.ended < stream.opened && stream.live !== NEVER)
+        this.biteIf(() => stream.live !== NEVER && stream.opened > rotation.ended + 1_000)
       } else if (stale || this.suspended.has(agent)) {
         stream.closed = this.now
         stream.code = 1008
