@@ -1034,7 +1034,12 @@ const realtime: { readonly [K in RealtimeMember]: (stage: Stage) => Promise<void
     const two = await say(alice, bob)
     // What a handler throws is told, and the message stays in the inbox.
     await eventually("its error", () => theirs.errors[0])
-    assert.deepStrictEqual(idsOf(await inbox(bob)), [two.id])
+    // The first was acknowledged by a frame, which nobody answers.
+    const waiting = await eventually("the first to be acknowledged", async () => {
+      const ids = idsOf(await inbox(bob))
+      return ids.includes(one.id) ? undefined : ids
+    })
+    assert.deepStrictEqual(waiting, [two.id])
     assert.strictEqual(stop() satisfies void, undefined)
     const three = await say(alice, bob)
     await theirs.event("message.new", ({ id }) => id === three.id)
