@@ -40,6 +40,8 @@ export interface PostgresOptions {
   /** Off unless durability or its cost is what is tested. */
   readonly fsync?: boolean
   readonly settings?: Readonly<Record<string, string>>
+  /** Where its own folder is made, if not among the temporary ones. */
+  readonly parent?: string
 }
 
 // Ends the server and removes its folder when the standard input closes, which it does however the parent ends.
@@ -73,7 +75,7 @@ export class PostgresServer {
   static async start(version: PostgresVersion, options: PostgresOptions = {}): Promise<PostgresServer> {
     const { initdb, postgres } = await binaries(version)
     const account = owner()
-    const home = await mkdtemp(path.join(tmpdir(), `parley-postgres-${version}-`))
+    const home = await mkdtemp(path.join(options.parent ?? tmpdir(), `parley-postgres-${version}-`))
     const folder = path.join(home, "data")
     if (account !== undefined) await chown(home, account.uid, account.gid)
     await chmod(home, 0o700)

@@ -42,6 +42,12 @@ import {
 } from "./WireError.ts"
 import { answer, failureHeaders, refuse, toResponse } from "./WireErrors.ts"
 
+/**
+ * Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`). One too
+ * many is dropped without a word, and its client tries again after 1, 3, 7, 15 and 31 seconds.
+ */
+const UNACCEPTED = 8_192
+
 /** The address cannot be listened on; the message says what to do. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
 
@@ -461,7 +467,7 @@ const listen = (server: Server, config: Settings): Effect.Effect<void, ListenFai
   Effect.callback((resume) => {
     const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
     server.once("error", failed)
-    server.listen(config.PORT, config.HOST, () => {
+    server.listen({ port: config.PORT, host: config.HOST, backlog: UNACCEPTED }, () => {
       server.off("error", failed)
       resume(Effect.void)
     })

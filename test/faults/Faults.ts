@@ -1,9 +1,12 @@
+import { AgentChatClient, RealtimeClient } from "agentchatme"
 import { createHash } from "node:crypto"
 import { readFileSync } from "node:fs"
 import { setTimeout as pause } from "node:timers/promises"
+import { Client } from "pg"
 import { WebSocket } from "ws"
 import { eventually } from "../support/Eventually.ts"
-import type { LoadAgent } from "./Load.ts"
+import { HttpPool } from "./HttpPool.ts"
+import type { LoadAgent, LoadStats } from "./Load.ts"
 import type { Site, SiteNode } from "./Site.ts"
 
 /** What a fault has to work on. */
@@ -17,6 +20,8 @@ export interface Scene {
   readonly problem: (what: string) => void
   /** Tells whoever looks on. */
   readonly say: (what: string) => void
+  /** Of the load, up to now. */
+  readonly stats: () => LoadStats
 }
 
 /** Something that happens to a cluster under load, and its end. */
@@ -30,6 +35,8 @@ export interface Fault {
   readonly resumesWithin?: number
   /** Whether the published client must not notice. */
   readonly failsNoSend?: true
+  /** Whether PostgreSQL has to have a disk of its own. */
+  readonly needsDisk?: true
   readonly inject: (scene: Scene) => Promise<void> | void
   /** What goes on while it lasts; without it, nothing more until `until`. */
   readonly during?: (scene: Scene) => Promise<void>
@@ -46,6 +53,15 @@ const again = async (scene: Scene, everyMs: number, what: () => Promise<unknown>
     await what()
     await pause(Math.min(everyMs, remaining(scene)))
   }
+}
+
+/** SIGTERM, upon which it must end by itself, within 15 s, and with 0. */
+const stop = async ({ problem, say }: Scene, node: SiteNode): Promise<void> => {
+  const began = performance.now()
+  const code = await node.stop()
+  const took = ((performance.now() - began) / 1_000).toFixed(1)
+  say(`${node.name} ended ${took} s after SIGTERM`)
+  if (code !== 0) problem(`${node.name} ended with ${code} ${took} s after SIGTERM`)
 }
 
 const others = (site: Site, node: SiteNode): ReadonlyArray<SiteNode> => site.nodes.filter((other) => other !== node)
@@ -76,12 +92,149 @@ const killNodes: Fault = {
   heal: () => {}
 }
 
+// A statement that stores messages is one transaction (frames of PostgreSQL's protocol: Bind names it after an empty portal).
+const APPENDS = ["\0append\0", "\0append_continuing\0"]
+const SYNC = Buffer.from([0x53, 0, 0, 0, 4])
+const READY = Buffer.from([0x5a, 0, 0, 0, 5, 0x49])
+const ERROR = 0x45
+
+const endsWith = (bytes: Buffer, end: Buffer): boolean => bytes.subarray(-end.length).equals(end)
+
+/** Where a kill can fall between the node's question and the sender's answer. */
+const MOMENTS = {
+  asked: "PostgreSQL has been asked to commit and has not answered",
+  committed: "PostgreSQL has committed and its answer has not reached the node",
+  answered: "PostgreSQL's answer has just been given to the node"
+} as const
+
+type Moment = keyof typeof MOMENTS
+
+const PATIENCE_MS = 10_000
+/** In which the published client has asked again for what it had no answer to. */
+const ASKED_AGAIN_MS = 1_500
+
+/** Kills a node when that is so of a statement that stores messages; false if that was never so. */
+const killWhen = (node: SiteNode, moment: Moment): Promise<boolean> =>
+  new Promise((resolve, reject) => {
+    const link = node.toPostgres
+    const begun = new Set<object>()
+    const asked = new Set<object>()
+    const end = (killed: Promise<boolean>) => {
+      link.watcher = undefined
+      clearTimeout(late)
+      killed.then(resolve, reject)
+    }
+    const late = setTimeout(() => end(Promise.resolve(false)), PATIENCE_MS)
+    const kill = () => end(node.kill().then(() => true))
+    link.watcher = (stage, direction, bytes, connection) => {
+      if (direction === "there") {
+        if (stage === "come") return
+        if (APPENDS.some((name) => bytes.includes(name))) begun.add(connection)
+        if (!begun.has(connection) || !endsWith(bytes, SYNC)) return
+        begun.delete(connection)
+        asked.add(connection)
+        if (moment === "asked") kill()
+      } else if (asked.has(connection) && endsWith(bytes, READY)) {
+        const stored = bytes[0] !== ERROR
+        if (stage === "passed") asked.delete(connection)
+        if (stored && moment === (stage === "come" ? "committed" : "answered")) kill()
+      }
+    }
+  })
+
+const killAtCommit: Fault = {
+  ...kill,
+  name: "kill-at-commit",
+  about: "kill -9 of a node when it has asked to commit, when that is done, and when it has heard of it; started again at once",
+  atLeast: 15,
+  inject: () => {},
+  during: async (scene) => {
+    const { problem, random, say, site, stats } = scene
+    const moments = Object.keys(MOMENTS) as ReadonlyArray<Moment>
+    const seen = new Map<Moment, { kills: number; found: number }>(moments.map((moment) => [moment, { kills: 0, found: 0 }]))
+    for (let turn = 0; turn < moments.length || !isOver(scene); turn++) {
+      const moment = moments[turn % moments.length]!
+      const node = site.node(Math.floor(random() * site.nodes.length))
+      await pause(random() * 500)
+      const { found } = stats()
+      const hit = await killWhen(node, moment)
+      if (!hit) {
+        problem(`${node.name} stored nothing for ${PATIENCE_MS / 1_000} s`)
+        continue
+      }
+      await node.start()
+      await site.untilReady()
+      await pause(ASKED_AGAIN_MS)
+      const counts = seen.get(moment)!
+      counts.kills++
+      counts.found += stats().found - found
+    }
+    for (const [moment, { found, kills }] of seen) {
+      say(`${kills} kills when ${MOMENTS[moment]}: ${found} sends were asked again and had been stored`)
+      if (kills === 0) problem(`no kill when ${MOMENTS[moment]}`)
+      // What PostgreSQL has only been asked for it may not have stored.
+      if (moment !== "asked" && found === 0) problem(`nothing had been stored when ${MOMENTS[moment]}`)
+    }
+  },
+  heal: () => {}
+}
+
 const killPostgres: Fault = {
   name: "kill-postgres",
   about: "kill -9 of PostgreSQL, started again at once",
   resumesWithin: 10,
   inject: ({ site }) => site.postgres.restart(),
   heal: () => {}
+}
+
+/** Waits until PostgreSQL takes statements; true if it had ended, and was started again. */
+const revivePostgres = async (site: Site): Promise<boolean> => {
+  let refused = 0
+  let revived = false
+  await eventually("PostgreSQL to take statements", async () => {
+    const client = new Client(site.postgres.url())
+    client.on("error", () => {})
+    try {
+      await client.connect()
+      await client.query("SELECT 1")
+      return true
+    } catch (error) {
+      // One that recovers listens all the same, and one that is about to end does for a moment.
+      refused = (error as NodeJS.ErrnoException).code === "ECONNREFUSED" ? refused + 1 : 0
+      if (refused > 2) {
+        refused = 0
+        revived = true
+        await site.postgres.restart()
+      } else await pause(200)
+      return undefined
+    } finally {
+      await client.end().catch(() => undefined)
+    }
+  }, 60_000)
+  return revived
+}
+
+const diskFull: Fault = {
+  name: "disk-full",
+  about: "the disk of PostgreSQL is full to the last byte; once there is room, it is started again if it has ended",
+  atLeast: 15,
+  needsDisk: true,
+  inject: ({ site }) => site.disk?.fill(),
+  during: async (scene) => {
+    const { problem, say, site, stats } = scene
+    const before = stats()
+    const turnedAway = () => Object.entries(stats().retried).reduce((sum, [why, count]) => sum + (why.startsWith("503 ") ? count : 0), 0)
+    const earlier = turnedAway()
+    await again(scene, 250, () => site.disk?.fill())
+    say(`${stats().accepted - before.accepted} sends accepted without room, ${turnedAway() - earlier} requests turned away with 503`)
+    if (turnedAway() === earlier) problem("no request was turned away although the disk was full")
+    for (const node of site.nodes) if (node.unready.size === 0) problem(`${node.name} was ready although the disk was full`)
+  },
+  heal: async ({ say, site }) => {
+    site.disk?.clear()
+    const revived = await revivePostgres(site)
+    say(revived ? "PostgreSQL had ended, and was started again" : "PostgreSQL went on by itself")
+  }
 }
 
 const terminateSessions: Fault = {
@@ -263,8 +416,9 @@ const mailDown: Fault = {
 const clockAhead: Fault = {
   name: "clock-ahead",
   about: "a node is started with its clock an hour ahead, which is set right while it runs",
-  inject: async ({ site }) => {
-    await site.node(1).stop()
+  inject: async (scene) => {
+    const { site } = scene
+    await stop(scene, site.node(1))
     await site.node(1).start({ CLOCK_SHIFT_SECONDS: "3600" })
     await site.untilReady([site.node(1)])
   },
@@ -275,8 +429,9 @@ const clockBehind: Fault = {
   name: "clock-behind",
   about: "a node's clock jumps an hour back while it runs, and the node is started again with a right one",
   inject: ({ site }) => site.node(1).jumpClock(),
-  heal: async ({ site }) => {
-    await site.node(1).stop()
+  heal: async (scene) => {
+    const { site } = scene
+    await stop(scene, site.node(1))
     await site.node(1).start()
   }
 }
@@ -352,6 +507,130 @@ const stalledReader: Fault = {
   heal: () => {}
 }
 
+const STORM_AGENTS = 300
+const STORM_AT_ONCE = 16
+/** What each says to its partner while nobody is connected. */
+const STORM_MESSAGES = 2
+/** From one cut to the next at least. */
+const STORM_PAUSE_MS = 2_000
+const STORM_PATIENCE_MS = 60_000
+const STORM_CUTS = 3
+/** From one cut to the next, while what was shown is not acknowledged yet. */
+const STORM_LAST_MS = 5_000
+
+/** Does something with each of many, a few at a time. */
+const each = async <A>(all: ReadonlyArray<A>, what: (one: A, at: number) => Promise<unknown>): Promise<void> => {
+  let next = 0
+  await Promise.all(Array.from({ length: STORM_AT_ONCE }, async () => {
+    for (let at = next++; at < all.length; at = next++) await what(all[at]!, at)
+  }))
+}
+
+const reconnects: Fault = {
+  name: "reconnects",
+  about: "300 sockets of the published client are cut at once, again and again, and messages come for each before it is back",
+  inject: () => {},
+  during: async (scene) => {
+    const { problem, say, site } = scene
+    const agents = await site.agents(STORM_AGENTS)
+    const pool = new HttpPool()
+    /** Until it is stored: these sends are not what is tried. */
+    const send = async (at: number, id: string): Promise<void> => {
+      const [from, to] = [agents[at]!, agents[at ^ 1]!]
+      const body = JSON.stringify({ to: `@${to.handle}`, client_msg_id: id, content: { text: id } })
+      for (const deadline = performance.now() + STORM_PATIENCE_MS; performance.now() < deadline; await pause(200)) {
+        const base = site.targets[at % site.targets.length]!.url
+        const reply = await pool.request(base, "POST", "/v1/messages", from.key, body, 10_000).catch(() => undefined)
+        if (reply !== undefined && reply.status < 300) return
+        if (reply !== undefined && reply.status < 500) return problem(`${id} of @${from.handle} was answered with ${reply.status}: ${reply.text}`)
+      }
+      problem(`${id} of @${from.handle} could not be sent`)
+    }
+    const sockets = new Set<WebSocket>()
+    class Cuttable extends WebSocket {
+      constructor(url: string) {
+        super(url, { perMessageDeflate: false })
+        sockets.add(this)
+        this.on("close", () => sockets.delete(this))
+      }
+    }
+    const missing = agents.map(() => new Set<string>())
+    const clients = agents.map(({ handle, key }, at) => {
+      const client = new RealtimeClient({
+        apiKey: key,
+        baseUrl: site.url.replace("http", "ws"),
+        client: new AgentChatClient({ apiKey: key, baseUrl: site.url }),
+        // It takes any class of sockets; its types name the browser's.
+        webSocket: Cuttable as unknown as typeof globalThis.WebSocket
+      })
+      const seen = new Set<string>()
+      client.onError(() => {})
+      client.on("message.new", ({ payload }) => {
+        const { client_msg_id: id, sender } = payload as { readonly client_msg_id: string; readonly sender: string }
+        if (sender === handle) return
+        if (seen.has(id)) problem(`@${handle} was shown ${id} twice`)
+        seen.add(id)
+        missing[at]!.delete(id)
+      })
+      return client
+    })
+    const cut = () => {
+      for (const socket of sockets) socket.terminate()
+    }
+    const left = () => missing.reduce((sum, some) => sum + some.size, 0)
+    const all = async (what: string) => {
+      const began = performance.now()
+      const isAll = () => (left() === 0 && clients.every(({ isConnected }) => isConnected)) || undefined
+      await eventually("all", isAll, STORM_PATIENCE_MS).catch(() => {
+        const away = clients.filter(({ isConnected }) => !isConnected).length
+        problem(`${what}: ${left()} messages have not come, ${away} of ${STORM_AGENTS} clients are not connected after ${STORM_PATIENCE_MS / 1_000} s`)
+      })
+      return performance.now() - began
+    }
+    try {
+      // One side writes, the other answers: then either may write.
+      for (const side of [0, 1]) await each(agents, async (_, at) => at % 2 === side ? await send(at, `hello ${at}`) : undefined)
+      agents.forEach((_, at) => missing[at]!.add(`hello ${at ^ 1}`))
+      await each(clients, (client) => client.connect())
+      await all("at first")
+      const took: Array<number> = []
+      for (let turn = 0; turn < STORM_CUTS || !isOver(scene); turn++) {
+        const ids = Array.from({ length: STORM_MESSAGES }, (_, n) => (at: number) => `storm ${turn} ${n} of ${at}`)
+        // One side of each pair writes: to a client that was away, own messages between others' are a gap in what waits.
+        const writes = (at: number) => at % 2 === turn % 2
+        agents.forEach((_, at) => writes(at) && ids.forEach((id) => missing[at ^ 1]!.add(id(at))))
+        const next = pause(STORM_PAUSE_MS)
+        cut()
+        await each(agents, async (_, at) => {
+          if (writes(at)) for (const id of ids) await send(at, id(at))
+        })
+        took.push(await all(`after cut ${turn + 1}`))
+        await next
+      }
+      say(`${took.length} times ${STORM_AGENTS} sockets cut: all had all at most ${(Math.max(...took) / 1_000).toFixed(1)} s after the last send`)
+      let waiting = 0
+      let cutAt = performance.now()
+      // The client asks to acknowledge once; what became of that it learns when it connects again.
+      await eventually("nothing to wait", async () => {
+        if (performance.now() - cutAt > STORM_LAST_MS) {
+          cut()
+          cutAt = performance.now()
+        }
+        waiting = 0
+        await each(agents, async (agent) => {
+          const reply = await pool.request(site.node(0).url, "GET", "/v1/messages/sync?limit=500", agent.key, undefined, 10_000)
+          waiting += (JSON.parse(reply.text) as ReadonlyArray<unknown>).length
+        })
+        return waiting === 0 || undefined
+      }, STORM_PATIENCE_MS).catch(() => problem(`${waiting} messages that were shown still wait`))
+    } finally {
+      for (const client of clients) client.disconnect()
+      pool.close()
+    }
+  },
+  heal: () => {}
+}
+
 const rollingRestart: Fault = {
   name: "rolling-restart",
   about: "SIGTERM of every node, one after the other, each started again before the next",
@@ -360,11 +639,7 @@ const rollingRestart: Fault = {
   during: async (scene) => {
     for (let turn = 0; turn < scene.site.nodes.length || !isOver(scene); turn++) {
       const node = scene.site.node(turn % scene.site.nodes.length)
-      const began = performance.now()
-      const code = await node.stop()
-      const took = ((performance.now() - began) / 1_000).toFixed(1)
-      scene.say(`${node.name} ended ${took} s after SIGTERM`)
-      if (code !== 0) scene.problem(`${node.name} ended with ${code} ${took} s after SIGTERM`)
+      await stop(scene, node)
       await node.start()
       await scene.site.untilReady([node])
     }
@@ -382,11 +657,7 @@ const oneThreeOne: Fault = {
   inject: () => {},
   during: async (scene) => {
     const [, ...more] = scene.site.nodes
-    const leave = () =>
-      Promise.all(more.map(async (node) => {
-        const code = await node.stop()
-        if (code !== 0) scene.problem(`${node.name} ended with ${code} after SIGTERM`)
-      }))
+    const leave = () => Promise.all(more.map((node) => stop(scene, node)))
     await leave()
     await pause(Math.max(SETTLE_MS, remaining(scene) / 3))
     await Promise.all(more.map((node) => node.start()))
@@ -404,7 +675,9 @@ const oneThreeOne: Fault = {
 export const faults: ReadonlyArray<Fault> = [
   killNode,
   killNodes,
+  killAtCommit,
   killPostgres,
+  diskFull,
   terminateSessions,
   hangSessions,
   loseAnswers,
@@ -420,6 +693,7 @@ export const faults: ReadonlyArray<Fault> = [
   clockAhead,
   clockBehind,
   stalledReader,
+  reconnects,
   rollingRestart,
   oneThreeOne
 ]

@@ -12,6 +12,9 @@ export interface Address {
 /** Bytes that wait in a link; beyond them the sender is not read from, and its own buffers fill. */
 const HELD_BYTES = 4 * 1024 * 1024
 
+/** Told when bytes have come from one side, and when they were given to the other; a connection is the same object throughout. */
+export type Watcher = (stage: "come" | "passed", direction: Direction, bytes: Buffer, connection: object) => void
+
 interface Waiting {
   readonly at: number
   readonly bytes: Buffer
@@ -23,16 +26,18 @@ class Way {
   private readonly direction: Direction
   private readonly from: Socket
   private readonly to: Socket
+  private readonly connection: object
   private readonly waiting: Array<Waiting> = []
   private size = 0
   private timer: NodeJS.Timeout | undefined
   private ended = false
 
-  constructor(link: Link, direction: Direction, from: Socket, to: Socket) {
+  constructor(link: Link, direction: Direction, from: Socket, to: Socket, connection: object) {
     this.link = link
     this.direction = direction
     this.from = from
     this.to = to
+    this.connection = connection
     from.on("data", (bytes: Buffer) => this.take(bytes))
     from.on("end", () => {
       this.ended = true
@@ -44,6 +49,7 @@ class Way {
   private take(bytes: Buffer): void {
     this.waiting.push({ at: performance.now() + this.link.delayMs, bytes })
     this.size += bytes.length
+    this.link.watcher?.("come", this.direction, bytes, this.connection)
     if (this.size > HELD_BYTES) this.from.pause()
     this.flush()
   }
@@ -65,6 +71,7 @@ class Way {
       this.waiting.shift()
       this.size -= next.bytes.length
       this.to.write(next.bytes)
+      this.link.watcher?.("passed", this.direction, next.bytes, this.connection)
     }
     if (this.ended) this.to.end()
     else if (this.from.isPaused()) this.from.resume()
@@ -100,6 +107,7 @@ export class Link {
   private readonly held = new Set<Direction>()
   private readonly unconnected = new Set<Socket>()
   delayMs = 0
+  watcher: Watcher | undefined
 
   private constructor(target: Address) {
     this.target = target
@@ -178,8 +186,8 @@ export class Link {
     const passage: Passage = {
       near,
       far,
-      there: new Way(this, "there", near, far),
-      back: new Way(this, "back", far, near)
+      there: new Way(this, "there", near, far, near),
+      back: new Way(this, "back", far, near, near)
     }
     this.passages.add(passage)
     const over = (of: Socket, other: Socket, direction: Direction) => () => {

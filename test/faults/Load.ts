@@ -106,6 +106,8 @@ export interface LoadStats {
   readonly failed: Readonly<Record<string, number>>
   /** By reason: attempts that were repeated. */
   readonly retried: Readonly<Record<string, number>>
+  /** Sends that were answered with a message that an attempt whose answer was lost had stored. */
+  readonly found: number
   /** Sends that were due while every lane was taken. */
   readonly starved: number
   readonly underWay: number
@@ -127,7 +129,7 @@ export class Load {
   private readonly groups: Array<GroupTalk> = []
   private readonly free: Array<number> = []
   private readonly drivers: Array<Promise<void>> = []
-  private readonly counts = { accepted: 0, starved: 0, underWay: 0 }
+  private readonly counts = { accepted: 0, found: 0, starved: 0, underWay: 0 }
   private readonly refused: Record<string, number> = {}
   private readonly failed: Record<string, number> = {}
   private readonly retried: Record<string, number> = {}
@@ -336,6 +338,7 @@ export class Load {
     this.counts.underWay--
     if (reply !== undefined && reply.status < 300) {
       this.accepted(n, JSON.parse(reply.text) as Row)
+      if (reply.status === 200) this.counts.found++
       if (this.random() < 0.005) await this.repeat(n, lane, key, body)
     } else if (reply !== undefined && reply.status < 500) this.refuse(n, certain && before === 0, codeOf(reply))
     else this.note(this.failed, reply === undefined ? "no answer" : `${reply.status} ${codeOf(reply)}`)

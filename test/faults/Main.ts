@@ -2,6 +2,7 @@ import { availableParallelism } from "node:os"
 import { parseArgs } from "node:util"
 import { missingRedis } from "../../runners/local/Redis.ts"
 import { randomOf } from "../support/Random.ts"
+import { Disk } from "./Disk.ts"
 import { faults } from "./Faults.ts"
 import { AGENTS, playRound, type RoundResult } from "./Round.ts"
 import { Site } from "./Site.ts"
@@ -87,7 +88,13 @@ const began = performance.now()
 const say = (text: string) => console.log(`${((performance.now() - began) / 1_000).toFixed(1).padStart(7)} s  ${text}`)
 
 console.log(`seed ${options.seed}`)
-const site = await Site.start({ nodes: 3, withoutNamespaces: flags["without-namespaces"] })
+const disk = options.faults.some(({ needsDisk }) => needsDisk === true) ? Disk.open() : undefined
+const played = options.faults.filter(({ needsDisk }) => needsDisk !== true || disk !== undefined)
+const skipped = options.faults.filter((fault) => !played.includes(fault))
+  .map(({ name }) => `${name} is left out: a disk that can be full takes Linux, root and a loop device (mkfs.ext4, mount)`)
+for (const line of skipped) console.log(line)
+if (played.length === 0) process.exit(2)
+const site = await Site.start({ nodes: 3, withoutNamespaces: flags["without-namespaces"], ...(disk === undefined ? {} : { disk }) })
 let stopping = false
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => {
@@ -104,8 +111,8 @@ const random = randomOf(options.seed)
 const rows: Array<RoundResult> = []
 const problems: Array<string> = []
 try {
-  const agents = await site.agents(AGENTS * options.faults.length)
-  for (const [turn, fault] of options.faults.entries()) {
+  const agents = await site.agents(AGENTS * played.length)
+  for (const [turn, fault] of played.entries()) {
     say(`${fault.name}: ${fault.about}`)
     const accepted = rows.reduce((sum, row) => sum + row.accepted, 0)
     const row = await playRound({
@@ -116,12 +123,16 @@ try {
       random,
       seconds: options.seconds,
       rate: options.rate,
-      sends: Math.ceil((options.sends - accepted) / (options.faults.length - turn)),
+      sends: Math.ceil((options.sends - accepted) / (played.length - turn)),
       say
     })
     rows.push(row)
     say(`  ${row.accepted} accepted, ${(row.accepted / row.seconds).toFixed(0)} per second; ${row.problems.length} problems`)
   }
+  await Promise.all(site.nodes.map(async (node) => {
+    const code = await node.stop()
+    if (code !== 0) problems.push(`in the end ${node.name} ended with ${code} after SIGTERM`)
+  }))
   const logs = site.logs()
   if (/ac_[\w-]{43}/.test(logs)) problems.push("a key is in a log")
   if (logs.includes("The quick brown fox")) problems.push("the body of a message is in a log")
@@ -137,6 +148,7 @@ console.log(`${sends} sends accepted, ${(sends / seconds).toFixed(0)} per second
 console.log(JSON.stringify({ seed: options.seed, sends, perSecond: Math.round(sends / seconds), rows }))
 for (const row of rows) for (const problem of row.problems) console.log(`${row.fault}: ${problem}`)
 for (const problem of problems) console.log(problem)
+for (const line of skipped) console.log(line)
 const failed = problems.length > 0 || rows.some((row) => row.problems.length > 0)
 console.log(failed ? `\nFAILED with --seed ${options.seed}` : "\nNothing lost, nothing twice, nothing out of order, and every other rule held.")
 process.exit(failed ? 1 : 0)

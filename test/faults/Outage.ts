@@ -28,16 +28,20 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
   /** And when the latest was asked for that is still without an answer. */
   const unanswered = new Map<number, number>()
   const longest = new Map<number, number>()
+  /** Conversations with an agent that has been deleted: they have ended. */
+  const over = new Set<number>()
   for (let n = sends.length - 1; n >= 0; n--) {
     const conversation = sends.conversation.get(n)
     const ended = sends.ended.get(n)
     const invoked = sends.invoked.get(n)
     const outcome = sends.outcome.get(n)
+    if (outcome === Outcome.Refused && sends.refusal(n) === "AGENT_NOT_FOUND") over.add(conversation)
     if (ended <= since || invoked >= until || outcome === Outcome.Refused) continue
     // Under way, or answered with no at last: by a block, or because the other account has ended.
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
     if (outcome === Outcome.Ok && ended < next) accepted.set(conversation, next = ended)
+    if (next === NEVER && over.has(conversation)) continue
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
     const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0

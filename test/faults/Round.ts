@@ -79,7 +79,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const seconds = Math.max(options.seconds, fault.atLeast ?? 0)
     const span = { name: fault.name, from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
-    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`) }
+    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`), stats: () => load.stats }
     const before = load.stats.accepted
     await fault.inject(scene)
     await (fault.during?.(scene) ?? pause(Math.max(0, scene.until - performance.now())))
@@ -98,6 +98,9 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     await load.settle()
     say(`  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${JSON.stringify(refused)}, starved ${starved}`)
 
+    for (const [why, count] of Object.entries({ ...retried, ...failed })) {
+      if (/^(?:client: )?500\b/.test(why)) problem(`${count} requests were answered with ${why}`)
+    }
     for (const node of site.nodes) {
       if (node.unready.size > 0) say(`  ${node.name} was not ready: ${JSON.stringify(Object.fromEntries(node.unready))}`)
       for (const end of node.endedByItself.splice(0)) problem(end)
@@ -116,6 +119,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     if (outage.seconds > (fault.resumesWithin ?? Infinity)) {
       problem(`a conversation took no messages for ${outage.seconds.toFixed(1)} s; at most ${fault.resumesWithin} are allowed`)
     }
+    if (outage.seconds === Infinity) problem("a conversation never took messages again")
     const { duplicated = 0, lost = 0, reordered = 0, ...others } = found
     return {
       fault: fault.name,

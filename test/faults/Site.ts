@@ -10,6 +10,7 @@ import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { RedisServer } from "../../runners/local/Redis.ts"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { type ServerProcess, spawnServer } from "../support/ServerProcess.ts"
+import type { Disk } from "./Disk.ts"
 import { BUCKET, FileStore } from "./FileStore.ts"
 import { type Address, Link } from "./Link.ts"
 import { type LoadAgent, LOAD_LIMITS } from "./Load.ts"
@@ -47,6 +48,7 @@ export class SiteNode {
   private readonly env: Readonly<Record<string, string>>
   private detours: Detours = {}
   private process: ServerProcess | undefined
+  private written: () => string = () => ""
 
   constructor(options: {
     readonly name: string
@@ -78,7 +80,7 @@ export class SiteNode {
 
   /** Everything its processes wrote. */
   output(): string {
-    return this.process?.output() ?? ""
+    return this.written()
   }
 
   /** Starts a process for it, which is ready a while later; `env` is this one's own. */
@@ -94,6 +96,7 @@ export class SiteNode {
       channel: true
     })
     this.process = started
+    this.written = started.output
     void started.ended.then((code) => {
       if (this.process !== started) return
       this.process = undefined
@@ -162,7 +165,7 @@ export class SiteNode {
   readonly unready = new Map<string, number>()
 }
 
-type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "network"> & {
+type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "network" | "disk"> & {
   readonly balancer: Balancer
   readonly folder: string
   readonly links: ReadonlyArray<Link>
@@ -182,6 +185,8 @@ export class Site {
   /** What stands before the nodes, for clients that know one address. */
   readonly url: string
   readonly network: Network | undefined
+  /** PostgreSQL's own. */
+  readonly disk: Disk | undefined
   private readonly balancer: Balancer
   private readonly folder: string
   private readonly links: ReadonlyArray<Link>
@@ -197,6 +202,7 @@ export class Site {
     this.balancer = parts.balancer
     this.url = parts.balancer.url
     this.network = parts.network
+    this.disk = parts.disk
     this.folder = parts.folder
     this.links = parts.links
     this.timer = setInterval(() => {
@@ -209,6 +215,8 @@ export class Site {
     readonly nodes: number
     /** Links between nodes although namespaces could be had. */
     readonly withoutNamespaces?: boolean
+    /** Where PostgreSQL keeps everything; closed with the site. */
+    readonly disk?: Disk
     readonly env?: Readonly<Record<string, string>>
   }): Promise<Site> {
     const folder = await mkdtemp(join(tmpdir(), "parley-faults-"))
@@ -217,7 +225,8 @@ export class Site {
     const [postgres, redis, files, mail] = await Promise.all([
       PostgresServer.start(18, {
         fsync: true,
-        settings: { synchronous_commit: "on", shared_buffers: "'128MB'", max_wal_size: "'2GB'" }
+        settings: { synchronous_commit: "on", shared_buffers: "'128MB'", max_wal_size: "'2GB'" },
+        ...(options.disk === undefined ? {} : { parent: options.disk.folder })
       }),
       RedisServer.start(),
       FileStore.start(join(folder, "files"), outside),
@@ -268,7 +277,7 @@ export class Site {
     }
     const balancer = await Balancer.start(() => nodes.map(({ url }) => url))
     const links = nodes.flatMap((node) => [node.toPostgres, node.toRedis, ...node.toPeers.values()])
-    const site = new Site({ nodes, postgres, redis, files, mail, balancer, network, folder, links })
+    const site = new Site({ nodes, postgres, redis, files, mail, balancer, network, disk: options.disk, folder, links })
     try {
       await Promise.all(nodes.map((node) => node.start()))
       await site.untilReady()
@@ -375,6 +384,7 @@ export class Site {
     for (const link of this.links) link.close()
     this.network?.close()
     await Promise.all([this.redis.kill(), this.files.kill(), this.mail.stop(), this.postgres.stop()])
+    this.disk?.close()
     await rm(this.folder, { recursive: true, force: true })
   }
 }
