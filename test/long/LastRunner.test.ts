@@ -25,6 +25,11 @@ describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${miss
   const runs = (node: Server) => metric(node, `jobs_runs_total{job="webhook_outbox",outcome="done"}`)
 
   it("a job runs on exactly one of two, and on the other once that one has died", { timeout: 60_000 }, async () => {
+    // While shards are on their way to the second node, so are their jobs.
+    await eventually("both to have their share", async () => {
+      const [first, second] = await Promise.all([shards(one), shards(two)])
+      return Math.min(first, second) > 0 && first + second === 300 || undefined
+    }, 15_000)
     const before = await Promise.all([runs(one), runs(two)])
     const more = await eventually("three runs more", async () => {
       const [first, second] = await Promise.all([runs(one), runs(two)])
