@@ -1,7 +1,9 @@
 import { Clock, Context, Effect, Latch, Layer, Redacted, Scope, Semaphore, Stream } from "effect"
 import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
+import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
+import { TLSSocket } from "node:tls"
 import { type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
@@ -116,8 +118,11 @@ const services = Effect.fnUntraced(function*(options: {
   return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))
 })
 
-/** How long the server lets a statement run, wait for a lock, and a transaction idle. */
-const STATEMENT_TIMEOUT_MILLIS = 30_000
+/**
+ * How long the server lets a statement run, wait for a lock, and a transaction idle. With a few seconds more for the
+ * answer it is less than the 30 s after which a request's key is free for the next attempt (wire.md C.0).
+ */
+const STATEMENT_TIMEOUT_MILLIS = 20_000
 const LOCK_TIMEOUT_MILLIS = 5_000
 const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
@@ -178,6 +183,10 @@ class PgSession extends Session {
   #release(): void {
     const client = this.#client
     this.#client = undefined
+    // What has not left this machine must not reach the database later, when somebody else has done it again. (Under
+    // TLS Node has no such way.)
+    const stream = client?.connection.stream
+    if (this.#lost && stream instanceof Socket && !(stream instanceof TLSSocket)) stream.resetAndDestroy()
     // One that is still in a transaction is ended rather than handed to the next.
     client?.release(this.#lost || this.#isUntidy || client.getTransactionStatus() !== "I")
   }

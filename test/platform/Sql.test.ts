@@ -442,7 +442,7 @@ eachDatabase((database, { version }) => {
           "application_name=parley",
           "idle_in_transaction_session_timeout=10000",
           "lock_timeout=5000",
-          "statement_timeout=30000"
+          "statement_timeout=20000"
         ])
       }))
 
