@@ -284,6 +284,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     /** Looks at what every socket was sent since the last time. */
     const observe = (): void => {
+      /** Delivered by one of these sockets; another one may have been earlier. */
+      const pushed = new Set<Model.Slip>()
       for (const connected of sessions) {
         const { socket } = connected
         for (; connected.seen < socket.sent.length; connected.seen++) {
@@ -313,7 +315,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           connected.shown = no
           connected.showed.add(slip)
           check(!deliveredBefore.has(slip), () => `inbox number ${no} of ${connected.agent} was acknowledged, and offered again`)
-          if (!connected.acknowledges && Model.deliver(slip, at)) transition("stored → delivered, legacy push")
+          if (connected.acknowledges) continue
+          if (Model.deliver(slip, at)) {
+            transition("stored → delivered, legacy push")
+            pushed.add(slip)
+          } else if (pushed.has(slip)) slip.deliveredAt = Math.min(slip.deliveredAt ?? at, at)
         }
         // Whoever acknowledges what it was shown last must not acknowledge what it was not shown.
         state.inboxes[connected.agent]!.slice(0, connected.shown).forEach((slip, i) =>
