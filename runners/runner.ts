@@ -31,16 +31,16 @@ const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
     ? Effect.void
     : Effect.logWarning(`RUNNER_SECRET is not set: whoever reaches ${RUNNER_HOST} can speak as a node`)
 
-const settled = Layer.effectContext(Effect.die("a node without DATABASE_URL"))
+const withoutDatabase = Layer.effectContext(Effect.die("a node without DATABASE_URL"))
 
 serve({
   what: "one of many equal nodes on PostgreSQL, Redis and a shared store for files",
   settle,
   own: Layer.empty,
   database: ({ DATABASE_POOL, DATABASE_URL }) =>
-    DATABASE_URL === undefined ? settled : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS }),
+    DATABASE_URL === undefined ? withoutDatabase : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS }),
   cluster: ({ DATABASE_URL, ...config }) =>
-    DATABASE_URL === undefined ? settled : ClusterNode.layer({ ...config, DATABASE_URL }),
+    DATABASE_URL === undefined ? withoutDatabase : ClusterNode.layer({ ...config, DATABASE_URL }),
   owns: ({ ROLE }) => ROLE === "runner",
   ready: ({ ROLE }) =>
     Effect.andThen(

@@ -35,8 +35,7 @@ export type Appended =
     readonly no: number
     /** Undelivered envelopes of the recipient, this one included. */
     readonly undelivered: number
-    /** The highest number in the sender's own inbox: its echo may not overtake that one. */
-    /** null: unknown. */
+    /** The highest number in the sender's own inbox, which its echo may not overtake; null: unknown. */
     readonly senderLastNo: number | null
     /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
     readonly senderNextNo: number | null
@@ -215,7 +214,7 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
     const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
     const any = database.prepared<Row>("append", appendStatement("any"))
     const heads = database.prepared<Head>("inbox_heads", HEADS)
-    const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, heads: ReadonlyMap<string, number>) => {
+    const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastNos: ReadonlyMap<string, number>) => {
       const next = nextInConversation(batch, rows)
       // What the batch itself has put into inboxes so far, in its own order.
       const reached = new Map<string, number>()
@@ -225,7 +224,7 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
         const { recipientId, senderId } = batch[row.i]!
         if (row.no !== null) reached.set(recipientId, row.no)
         if (row.hooked === true && row.no !== null) onHooked(recipientId)
-        const before = row.overtaken ? heads.get(senderId) : row.sender_last_no ?? 0
+        const before = row.overtaken ? lastNos.get(senderId) : row.sender_last_no ?? 0
         const senderLastNo = before === undefined ? null : Math.max(before, reached.get(senderId) ?? 0)
         return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastNo, next[row.i] ?? null)
       })
@@ -236,7 +235,7 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
       const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
       return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
         const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
-        if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NO_HEADS))
+        if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NONE))
         // All is committed, whether this can be read or not.
         return Effect.map(Effect.orElseSucceed(heads([overtaken]), () => []), (found) =>
           outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no]))))
@@ -244,7 +243,7 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
     }
   })
 
-const NO_HEADS: ReadonlyMap<string, number> = new Map()
+const NONE: ReadonlyMap<string, number> = new Map()
 
 /** For each append, the inbox number of the next one of the same batch that goes the other way in its conversation. */
 const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {

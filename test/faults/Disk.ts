@@ -2,21 +2,13 @@ import { spawnSync } from "node:child_process"
 import { chmodSync, closeSync, mkdirSync, openSync, readdirSync, rmSync, truncateSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { lives } from "./Lives.ts"
 
 const run = (command: string, ...args: ReadonlyArray<string>): boolean => spawnSync(command, args, { stdio: "ignore" }).status === 0
 
 /** Of which only what is written takes room: a run of a million sends is some gigabytes. */
 const BYTES = 24 * 2 ** 30
 const NAME = /^parley-disk-(\d+)$/
-
-const lives = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
 
 const remove = (folder: string): void => {
   run("umount", "--lazy", join(folder, "mounted"))

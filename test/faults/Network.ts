@@ -1,5 +1,6 @@
 import { spawnSync } from "node:child_process"
 import { readdirSync } from "node:fs"
+import { lives } from "./Lives.ts"
 
 const ip = (...args: ReadonlyArray<string>): boolean => spawnSync("ip", args, { stdio: "ignore" }).status === 0
 
@@ -11,15 +12,6 @@ const must = (...args: ReadonlyArray<string>): void => {
 /** Nobody's: what is sent there arrives nowhere. */
 const NOBODY = "02:00:00:00:00:01"
 const NAME = /^parley-(\d+)-\d+$/
-
-const lives = (pid: number): boolean => {
-  try {
-    process.kill(pid, 0)
-    return true
-  } catch {
-    return false
-  }
-}
 
 /** What a run that was killed has left behind. */
 const sweep = (): void => {
