@@ -1,8 +1,8 @@
-import * as NodeSocket from "@effect/platform-node/NodeSocket"
-import * as NodeSocketServer from "@effect/platform-node/NodeSocketServer"
-import { Data, Deferred, type Duration, Effect, Fiber, Layer, Option, Redacted, Schedule, Scope } from "effect"
+import { Data, Deferred, type Duration, Effect, Layer, Option, type Redacted, Schedule } from "effect"
 import {
+  ClusterError,
   MessageStorage,
+  type Runner,
   RunnerAddress,
   RunnerHealth,
   Runners,
@@ -12,14 +12,18 @@ import {
   ShardingConfig,
   SqlRunnerStorage
 } from "effect/cluster"
-import { RpcClient, RpcSerialization, RpcServer } from "effect/rpc"
-import { Socket, SocketServer } from "effect/socket"
+import { RpcSerialization, RpcServer } from "effect/rpc"
 import { SqlClient } from "effect/sql"
-import { createHash, hkdfSync } from "node:crypto"
 import { common } from "./Cluster.ts"
 import type { Settings } from "./Config.ts"
+import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
+import * as Migrations from "./Migrations.ts"
+import * as NodeLinks from "./NodeLinks.ts"
+import * as NodePort from "./NodePort.ts"
+import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
 import * as NodeProgress from "./NodeProgress.ts"
-import { PeerRpcs, Peers } from "./Peers.ts"
+import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { nameOf, ownsShards, PeerRpcs, Peers } from "./Peers.ts"
 import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { layerPg } from "./Sql.ts"
@@ -43,7 +47,6 @@ export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ rea
   }
 }
 
-const ADDRESS_LOCKS = 721_753_601
 const LOCK_EXPIRES_MS = 10_000
 
 /**
@@ -57,7 +60,7 @@ export const claimAddress = (
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
     const address = `${RUNNER_HOST}:${RUNNER_PORT}`
-    const key = createHash("sha256").update(address).digest().readInt32BE()
+    const key = lockKeyOf(address)
     const claimed = yield* Deferred.make<void>()
     const hold = Effect.scoped(Effect.gen(function*() {
       const session = yield* sql.reserve
@@ -87,117 +90,91 @@ export const claimAddress = (
     )
   })
 
-/** Both sides of a connection prove that they know RUNNER_SECRET, and what they say is encrypted (TLS with a pre-shared key). */
-const sharedKey = (secret: Redacted.Redacted<string>) => {
-  const psk = Buffer.from(hkdfSync("sha256", Redacted.value(secret), "", "parley between nodes", 32))
-  const identity = "parley"
-  const options = { ciphers: "ECDHE-PSK-CHACHA20-POLY1305", minVersion: "TLSv1.2", maxVersion: "TLSv1.2" } as const
-  return {
-    server: { ...options, pskCallback: (_: unknown, given: string) => given === identity ? psk : null },
-    client: { ...options, pskCallback: () => ({ psk, identity }), checkServerIdentity: () => undefined }
-  }
-}
-
-/** What is said goes out at once: two small texts in a row would wait for the other side's 40 ms. */
-const AT_ONCE = { noDelay: true }
-/** A connection that cannot be made soon is given up: the call is tried again. */
-const PATIENCE = { openTimeout: 1_000, ...AT_ONCE }
-
-/** The connections that this node makes to others. */
-export const clients = ({ RUNNER_SECRET }: Settings) =>
-  Layer.effect(
-    Runners.RpcClientProtocol,
-    Effect.map(RpcSerialization.RpcSerialization, (serialization) => ({
-      codecFor: serialization.codecFor,
-      make: Effect.fnUntraced(function*({ host, port }: RunnerAddress.RunnerAddress) {
-        const socket = yield* RUNNER_SECRET === undefined
-          ? NodeSocket.makeNet({ ...PATIENCE, host, port })
-          : NodeSocket.makeTls({ ...PATIENCE, ...sharedKey(RUNNER_SECRET).client, host, port })
-        return yield* RpcClient.makeProtocolSocket().pipe(
-          Effect.provideService(Socket.Socket, socket),
-          Effect.provideService(RpcSerialization.RpcSerialization, serialization)
-        )
-      }, Effect.orDie)
-    }))
-  )
-
-/** The other nodes could not reach this one. */
-export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
-
-const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): NodeListenFailed => {
-  const code: unknown = Reflect.get(Object(cause), "code")
-  return new NodeListenFailed({
-    message: code === "EADDRINUSE"
-      ? `RUNNER_PORT ${RUNNER_PORT} on ${RUNNER_HOST} is in use: stop what listens there, or set RUNNER_PORT.`
-      : code === "EADDRNOTAVAIL" || code === "ENOTFOUND"
-      ? `RUNNER_HOST ${RUNNER_HOST} is not an address of this machine.`
-      : `Cannot listen for other nodes on ${RUNNER_HOST}:${RUNNER_PORT}: ${cause instanceof Error ? cause.message : String(cause)}`
-  })
-}
-
-const CLOSED_WITHIN = "500 millis"
-
-/** Where the others connect to this node. */
-export const server = (config: Settings) => {
-  const address = { host: config.RUNNER_HOST, port: config.RUNNER_PORT, ...AT_ONCE }
-  const made = config.RUNNER_SECRET === undefined
-    ? NodeSocketServer.make(address)
-    : NodeSocketServer.makeTls({ ...address, ...sharedKey(config.RUNNER_SECRET).server })
-  // A connection whose handshake ends while the server is being closed is kept open by nobody but the other node,
-  // and would hold up the end of this one for as long as that likes.
-  return Layer.effect(
-    SocketServer.SocketServer,
-    Effect.gen(function*() {
-      const scope = yield* Scope.make()
-      yield* Effect.addFinalizer((exit) =>
-        Effect.forkDetach(Scope.close(scope, exit)).pipe(
-          Effect.flatMap((closing) => Effect.timeoutOption(Effect.interruptible(Fiber.await(closing)), CLOSED_WITHIN))
-        ))
-      return yield* Effect.mapError(Scope.provide(made, scope), ({ reason }) => listenFailed(config, reason.cause))
-    })
-  )
-}
-
 /** The shard locks have a connection to themselves; the others are for what hangs while it is asked again. */
 const CONNECTIONS = 4
+/** How long a node that asks to be listed waits before it is asked whether it is stopping. */
+const JOINS_WITHIN = "2 seconds"
 
 /**
  * The list of nodes and the locks of shards, on connections of their own: whoever is too busy to
- * answer agents must still say that it lives. The last node to leave is not told that nobody is left: it
- * would report that as a failure. Shards that move are let go of one by one, some hundred at once, and each
- * has a third of the locks' life for it: on a connection that waits for every answer those at the end would
- * run out of theirs where the database is some milliseconds away or the node is busy.
+ * answer agents must still say that it lives. Who in the list belongs to the cluster is decided from what all nodes say
+ * of each other (`Membership.ts`), never by one of them, and a node is listed once it would belong. The last node to
+ * leave is not told that nobody is left: it would report that as a failure. Shards that move are let go of one by one,
+ * some hundred at once, and each has a third of the locks' life for it: on a connection that waits for every answer those
+ * at the end would run out of theirs where the database is some milliseconds away or the node is busy.
  */
 export const storage = (url: Redacted.Redacted<string>) =>
   Layer.effect(
     RunnerStorage.RunnerStorage,
-    Effect.map(RunnerStorage.RunnerStorage, (storage) => {
+    Effect.gen(function*() {
+      const storage = yield* RunnerStorage.RunnerStorage
+      const table = yield* NodeTable
+      const rows = Effect.mapError(table.look, (cause) => new ClusterError.PersistenceError({ cause }))
+      const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
+        const said = new Map(rows.map((row) => [row.address, row]))
+        return { runners, said, listed: runners.map(([runner]) => sightOf(runner, said.get(nameOf(runner.address)))) }
+      })
+      const join = (runner: Runner.Runner) =>
+        Effect.flatMap(sightings, ({ listed, said }) =>
+          mayJoin(listed, sightOf(runner, said.get(nameOf(runner.address)))) ? Effect.void : Effect.fail("not yet")).pipe(
+            Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
+            Effect.timeout(JOINS_WITHIN),
+            Effect.mapError((cause) => new ClusterError.PersistenceError({ cause }))
+          )
       let left = false
       return RunnerStorage.RunnerStorage.of({
         ...storage,
+        register: (runner) => Effect.andThen(join(runner), storage.register(runner, true)),
         unregister: (address) =>
           Effect.suspend(() => {
             left = true
-            return storage.unregister(address)
+            return Effect.andThen(storage.unregister(address), Effect.ignore(table.leave(nameOf(address))))
           }),
-        getRunners: Effect.flatMap(storage.getRunners, (runners) =>
-          left && runners.length === 0 ? Effect.never : Effect.succeed(runners))
+        // Nobody condemns or revives anybody.
+        setRunnerHealth: () => Effect.void,
+        getRunners: Effect.flatMap(sightings, ({ listed, runners }) => {
+          if (left && runners.length === 0) return Effect.never
+          const members = membersOf(listed)
+          return Effect.succeed(runners.map(([runner]): [Runner.Runner, boolean] => [runner, members.has(nameOf(runner.address))]))
+        })
       })
     })
   ).pipe(
     Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provideMerge(NodeTable.layer),
     Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true }))
   )
 
-/** A node that does not answer for so long is taken for dead; one that is gone is noticed sooner (Peers). */
-const health = Layer.effect(
-  RunnerHealth.RunnerHealth,
-  Effect.map(Runners.Runners, (runners) =>
-    RunnerHealth.RunnerHealth.of({
-      isAlive: (address) =>
-        runners.ping(address).pipe(Effect.timeout("2 seconds"), Effect.retry({ times: 1 }), Effect.isSuccess)
-    }))
-)
+const NOBODY: ReadonlySet<string> = new Set()
+
+const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight => ({
+  address: nameOf(runner.address),
+  ownsShards: ownsShards(runner),
+  listed: said?.listed ?? 0,
+  isCurrent: said !== undefined && said.isLocked && said.isFresh,
+  reaches: said?.reaches ?? NOBODY
+})
+
+/** A process that starts has no place in the list: what its predecessor at this address left there would speak for it. */
+const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const address = `${RUNNER_HOST}:${RUNNER_PORT}`
+    yield* sql`DELETE FROM cluster_runners WHERE address = ${address}`
+    yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
+  })
+
+/** What all nodes of a cluster should have in common. */
+const factsOf = (config: Settings) =>
+  Effect.map(Migrations.latest, (schema): Facts => ({
+    wire: WIRE,
+    schema,
+    publicUrl: config.PUBLIC_URL ?? null,
+    limits: Object.fromEntries(
+      Object.entries(config).flatMap(([name, value]) =>
+        name.startsWith("LIMITS_") && typeof value === "number" ? [[name, value] as const] : [])
+    )
+  }))
 
 /**
  * One of many nodes on PostgreSQL: its share of the shards is locked there, on a
@@ -209,30 +186,32 @@ const health = Layer.effect(
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.merge(
     NodeProgress.layer,
-    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs), {
+    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs), {
       spanPrefix: "RunnerServer",
       disableTracing: true,
       disableFatalDefects: true
     })
   ).pipe(
-    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers]),
+    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers, NodeProbes.layerHandlers]),
     Layer.provideMerge(RemoteCalls.layer),
     Layer.provideMerge(Sharding.layer),
-    Layer.provide(health),
+    Layer.provide(RunnerHealth.layerNoop),
     Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
     Layer.provide(ShardOwners.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
+    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), NodeProbes.layer))),
     Layer.provide(storage(config.DATABASE_URL)),
-    Layer.provide(Layer.effectDiscard(Effect.andThen(claimAddress(config), migrate))),
+    Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
     Layer.provide(RpcServer.layerProtocolSocketServer),
-    Layer.provide([clients(config), server(config)]),
+    Layer.provide([NodeLinks.layer(config), NodePort.layer(config)]),
     Layer.provide(RpcSerialization.layerSchemaBinary()),
     Layer.provide(ShardingConfig.layer({
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
       assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
       refreshAssignmentsInterval: "1 second",
-      runnerHealthCheckInterval: "2 seconds",
+      // Nobody's health is checked by a single node; see `storage`.
+      runnerHealthCheckInterval: "1 hour",
       shardLockExpiration: LOCK_EXPIRES_MS,
       entityMessagePollInterval: "1 second"
     }))

@@ -18,6 +18,8 @@ export interface Sight {
   /** Whether it ought to hold shards; a gateway has to know who does. */
   readonly owns: boolean
   readonly list: NodeList | undefined
+  /** With whom it cannot talk and why. */
+  readonly explanation: string
   /** Whether it holds each of the shards. */
   readonly holds: (index: number) => boolean
 }
@@ -38,23 +40,28 @@ const shareOf = (list: NodeList, self: string): ReadonlyArray<number> => {
  */
 export class ClusterProgress {
   private unlistedSince: number | undefined
+  private wasListed = false
   private incompleteSince: number | undefined
   /** The list of which `share` is known: it changes rarely. */
   private known = ""
   private share: ReadonlyArray<number> = []
 
   /** Why not, in words an operator can act on. To be asked often. */
-  look(now: number, { holds, list, owns, self }: Sight): string | undefined {
+  look(now: number, { explanation, holds, list, owns, self }: Sight): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
     if (now - list.at > UNREAD_MS) {
       return `The list of nodes in the database (cluster_runners) could not be read for ${seconds(now - list.at)}.`
     }
     const healthy = list.runners.filter(([, isHealthy]) => isHealthy).map(([runner]) => runner)
     const listed = healthy.some(({ address }) => nameOf(address) === self)
+    this.wasListed ||= listed
     this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
-    if (this.unlistedSince !== undefined) this.incompleteSince = undefined
-    if (this.unlistedSince !== undefined && now - this.unlistedSince > UNLISTED_MS) {
-      return `The other nodes take this one for dead since ${seconds(now - this.unlistedSince)}: they have to reach it at ${self} (RUNNER_HOST, RUNNER_PORT).`
+    if (this.unlistedSince !== undefined) {
+      this.incompleteSince = undefined
+      // One that was put out may be back in a moment; one that was never taken in owns nothing.
+      if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
+        return `This node, ${self}, does not belong to the cluster, since ${seconds(now - this.unlistedSince)}. ${explanation}`
+      }
     }
     if (!owns) {
       return healthy.some(ownsShards) ? undefined : "No node that owns shards is there: start one with ROLE=runner."
@@ -89,6 +96,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
       self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
       owns: assignedShardGroups.length > 0,
       list: peers.list(),
+      explanation: peers.explain(),
       holds: (index) => sharding.hasShardId(shards[index]!)
     })
   readiness.check(look)

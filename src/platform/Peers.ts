@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer, Option, RcMap, Schedule, Schema, Semapho
 import { type Runner, RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { SqlClient } from "effect/sql"
-import { createConnection } from "node:net"
+import { NodeProbes } from "./NodeProbes.ts"
 import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
 import { monotonicMillis } from "./RateLimits.ts"
 
@@ -35,7 +35,7 @@ export interface PeerListener {
 
 export type Delivery = "taken" | "forgot" | "unreachable"
 
-/** The nodes of the cluster, this one among them, and whether the others take each for alive. */
+/** The nodes that are listed, this one among them, and whether each belongs to the cluster. */
 export interface NodeList {
   readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
   /** When that was read, on the monotonic clock, in milliseconds. */
@@ -57,6 +57,8 @@ export class Peers extends Context.Service<Peers, {
   readonly received: (from: string, place: PeerPlace, body: string) => Effect.Effect<void, PeerForgot>
   /** Undefined until it has been read. */
   readonly list: () => NodeList | undefined
+  /** With whom this node cannot talk and why, for its operator. */
+  readonly explain: () => string
 }>()("parley/platform/Peers") {
   /** A process that is the whole cluster. */
   static readonly layerAlone = Layer.succeed(
@@ -65,7 +67,8 @@ export class Peers extends Context.Service<Peers, {
       listen: () => {},
       deliver: () => Effect.succeed("unreachable"),
       received: () => Effect.fail(new PeerForgot()),
-      list: () => undefined
+      list: () => undefined,
+      explain: () => ""
     })
   )
 
@@ -74,6 +77,7 @@ export class Peers extends Context.Service<Peers, {
     Effect.gen(function*() {
       const storage = yield* RunnerStorage.RunnerStorage
       const protocol = yield* Runners.RpcClientProtocol
+      const probes = yield* NodeProbes
       const { runnerAddress } = yield* ShardingConfig.ShardingConfig
       const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
       const sql = yield* SqlClient.SqlClient
@@ -81,13 +85,13 @@ export class Peers extends Context.Service<Peers, {
       const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
       const incarnation = made?.no ?? 0
       const now = monotonicMillis(yield* Clock.Clock)
-      const known = new Map<string, Peer>()
+      const known = new Map<string, RunnerAddress.RunnerAddress>()
       let listener: PeerListener | undefined
 
       const clients = yield* RcMap.make({
         lookup: (node: string) =>
           Effect.flatMap(
-            Effect.suspend(() => protocol.make(known.get(node)?.address ?? addressOf(node))),
+            Effect.suspend(() => protocol.make(known.get(node) ?? addressOf(node))),
             (made) =>
               Effect.provideService(RpcClient.make(PeerRpcs, { disableTracing: true }), RpcClient.Protocol, made)
           ),
@@ -110,41 +114,41 @@ export class Peers extends Context.Service<Peers, {
       }
       let list: NodeList | undefined
 
-      const refused = Effect.fnUntraced(function*(node: string, peer: Peer) {
-        const gone = yield* isRefused(peer.address)
-        peer.refusals = gone ? peer.refusals + 1 : 0
-        if (peer.refusals !== REFUSALS) return
-        yield* Effect.logWarning(`Node ${node} is gone: its shards are taken over`)
-        yield* storage.setRunnerHealth(peer.address, false).pipe(
-          Effect.timeout("5 seconds"),
-          Effect.catchCause((cause) => {
-            peer.refusals = 0
-            return Effect.logDebug("A node that is gone could not be reported", cause)
-          })
-        )
-      })
+      let wasMember = false
+      let tellAt = now() + FIRST_MS
+      const tellOfItself = (isMember: boolean, isListed: boolean): Effect.Effect<void> =>
+        Effect.suspend(() => {
+          const isOut = wasMember && !isMember
+          wasMember = isMember
+          tellAt = now() + TOLD_EVERY_MS
+          if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
+          // It leaves the list itself when it ends.
+          if (isOut && !isListed) return Effect.void
+          return Effect.logWarning(`This node, ${self}, ${isOut ? "is put out of" : "is not taken into"} the cluster. ${probes.explain()}`)
+        })
 
       const look = Effect.gen(function*() {
         const seen = new Set<string>()
         const runners = yield* storage.getRunners
         list = { runners, at: now() }
-        const own = runners.find(([runner]) => nameOf(runner.address) === self)?.[0]
-        // Whoever says who is alive holds a shard: with gateways alone nobody would ever say so again.
-        if (own !== undefined && ownsShards(own) && !runners.some(([runner, isHealthy]) => isHealthy && ownsShards(runner))) {
-          yield* storage.setRunnerHealth(own.address, true)
-        }
+        const own = runners.find(([runner]) => nameOf(runner.address) === self)
+        const isMember = own?.[1] === true
+        const isDue = now() >= tellAt && (probes.isSettled() || now() >= tellAt + UNSETTLED_MS)
+        if (isMember !== wasMember || (!isMember && isDue)) yield* tellOfItself(isMember, own !== undefined)
         for (const [runner, isHealthy] of runners) {
           const node = nameOf(runner.address)
           if (node === self || !isHealthy) continue
           seen.add(node)
           if (known.has(node)) continue
-          known.set(node, { address: runner.address, refusals: 0 })
+          known.set(node, runner.address)
+          yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
           listener?.joined(node)
         }
         for (const node of known.keys()) {
           if (seen.has(node)) continue
           known.delete(node)
           heard.get(node)?.order.forget()
+          yield* Effect.logInfo(`Node ${node} does not belong to the cluster any more`)
           listener?.left(node)
           yield* RcMap.invalidate(clients, node)
         }
@@ -155,14 +159,6 @@ export class Peers extends Context.Service<Peers, {
         Effect.repeat(Schedule.spaced(LOOK)),
         Effect.forkScoped
       )
-      // Beside it, for a database that is slow must not hide a node that is gone.
-      yield* Effect.suspend(() =>
-        Effect.forEach([...known], ([node, peer]) => refused(node, peer), { concurrency: 16, discard: true })
-      ).pipe(
-        Effect.repeat(Schedule.spaced(LOOK)),
-        Effect.forkScoped
-      )
-
       return Peers.of({
         listen: (made) => {
           listener = made
@@ -199,7 +195,8 @@ export class Peers extends Context.Service<Peers, {
               return judged === "take" ? Effect.uninterruptible(receive(from, body, place.first)) : Effect.void
             }))
           }),
-        list: () => list
+        list: () => list,
+        explain: probes.explain
       })
     })
   )
@@ -210,16 +207,13 @@ export class Peers extends Context.Service<Peers, {
   })))
 }
 
-interface Peer {
-  readonly address: RunnerAddress.RunnerAddress
-  refusals: number
-}
-
 const LOOK = "500 millis"
 const ANSWER = "3 seconds"
-/** Connections refused in a row that prove a process to be gone rather than being replaced. */
-const REFUSALS = 2
-const PROBE_MS = 1_000
+/** How often a node that does not belong to the cluster says so, and how long it waits before the first time. */
+const TOLD_EVERY_MS = 60_000
+const FIRST_MS = 2_000
+/** How much longer it waits while it does not know yet why some node does not answer. */
+const UNSETTLED_MS = 20_000
 /** Nodes of which it is known what they said last. */
 const MAX_REMEMBERED = 1_000
 
@@ -232,17 +226,3 @@ const addressOf = (node: string): RunnerAddress.RunnerAddress => {
   const colon = node.lastIndexOf(":")
   return RunnerAddress.make(node.slice(0, colon), Number(node.slice(colon + 1)))
 }
-
-/** Whether nothing listens there: an answer of the machine, which a network that is cut or a process that hangs does not give. */
-const isRefused = ({ host, port }: RunnerAddress.RunnerAddress): Effect.Effect<boolean> =>
-  Effect.callback((resume) => {
-    const socket = createConnection({ host, port, timeout: PROBE_MS })
-    const end = (gone: boolean) => {
-      socket.destroy()
-      resume(Effect.succeed(gone))
-    }
-    socket.on("connect", () => end(false))
-    socket.on("timeout", () => end(false))
-    socket.on("error", (error: NodeJS.ErrnoException) => end(error.code === "ECONNREFUSED"))
-    return Effect.sync(() => socket.destroy())
-  })

@@ -47,7 +47,8 @@ class Wires {
             return Effect.succeed("unreachable")
           }),
         received: () => Effect.void,
-        list: () => undefined
+        list: () => undefined,
+        explain: () => ""
       })
     )
 }

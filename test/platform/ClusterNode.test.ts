@@ -4,8 +4,9 @@ import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cl
 import { once } from "node:events"
 import { connect } from "node:net"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { claimAddress, migrate, server, storage } from "../../src/platform/ClusterNode.ts"
+import { claimAddress, migrate, storage } from "../../src/platform/ClusterNode.ts"
 import { Config } from "../../src/platform/Config.ts"
+import * as NodePort from "../../src/platform/NodePort.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
 import { Link } from "../faults/Link.ts"
 import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
@@ -64,7 +65,7 @@ describe("what listens for other nodes", () => {
         RUNNER_SECRET: "known to the nodes of this test"
       }))))
       const scope = yield* Scope.make()
-      yield* Scope.provide(Layer.build(server(config)), scope)
+      yield* Scope.provide(Layer.build(NodePort.layer(config)), scope)
       const silent = connect(port, "127.0.0.1")
       yield* Effect.promise(() => once(silent, "connect"))
       const began = performance.now()

@@ -6,9 +6,10 @@ import { SocketServer } from "effect/socket"
 import { TestClock } from "effect/testing"
 import { once } from "node:events"
 import { createServer } from "node:net"
-import { clients, server } from "../../src/platform/ClusterNode.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
+import * as NodeLinks from "../../src/platform/NodeLinks.ts"
+import * as NodePort from "../../src/platform/NodePort.ts"
 import { Pulse } from "../../src/platform/Pulse.ts"
 import { CallRpcs, RemoteCalls } from "../../src/platform/RemoteCalls.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
@@ -26,7 +27,7 @@ const Worker = Entity.make("Worker", [Work])
 const [SEEN, BLIND] = [1_001, 1_002]
 type Here = (no: number) => Effect.Effect<void, NotFound>
 
-const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(clients(config), server(config)))).pipe(
+const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(NodeLinks.layer(config), NodePort.layer(config)))).pipe(
   Layer.provideMerge(RpcSerialization.layerSchemaBinary()),
   Layer.provide(Config.layerTest({ RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 0, RUNNER_SECRET: Redacted.make("a secret") }))
 )

@@ -1,0 +1,151 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { mkdtemp } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { setTimeout as pause } from "node:timers/promises"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { eventually } from "../support/Eventually.ts"
+import { attempt, Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { newAgent, RELAXED, Server, type TestAgent } from "../support/Server.ts"
+
+const NO_WAY_OUT = { NODE_OPTIONS: `--import ${new URL("../support/NoWayOut.js", import.meta.url).href}` }
+
+/** Ports whose addresses sort below, between and above each other as texts. */
+const sortedPorts = async (count: number): Promise<ReadonlyArray<string>> => {
+  const ports = new Set<string>()
+  while (ports.size < count) ports.add(String(await freePort()))
+  return [...ports].sort()
+}
+
+describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the others${missingForNodes}`, { timeout: 120_000 }, () => {
+  let cluster: Cluster
+  let ada: TestAgent
+  let bob: TestAgent
+  let goodPorts: ReadonlyArray<string>
+  let badPorts: ReadonlyArray<string>
+  const bad: Array<Server> = []
+
+  beforeAll(async () => {
+    const ports = await sortedPorts(8)
+    goodPorts = ports.slice(3, 5)
+    badPorts = [...ports.slice(0, 3), ...ports.slice(5)]
+    cluster = await Cluster.start(0, { PUBLIC_URL: "http://parley.test:8080" })
+    for (const RUNNER_PORT of goodPorts) await cluster.add(undefined, { RUNNER_PORT })
+    ada = await newAgent(cluster.nodes[0]!, "ada")
+    bob = await newAgent(cluster.nodes[1]!, "bob")
+    assert.strictEqual((await attempt(ada, { to: bob.handle }, "hello")).status, 201)
+    assert.strictEqual((await attempt(bob, { to: ada.handle }, "hello to you")).status, 201)
+  })
+  afterAll(async () => {
+    await Promise.all(bad.map((node) => node.kill().catch(() => undefined)))
+    await cluster?.stop()
+  })
+
+  /** Sends through both nodes, one after the other, until `until` completes; every send has to be accepted at once. */
+  const sendingWhile = async (until: Promise<unknown>): Promise<number> => {
+    let over = false
+    const end = until.finally(() => {
+      over = true
+    })
+    // It is awaited at the end.
+    end.catch(() => undefined)
+    let sends = 0
+    while (!over) {
+      for (const node of cluster.nodes) {
+        for (const [from, to] of [[ada, bob], [bob, ada]] as const) {
+          const answer = await attempt(on(node, from), { to: to.handle }, "on and on")
+          assert.strictEqual(answer.status, 201, `${answer}`)
+          sends++
+        }
+        assert.strictEqual((await fetch(`${node.url}/v1/ready`)).status, 200)
+      }
+      await pause(20)
+    }
+    await end
+    return sends
+  }
+
+  const startBad = async (port: string, env: Readonly<Record<string, string | undefined>>): Promise<Server> => {
+    const dataDir = await mkdtemp(join(tmpdir(), "parley-bad-"))
+    const settings = { ...RELAXED, ...cluster.env, HOST: "127.0.0.1", PORT: String(await freePort()), RUNNER_PORT: port, ...env }
+    const known = Object.entries(settings).filter((entry): entry is [string, string] => entry[1] !== undefined)
+    const node = new Server(dataDir, true, Object.fromEntries(known), "runners/runner.ts")
+    node.url = `http://127.0.0.1:${settings.PORT}`
+    bad.push(node)
+    return node
+  }
+
+  it("harms only itself, whatever is wrong with it and wherever its address sorts, and says why, as the others do", async () => {
+    const kinds = [
+      { env: { RUNNER_SECRET: "another secret" }, why: "it has another RUNNER_SECRET than this node" },
+      { env: { RUNNER_SECRET: undefined }, why: "it ends the connection: is RUNNER_SECRET the same there" },
+      { env: { ...NO_WAY_OUT, NO_WAY_TO: goodPorts.join() }, why: "nothing listens there" }
+    ] as const
+    const started = await Promise.all(
+      badPorts.map(async (port, i) => ({ port, ...kinds[i % 3]!, node: await startBad(port, kinds[i % 3]!.env) }))
+    )
+    const refused = Promise.all(started.map(async ({ node, port, why }) => {
+      const line = await eventually(`127.0.0.1:${port} to say why it is not taken in`, () => {
+        if (node.process.exitCode !== null) assert.fail(`it ended\n${node.output}`)
+        return /This node, .* is not taken into the cluster\..*/.exec(node.stderr)?.[0]
+      }, 90_000)
+      assert.include(line, "It can talk both ways with 0 of 2 other nodes.")
+      for (const good of goodPorts) assert.include(line, `127.0.0.1:${good}: ${why}`)
+    }))
+    const told = Promise.all(cluster.nodes.flatMap((good) => started.filter(({ env }) => !("NO_WAY_TO" in env)).map(({ port }) =>
+      eventually(`the others to tell of 127.0.0.1:${port}`, () =>
+        good.stderr.includes(`Node 127.0.0.1:${port} cannot be reached from this one: `) || undefined, 90_000))))
+    const sends = await sendingWhile(Promise.all([refused, told]).then(() => pause(3_000)))
+    assert.isAbove(sends, 100)
+
+    // Nobody but the good nodes is in the list, and no bad one takes itself for ready, should it listen already.
+    for (const { node } of started) {
+      const ready = await fetch(`${node.url}/v1/ready`).then(({ status }) => status, () => 0)
+      assert.notStrictEqual(ready, 200)
+    }
+    for (const { log } of cluster.nodes) assert.notMatch(log, /does not belong to the cluster any more|is put out of/)
+    const metrics = await (await fetch(`${cluster.nodes[0]!.url}/internal/metrics`)).text()
+    assert.match(metrics, /^node_connections_refused_total\{.*reason="secret".*\} [1-9]/m)
+    assert.match(metrics, /^node_connections_refused_total\{.*reason="plain".*\} [1-9]/m)
+  })
+
+  it("is told in what its settings differ from those of the others", async () => {
+    await Promise.all(bad.splice(0).map((node) => node.kill()))
+    const node = await startBad(String(await freePort()), { PUBLIC_URL: "http://elsewhere.test:8080", LIMITS_MUTE_WRITES_PER_SECOND: "3" })
+    const [one, two] = goodPorts
+    await eventually("what differs", () =>
+      node.stderr.includes("LIMITS_MUTE_WRITES_PER_SECOND is 3 on this node and 10 on ") || undefined, 60_000)
+    assert.match(node.stderr, /PUBLIC_URL is http:\/\/elsewhere\.test:8080 on this node and http:\/\/parley\.test:8080 on 127/)
+    assert.include(node.stderr, `127.0.0.1:${one}`)
+    assert.include(node.stderr, `127.0.0.1:${two}`)
+  })
+
+  it("may have another secret while it is changed: two rolling restarts under load, and no send fails", async () => {
+    await Promise.all(bad.splice(0).map((node) => node.kill()))
+    const old = cluster.env["RUNNER_SECRET"]
+    const send = async (node: Server): Promise<void> => {
+      const answer = await attempt(on(node, ada), { to: bob.handle }, "while it changes")
+      assert.strictEqual(answer.status, 201, `${answer}`)
+    }
+    for (const RUNNER_SECRET of [`a new secret, ${old}`, "a new secret"]) {
+      for (const node of [...cluster.nodes]) {
+        const other = cluster.nodes.find((one) => one !== node)!
+        let over = false
+        const restarted = (async () => {
+          node.terminate()
+          assert.strictEqual(await node.exit(), 0)
+          await cluster.add(node, { RUNNER_SECRET, RUNNER_PORT: goodPorts[cluster.nodes.indexOf(node)]! })
+        })().finally(() => {
+          over = true
+        })
+        while (!over) {
+          await send(other)
+          await pause(20)
+        }
+        await restarted
+        for (const one of cluster.nodes) await send(one)
+      }
+    }
+    for (const { log } of cluster.nodes) assert.notMatch(log, /is put out of|Refused a connection/)
+  })
+})
