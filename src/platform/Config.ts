@@ -62,6 +62,14 @@ const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (
 const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
+/** One secret, or while it is changed the new one and the old one. */
+const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
+  const parts = text.split(",").map((part) => part.trim())
+  return parts.length <= 2 && parts.every((part) => part !== "")
+    ? Result.succeed(Redacted.make(text))
+    : Result.fail("expected one secret, or two with a comma between them: the new one, the old one")
+}
+
 /**
  * Every variable that Parley reads, in the order of the README's table. Rates
  * are numbers of accepted requests in a sliding window.
@@ -107,7 +115,7 @@ export const settings = {
   ROLE: make(oneOf("runner", "gateway"), "runner", "what a node is: a runner, or a gateway, which serves requests and sockets and owns nothing"),
   RUNNER_HOST: make(anyText, "127.0.0.1", "address of a node for the other nodes, and the only one that it listens on for them"),
   RUNNER_PORT: make(wholeNumber(1, 65535), 34431, "and its port"),
-  RUNNER_SECRET: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "what nodes prove to each other that they know; what they say is encrypted then", "none: whoever reaches RUNNER_PORT is a node", true),
+  RUNNER_SECRET: maybe(secrets, "secret that nodes prove to each other that they know, and with which what they say is encrypted; two while it is changed: new,old", "none: whoever reaches RUNNER_PORT is a node", true),
   SHARED_DIR: maybe(anyText, "folder for files that every node has, in place of a bucket"),
   DRAIN_SECONDS: maybe(wholeNumber(0, 5), "seconds for which a server that is asked to stop still serves while it is not ready", "2 for a node, else 0"),
   LIMITS_SENDS_PER_SECOND: int(60, "sends of an agent per second, direct and group together", 1),

@@ -39,7 +39,7 @@ const WORDS: Record<Refusal, string> = {
   secret: "it does not know RUNNER_SECRET",
   plain: "it does not encrypt: it has no RUNNER_SECRET, or is no node",
   encrypted: "it encrypts, and this node has no RUNNER_SECRET",
-  silent: "it said nothing for 10 s"
+  silent: "it said nothing"
 }
 
 const counters = Object.fromEntries(
@@ -67,7 +67,7 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
 const HANDSHAKE = 0x16
 
 /** Where the other nodes connect to this one. Who is refused is counted, and told once a minute for each address and reason. */
-export const layer = (config: Settings) =>
+export const layer = (config: Settings, silentMs = SILENT_MS) =>
   Layer.effect(
     SocketServer.SocketServer,
     Effect.gen(function*() {
@@ -127,7 +127,7 @@ export const layer = (config: Settings) =>
           })
         })
       const encrypted = (secret: NonNullable<Settings["RUNNER_SECRET"]>): Server =>
-        createTlsServer({ ...serverTls(secret), ...AT_ONCE, handshakeTimeout: SILENT_MS })
+        createTlsServer({ ...serverTls(secret), ...AT_ONCE, handshakeTimeout: silentMs })
           .on("secureConnection", (connection) => {
             endSilent(connection)
             accept(connection, hostOf(connection))
@@ -138,7 +138,7 @@ export const layer = (config: Settings) =>
           })
       const endSilent = (connection: NetSocket): void => {
         const host = hostOf(connection)
-        connection.setTimeout(SILENT_MS, () => {
+        connection.setTimeout(silentMs, () => {
           if (connection.bytesRead === 0) refuse(host, "silent")
           connection.destroy()
         })

@@ -43,14 +43,14 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
 
   /** Sends through both nodes, one after the other, until `until` completes; every send has to be accepted at once. */
   const sendingWhile = async (until: Promise<unknown>): Promise<number> => {
-    let over = false
+    const state = { over: false }
     const end = until.finally(() => {
-      over = true
+      state.over = true
     })
     // It is awaited at the end.
     end.catch(() => undefined)
     let sends = 0
-    while (!over) {
+    while (!state.over) {
       for (const node of cluster.nodes) {
         for (const [from, to] of [[ada, bob], [bob, ada]] as const) {
           const answer = await attempt(on(node, from), { to: to.handle }, "on and on")
@@ -128,17 +128,18 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
       assert.strictEqual(answer.status, 201, `${answer}`)
     }
     for (const RUNNER_SECRET of [`a new secret, ${old}`, "a new secret"]) {
-      for (const node of [...cluster.nodes]) {
-        const other = cluster.nodes.find((one) => one !== node)!
-        let over = false
+      for (const i of goodPorts.keys()) {
+        const node = cluster.nodes[i]!
+        const other = cluster.nodes[1 - i]!
+        const state = { over: false }
         const restarted = (async () => {
           node.terminate()
           assert.strictEqual(await node.exit(), 0)
-          await cluster.add(node, { RUNNER_SECRET, RUNNER_PORT: goodPorts[cluster.nodes.indexOf(node)]! })
+          await cluster.add(node, { RUNNER_SECRET, RUNNER_PORT: goodPorts[i]! })
         })().finally(() => {
-          over = true
+          state.over = true
         })
-        while (!over) {
+        while (!state.over) {
           await send(other)
           await pause(20)
         }

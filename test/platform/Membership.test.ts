@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { mayJoin, membersOf, type NodeSight } from "../../src/platform/Membership.ts"
 
 /** Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach b. */
