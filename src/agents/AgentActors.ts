@@ -10,7 +10,7 @@ import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
 import { AgentEntity, ReserveOutreach } from "./AgentEntity.ts"
 import { Agents } from "./Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
-import { RemoteSockets } from "./RemoteSockets.ts"
+import { type Place, RemoteSockets } from "./RemoteSockets.ts"
 
 /**
  * The agents that are active on this node, and the way to the others. An agent's cold
@@ -25,6 +25,11 @@ export class AgentActors extends Context.Service<AgentActors, {
     conversationId: string,
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
+  /** Takes a place for one more socket, before it is attached: `RemoteSockets.enter`. */
+  readonly enter: (agentId: string, displaced: () => void) => Place | undefined
+  readonly leave: (place: Place) => void
+  /** Completes once it is decided whether those that have places here keep them. */
+  readonly agreed: Effect.Effect<void>
   readonly attach: (agentId: string, session: LiveSession) => AgentActor
   readonly detach: (agentId: string, session: LiveSession) => void
   /** Closes the agent's sockets and forgets its account, on every node; those out of reach follow when they are back. */
@@ -33,9 +38,7 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly changed: (agentId: string) => Effect.Effect<void>
   /** Whether it has a socket, here or elsewhere. */
   readonly isConnected: (agentId: string) => boolean
-  /** Sockets that it has, here and elsewhere. */
-  readonly sockets: (agentId: string) => number
-  /** Completes once what is committed on other nodes is told to the sockets that are attached here by now. */
+  /** Completes once what is committed on other nodes is told to the sockets that have places here by now. */
   readonly reachable: Effect.Effect<void>
   /** Called when hints for sockets here may have been lost. */
   readonly onMissed: (listener: () => void) => void
@@ -147,17 +150,18 @@ export class AgentActors extends Context.Service<AgentActors, {
           remote.tell(agentId, push)
         },
         reserveOutreach: (agentId, conversationId, at) => reserve(agentId, { conversationId, at }),
+        enter: remote.enter,
+        leave: remote.leave,
+        agreed: remote.agreed,
         attach: (agentId, session) => {
           const actor = local(agentId)
           actor.sessions.add(session)
-          remote.announce(agentId, actor.sessions.size)
           return actor
         },
         detach: (agentId, session) => {
           const actor = actors.get(agentId)
           if (actor?.sessions.delete(session) !== true) return
           if (actor.sessions.size === 0) actor.mutes = undefined
-          remote.announce(agentId, actor.sessions.size)
         },
         disconnect: (agentId, reason) =>
           Effect.suspend(() => {
@@ -170,7 +174,6 @@ export class AgentActors extends Context.Service<AgentActors, {
             return remote.everywhere({ _tag: "Changed", agentId })
           }),
         isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
-        sockets: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) + remote.count(agentId),
         reachable: remote.announced,
         onMissed: (listener) => {
           missed = listener

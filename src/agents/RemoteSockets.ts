@@ -1,9 +1,12 @@
 import { Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
+import { RunnerAddress } from "effect/cluster"
 import type { Rendered } from "../conversations/Message.ts"
-import { type Delivery, Peers } from "../platform/Peers.ts"
+import { Config } from "../platform/Config.ts"
+import { type Delivery, nameOf, Peers } from "../platform/Peers.ts"
 import { monotonicMillis } from "../platform/RateLimits.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import type { Push } from "./AgentActor.ts"
+import { beyond, type Elsewhere, nextSince, type SocketPlace } from "./SocketPlaces.ts"
 
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
 
@@ -53,8 +56,12 @@ const PushOnWay = Schema.Union([
 
 /** One call to another node: what has gathered for it since the last. */
 const Bundle = Schema.Struct({
-  /** Sockets that agents have on the sender; 0 for the last one gone. */
-  counts: Schema.Array(Schema.Tuple([Schema.String, Schema.Int])),
+  /** Sockets that agents have on the sender, each by when it was let in; none for the last one gone. */
+  sockets: Schema.Array(Schema.Tuple([Schema.String, Schema.Array(Schema.Int)])),
+  /** The number of the last question what the receiver has, 0 for none yet; any text that is made later answers it. */
+  asks: Schema.Int,
+  /** Of the receiver's questions, the last one that had come when this was made. */
+  answers: Schema.Int,
   rendered: Schema.Array(Schema.Struct({ conversationId: Schema.String, seq: Schema.Int, before: Schema.String, after: Schema.String })),
   frames: Schema.Array(Schema.String),
   pushes: Schema.Array(PushOnWay),
@@ -78,19 +85,39 @@ export interface RemoteListener {
   readonly parted: (agentIds: ReadonlyArray<string>) => void
 }
 
+/** A socket's place among those of its agent, taken before it is one. */
+export interface Place extends SocketPlace {
+  /** Whether other nodes may be giving away the same place just now: `agreed` says when that is decided. */
+  readonly contested: boolean
+  /** Called when sockets elsewhere turn out to come first; the place has been left then. */
+  readonly displaced: () => void
+}
+
 /**
- * Sockets that agents have on other nodes. Each node tells the others which agents
+ * Sockets that agents have on other nodes, and how many there may be. Each node tells the others which agents
  * have sockets on it, so a push goes straight from the node that committed something
  * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
  * gather for each node while the call before is under way, and are lost with a call
  * that fails; the other side is told so and reads storage.
+ *
+ * A place is given at once by what is known here. Nodes that give the last ones away at the
+ * same time each have too many when they hear of each other, and then close their own by an
+ * order that is the same everywhere (SocketPlaces): the limit holds as soon as all have
+ * heard, and nobody who was known before loses a place to somebody new.
  */
 export class RemoteSockets extends Context.Service<RemoteSockets, {
   /** Sockets of an agent on other nodes, as far as they have told. */
   readonly count: (agentId: string) => number
   readonly tell: (agentId: string, push: Push) => void
-  /** How many sockets an agent has here, from now on. */
-  readonly announce: (agentId: string, sockets: number) => void
+  /** Takes a place for one more socket of an agent, here, and tells so; undefined if none is known to be left. */
+  readonly enter: (agentId: string, displaced: () => void) => Place | undefined
+  /** Gives it back; twice is once. */
+  readonly leave: (place: Place) => void
+  /**
+   * Completes once every node in reach has told which sockets it had when it heard of those that have a place here:
+   * what keeps its place until then keeps it. Waits a second at most; costs each node a text.
+   */
+  readonly agreed: Effect.Effect<void>
   /** Completes once every node in reach knows what was announced: whatever it commits later is told here. */
   readonly announced: Effect.Effect<void>
   /**
@@ -107,10 +134,48 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
     Effect.gen(function*() {
       const peers = yield* Peers
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
-      const now = monotonicMillis(yield* Clock.Clock)
-      const here = new Map<string, number>()
+      const clock = yield* Clock.Clock
+      const now = monotonicMillis(clock)
+      const config = yield* Config
+      const limit = config.LIMITS_SOCKETS_PER_AGENT
+      /** As the others know this node. */
+      const self = nameOf(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT))
+      const here = new Map<string, ReadonlyArray<Place>>()
       const lines = new Map<string, PushLine>()
       let listener: RemoteListener | undefined
+
+      const elsewhere = (agentId: string): ReadonlyArray<Elsewhere> => {
+        const found: Array<Elsewhere> = []
+        for (const line of lines.values()) {
+          const sockets = line.sockets.get(agentId)
+          if (sockets !== undefined) found.push([line.node, sockets])
+        }
+        return found
+      }
+      const count = (agentId: string): number => {
+        let sockets = 0
+        for (const line of lines.values()) sockets += line.sockets.get(agentId)?.length ?? 0
+        return sockets
+      }
+
+      const announce = (agentId: string, places: ReadonlyArray<Place>): void => {
+        if (places.length > 0) here.set(agentId, places)
+        else here.delete(agentId)
+        for (const line of lines.values()) line.announce(agentId)
+      }
+      const leave = (place: Place): void => {
+        const places = here.get(place.agentId)
+        if (places?.includes(place) === true) announce(place.agentId, places.filter((other) => other !== place))
+      }
+      /** After others have told of sockets of an agent. */
+      const settle = (agentId: string): void => {
+        const places = here.get(agentId)
+        if (places === undefined || places.length + count(agentId) <= limit) return
+        for (const place of beyond(limit, self, places, elsewhere(agentId))) {
+          leave(place)
+          place.displaced()
+        }
+      }
 
       const speak = (line: PushLine): Effect.Effect<void> =>
         Effect.gen(function*() {
@@ -131,17 +196,19 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
           const line = lines.get(node)
           if (line === undefined || listener === undefined) return
           let parted: ReadonlyArray<string> | undefined
-          const { counts, frames, missed, notices, pushes, rendered } = yield* decodeBundle(body)
+          const { answers, asks, frames, missed, notices, pushes, rendered, sockets } = yield* decodeBundle(body)
           if (first) {
             const before = [...line.sockets.keys()]
             line.sockets.clear()
             if (line.heard) parted = before
             line.heard = true
           }
-          for (const [agentId, sockets] of counts) {
-            if (sockets > 0) line.sockets.set(agentId, sockets)
+          for (const [agentId, since] of sockets) {
+            if (since.length > 0) line.sockets.set(agentId, since)
             else line.sockets.delete(agentId)
           }
+          for (const [agentId] of sockets) settle(agentId)
+          line.heardOf(asks, answers)
           for (const { to, ...push } of pushes) {
             if (push._tag === "Event") {
               const frame = frames[push.frame]
@@ -198,19 +265,25 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
         }).pipe(Effect.timeoutOption(PATIENCE), Effect.asVoid)
 
       return RemoteSockets.of({
-        count: (agentId) => {
-          let sockets = 0
-          for (const line of lines.values()) sockets += line.sockets.get(agentId) ?? 0
-          return sockets
-        },
+        count,
         tell: (agentId, push) => {
           for (const line of lines.values()) if (line.sockets.has(agentId)) line.push(agentId, push)
         },
-        announce: (agentId, sockets) => {
-          if (sockets > 0) here.set(agentId, sockets)
-          else here.delete(agentId)
-          for (const line of lines.values()) line.announce(agentId, sockets)
+        enter: (agentId, displaced) => {
+          const places = here.get(agentId) ?? []
+          const known = places.length + count(agentId)
+          if (known >= limit) return undefined
+          const place: Place = {
+            agentId,
+            since: nextSince(clock.currentTimeMillisUnsafe(), places, elsewhere(agentId)),
+            contested: lines.size > 0 && known + 1 > limit * NEAR,
+            displaced
+          }
+          announce(agentId, [...places, place])
+          return place
         },
+        leave,
+        agreed: onAll((line, done) => line.ask(clock.currentTimeMillisUnsafe(), done)),
         introduced: Effect.suspend(() =>
           [...lines.values()].every(({ knows }) => knows) ? Effect.void : Effect.fail("not yet")
         ).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
@@ -229,6 +302,8 @@ const BEAT = "1 second"
 const AGAIN = "200 millis"
 const PATIENCE = "1 second"
 const INTRODUCTION = "3 seconds"
+/** The share of an agent's places above which a new socket waits for what other nodes have: two cannot pass the limit below it. */
+const NEAR = 0.5
 /** How long a node that is listed may take nothing before this one is held for cut off. */
 const SILENT_MS = 20_000
 /** What may wait for a node, and go to it in one call, which may have 16 MiB: six times the characters at worst. */
@@ -259,15 +334,16 @@ interface Load {
 /** What goes to one other node, and what that one has told. */
 class PushLine {
   readonly node: string
-  /** Agents with sockets there. */
-  readonly sockets = new Map<string, number>()
+  /** Agents with sockets there, each by when it was let in. */
+  readonly sockets = new Map<string, ReadonlyArray<number>>()
   readonly work = Latch.makeUnsafe(false)
   fiber: Fiber.Fiber<void> | undefined
   /** When it last took what it was told. */
   silentSince: number
   /** Whether it has told anything. */
   heard = false
-  private counts = new Map<string, number>()
+  /** Agents of which the node has to be told anew how many sockets they have here. */
+  private changed = new Set<string>()
   private pushes: Array<readonly [string, Push]> = []
   private notices: Array<Sent> = []
   private after: Array<() => void> = []
@@ -275,15 +351,38 @@ class PushLine {
   knows = false
   private reached = true
   private missed = false
+  /** The last question that was put to the node, and who waits for which to be answered. */
+  private asks = 0
+  private asking: Array<{ readonly no: number; readonly done: () => void }> = []
+  /** The last question that came from it. */
+  private asked = 0
 
   constructor(node: string, now: number) {
     this.node = node
     this.silentSince = now
   }
 
-  announce(agentId: string, sockets: number): void {
-    this.counts.set(agentId, sockets)
+  announce(agentId: string): void {
+    this.changed.add(agentId)
     this.work.openUnsafe()
+  }
+
+  /** Calls back once the node has told what it had when it heard all that was said before; at once if it is out of reach. */
+  ask(time: number, done: () => void): void {
+    if (!this.reached) return done()
+    // Numbered from the time on, so that what was told to a process before this one answers nothing.
+    this.asks = Math.max(this.asks + 1, time)
+    this.asking.push({ no: this.asks, done })
+    this.work.openUnsafe()
+  }
+
+  /** A text of the node has been taken, with its last question and the last one of this node that it answers. */
+  heardOf(asks: number, answers: number): void {
+    if (asks !== this.asked) {
+      this.asked = asks
+      this.work.openUnsafe()
+    }
+    while (this.asking[0] !== undefined && this.asking[0].no <= answers) this.asking.shift()?.done()
   }
 
   push(agentId: string, push: Push): void {
@@ -308,7 +407,7 @@ class PushLine {
     this.work.openUnsafe()
   }
 
-  take(here: ReadonlyMap<string, number>): Load {
+  take(here: ReadonlyMap<string, ReadonlyArray<Place>>): Load {
     const first = !this.knows
     const pushes: Array<typeof PushOnWay.Type> = []
     const rendered: Array<Rendered> = []
@@ -336,7 +435,12 @@ class PushLine {
     const load: Load = {
       first,
       bundle: {
-        counts: [...(first ? here : this.counts)],
+        sockets: Array.from(first ? here.keys() : this.changed, (agentId) => [
+          agentId,
+          (here.get(agentId) ?? []).map(({ since }) => since)
+        ]),
+        asks: this.asks,
+        answers: this.asked,
         rendered,
         frames,
         pushes,
@@ -346,7 +450,7 @@ class PushLine {
       notices: this.notices,
       after: this.after
     }
-    this.counts = new Map()
+    this.changed = new Set()
     this.notices = []
     this.after = []
     this.missed = false
@@ -369,7 +473,10 @@ class PushLine {
     for (const sent of notices) if (sent.tries >= MAX_TRIES) sent.done()
     this.notices.unshift(...again)
     if (this.reached) this.after.unshift(...after)
-    else for (const done of [...after, ...this.after.splice(0)]) done()
+    else {
+      for (const done of [...after, ...this.after.splice(0)]) done()
+      for (const { done } of this.asking.splice(0)) done()
+    }
     this.work.openUnsafe()
     return false
   }
@@ -378,5 +485,6 @@ class PushLine {
     this.fiber?.interruptUnsafe()
     for (const { done } of this.notices.splice(0)) done()
     for (const done of this.after.splice(0)) done()
+    for (const { done } of this.asking.splice(0)) done()
   }
 }

@@ -168,6 +168,7 @@ export const settings = {
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "sockets that an agent may hold at once", 1),
   LIMITS_FRAMES_PER_SECOND: int(100, "frames that a socket may send per second, acknowledgements apart", 1),
+  LIMITS_REFUSALS_PER_SECOND: int(200, "frames of a socket that are answered with an error per second before it is read more slowly; one that goes on is closed", 1),
   SOCKETS_HELLO_SECONDS: int(5, "seconds in which a new socket must say who it is", 1, 60),
   SOCKETS_FRAME_BYTES: int(65_536, "bytes of a frame that a socket may send", 1_024, 16_777_216),
   SOCKETS_BACKLOG_BYTES: int(1_048_576, "bytes unsent on a socket with which its backlog waits", 1_024),

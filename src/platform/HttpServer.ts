@@ -425,6 +425,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
 
     yield* Scope.addFinalizer(scope, Effect.gen(function*() {
       state.draining = true
+      gateway.turnAway()
       readiness.set("draining", "The server is shutting down.")
       // Whoever spreads the requests is to see it before connections are refused.
       if (patience.linger > 0) yield* Effect.sleep(patience.linger)

@@ -15,7 +15,9 @@ export class Gateway extends Context.Service<Gateway, {
    * a refusal with the wire's error body. Never throws.
    */
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string) => void
-  /** Closes every socket with 1001 and refuses new ones; completes when all are gone. */
+  /** From now on a socket that opens is closed with 1013; those that are there stay. */
+  readonly turnAway: () => void
+  /** Closes every socket with 1001, and new ones with 1013; completes when all are gone. */
   readonly drain: Effect.Effect<void>
   /** Sockets held now. */
   readonly size: () => number

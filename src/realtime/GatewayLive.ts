@@ -1,9 +1,10 @@
-import { Cause, Clock, Effect, Layer, Option, Schedule, Schema, Semaphore } from "effect"
+import { Cause, Clock, Effect, Layer, Option, Schedule, Schema, Semaphore, Struct } from "effect"
 import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { type Agent, AgentSuspended } from "../agents/Agent.ts"
 import { AgentActors } from "../agents/AgentActors.ts"
+import type { Place } from "../agents/RemoteSockets.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Auth } from "../auth/Auth.ts"
 import { Conversations } from "../conversations/Conversations.ts"
@@ -16,21 +17,22 @@ import type { RateRule } from "../platform/RateRule.ts"
 import { forRequest } from "../platform/RequestId.ts"
 import { WindowLog } from "../platform/SlidingWindows.ts"
 import { isStorableJson } from "../platform/Text.ts"
-import { isWireFailure, MethodNotAllowed, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
+import { MethodNotAllowed, Unauthorized, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { makeComparison } from "./Cursors.ts"
 import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason, Gateway } from "./Gateway.ts"
-import { lookUp } from "./LookUp.ts"
+import { hold, letGo, lookUp } from "./LookUp.ts"
+import { Refusals, SLOWED_MS } from "./Refusals.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
-/** Frames that may wait while a key is checked. */
+/** Frames that may wait while a key is checked, or whether there is a place for the socket. */
 const MAX_EARLY_FRAMES = 16
 const READERS = 8
 const DRAIN_MS = 5_000
@@ -40,15 +42,22 @@ const SPREAD_TICK_MS = 20
 /** How long a peer may take to read what was sent before a close, and to answer that. */
 const CLOSE_MS = 10_000
 
+const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
+const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be checked: try again" }
+const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: try again" }
+const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refused" }
+
 /** A socket from its upgrade to its end. */
 interface Connection {
   readonly socket: WebSocket
   /** Of its upgrade: what its frames cause is done for that request. */
   readonly requestId: string | undefined
   session: Session | undefined
+  /** Among the sockets of its agent, from when its key is known to be good until it is closed. */
+  place: Place | undefined
   /** Of the key that it came with, from its session's beginning. */
   keyHash: string
-  /** While the key is being checked: what came meanwhile. */
+  /** From the HELLO until the session begins: what came meanwhile. */
   early: Array<string> | undefined
   /** When a HELLO, or a pong, is due. */
   deadline: number
@@ -56,8 +65,13 @@ interface Connection {
   awaitingPong: boolean
   /** When its frames came that count. */
   frames: WindowLog | undefined
+  /** Its frames that were answered with an error, and whether it is read more slowly for them. */
+  refusals: Refusals | undefined
+  slowed: boolean
   /** Look-ups under way. */
   lookups: number
+  /** For how many reasons it is not read from. */
+  holds: number
   /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
   reads: Map<string, number> | undefined
 }
@@ -73,7 +87,9 @@ const parseClientFrame = (text: string): { readonly type: string; readonly [key:
   }
 }
 
-const decodeHello = Schema.decodeUnknownOption(clientFrames.hello)
+/** Without its capabilities, which make no HELLO a bad one. */
+const decodeHello = Schema.decodeUnknownOption(clientFrames.hello.mapFields(Struct.omit(["capabilities"])))
+const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String))
 const decodeReadAck = Schema.decodeUnknownOption(clientFrames["message.read_ack"])
 const decodeTyping = Schema.decodeUnknownOption(
   Schema.Union([clientFrames["typing.start"], clientFrames["typing.stop"]])
@@ -111,7 +127,7 @@ export const GatewayLive = Layer.effect(
       unsentBytes: config.SOCKETS_UNSENT_BYTES
     }
     const connections = new Set<Connection>()
-    let draining = false
+    let leaving = false
 
     const requestIds = new WeakMap<IncomingMessage, string>()
     // The types of `ws` lack closeTimeout.
@@ -141,15 +157,38 @@ export const GatewayLive = Layer.effect(
       // An id that is nested too deep to be written is not repeated.
       const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
       connection.session.event(JSON.stringify({ type: "error", ...echoed, payload: { code, message, action } }))
+      if (connection.socket.readyState !== 1) return
+      const outcome = (connection.refusals ??= new Refusals()).add(config.LIMITS_REFUSALS_PER_SECOND, now())
+      if (outcome === "closed") return connection.session.close(FLOODING)
+      if (outcome === "stays" || connection.slowed) return
+      connection.slowed = true
+      hold(connection)
+      fork(Effect.map(Effect.sleep(SLOWED_MS), () => {
+        connection.slowed = false
+        letGo(connection)
+      }))
     }
 
-    /** The key is good: the socket becomes a session of its agent. */
+    /** The key is good: the socket becomes a session of its agent, if there is a place for it. */
     const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
+      const place = actors.enter(agent.id, () => {
+        connection.place = undefined
+        if (connection.session === undefined) closeWith(connection, TOO_MANY)
+        else connection.session.close(TOO_MANY)
+      })
+      if (place === undefined) return closeWith(connection, TOO_MANY)
+      connection.place = place
+      if (!place.contested) return admit(connection, agent, key, capabilities)
+      connection.early ??= []
+      fork(Effect.map(actors.agreed, () => {
+        if (connection.place === place) admit(connection, agent, key, capabilities)
+      }))
+    }
+
+    const admit = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
+      if (connection.socket.readyState !== 1) return
       const actor = actors.local(agent.id)
-      if (actors.sockets(agent.id) >= config.LIMITS_SOCKETS_PER_AGENT) {
-        return closeWith(connection, { code: 1013, text: "too many sockets of this agent" })
-      }
       const acknowledges = capabilities.includes("ack")
       const session = new Session(connection.socket, actor, agent.handle, acknowledges, world)
       connection.session = session
@@ -187,7 +226,8 @@ export const GatewayLive = Layer.effect(
       }))
 
     const hello = (connection: Connection, text: string): void => {
-      const frame = Option.getOrUndefined(decodeHello(parseClientFrame(text)))
+      const raw = parseClientFrame(text)
+      const frame = Option.getOrUndefined(decodeHello(raw))
       const key = frame?.api_key ?? frame?.token
       if (frame === undefined || key === undefined) {
         return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
@@ -197,12 +237,12 @@ export const GatewayLive = Layer.effect(
         onFailure: (failure) =>
           closeWith(
             connection,
-            failure._tag === "Unauthorized" ? badKey : { code: 1013, text: "the key could not be checked: try again" }
+            failure._tag === "Unauthorized" ? badKey : UNCHECKED
           ),
         onSuccess: (agent) =>
           agent.status === "suspended"
             ? closeWith(connection, SUSPENDED)
-            : welcome(connection, agent, key, frame.capabilities ?? [])
+            : welcome(connection, agent, key, Option.getOrElse(decodeCapabilities(raw?.["capabilities"]), () => []))
       }))
     }
 
@@ -344,13 +384,17 @@ export const GatewayLive = Layer.effect(
         socket,
         requestId,
         session: undefined,
+        place: undefined,
         keyHash: "",
         early: undefined,
         deadline: now() + helloMs,
         nextPing: Number.POSITIVE_INFINITY,
         awaitingPong: false,
         frames: undefined,
+        refusals: undefined,
+        slowed: false,
         lookups: 0,
+        holds: 0,
         reads: undefined
       }
       connections.add(connection)
@@ -379,7 +423,9 @@ export const GatewayLive = Layer.effect(
       socket.on("error", () => undefined)
       socket.on("close", () => {
         connections.delete(connection)
-        const { session } = connection
+        const { place, session } = connection
+        if (place !== undefined) actors.leave(place)
+        connection.place = undefined
         if (session === undefined) return
         session.ended()
         actors.detach(session.agent.id, session)
@@ -391,9 +437,17 @@ export const GatewayLive = Layer.effect(
       return connection
     }
 
+    /**
+     * Completes an upgrade. What is wrong only for a while is said on the socket: a client that reads
+     * any 503 at its upgrade may never come again, and comes after a 1013.
+     */
     const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
-      if (draining || socket.destroyed) return refuse(socket, new Unavailable(), requestIds.get(request) ?? "")
-      server.handleUpgrade(request, socket, head, (ws) => then(opened(ws, requestIds.get(request))))
+      if (socket.destroyed) return
+      server.handleUpgrade(request, socket, head, (ws) => {
+        const connection = opened(ws, requestIds.get(request))
+        if (leaving) closeWith(connection, LEAVING)
+        else then(connection)
+      })
     }
 
     const upgrade = (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string): void => {
@@ -405,8 +459,11 @@ export const GatewayLive = Layer.effect(
       socket.on("error", ignore)
       fork(Effect.matchCause(auth.authenticate(key), {
         onFailure: (cause) => {
-          const failure = cause.reasons.find(Cause.isFailReason)?.error
-          refuse(socket, isWireFailure(failure) ? failure : new Unavailable(), requestId)
+          socket.off("error", ignore)
+          if (cause.reasons.some((reason) => Cause.isFailReason(reason) && reason.error._tag === "Unauthorized")) {
+            return refuse(socket, new Unauthorized(), requestId)
+          }
+          accept(request, socket, head, (connection) => closeWith(connection, UNCHECKED))
         },
         onSuccess: (agent) => {
           socket.off("error", ignore)
@@ -461,8 +518,12 @@ export const GatewayLive = Layer.effect(
     // Twice, for it is the second look that acts.
     actors.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 
+    const turnAway = (): void => {
+      leaving = true
+    }
+
     const drain = Effect.gen(function*() {
-      draining = true
+      turnAway()
       // Not all at once: they come back, to the others.
       const closing = [...connections]
       const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
@@ -477,7 +538,7 @@ export const GatewayLive = Layer.effect(
     })
     yield* Effect.addFinalizer(() => drain)
 
-    return Gateway.of({ upgrade, drain, size: () => connections.size })
+    return Gateway.of({ upgrade, turnAway, drain, size: () => connections.size })
   })
 )
 

@@ -2,7 +2,8 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import type { Push } from "../../src/agents/AgentActor.ts"
-import { type Notice, RemoteSockets } from "../../src/agents/RemoteSockets.ts"
+import { type Notice, type Place, RemoteSockets } from "../../src/agents/RemoteSockets.ts"
+import { Config } from "../../src/platform/Config.ts"
 import { PeerOrder } from "../../src/platform/PeerOrder.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { type Delivery, type PeerListener, Peers } from "../../src/platform/Peers.ts"
@@ -53,10 +54,13 @@ class Wires {
     )
 }
 
-const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
+const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20) {
   const context = yield* Layer.build(
     Layer.fresh(RemoteSockets.layer).pipe(
-      Layer.provide(wires.peers(name)),
+      Layer.provide([
+        wires.peers(name),
+        Config.layerTest({ RUNNER_HOST: name, RUNNER_PORT: 1, LIMITS_SOCKETS_PER_AGENT: limit })
+      ]),
       Layer.provideMerge(Layer.fresh(Readiness.layer))
     )
   )
@@ -72,7 +76,15 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string) {
     missed: () => state.missed++,
     parted: (agentIds) => parted.push(agentIds)
   })
-  return { remote, heard, notices, parted, readiness, state }
+  const places = new Map<string, Array<Place>>()
+  /** Opens or closes sockets until the agent has so many here. */
+  const announce = (agentId: string, sockets: number): void => {
+    const had = places.get(agentId) ?? []
+    places.set(agentId, had)
+    for (const place of had.splice(sockets)) remote.leave(place)
+    while (had.length < sockets) had.push(remote.enter(agentId, () => undefined) ?? assert.fail("no place"))
+  }
+  return { name, remote, heard, notices, parted, readiness, state, announce }
 })
 
 const rendered = { conversationId: "conv_1", seq: 7, before: "{\"a\":", after: "}" }
@@ -83,7 +95,7 @@ it.effect("pushes reach the node that has the agent's sockets, in order, and man
   Effect.gen(function*() {
     const wires = new Wires()
     const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
-    one.remote.announce("agt_a", 2)
+    one.announce("agt_a", 2)
     yield* one.remote.announced
     assert.strictEqual(two.remote.count("agt_a"), 2)
     wires.calls.length = 0
@@ -98,7 +110,7 @@ it.effect("pushes reach the node that has the agent's sockets, in order, and man
     yield* two.remote.announced
     assert.deepStrictEqual(one.heard, pushes.map((push) => ["agt_a", push] as const))
     assert.deepStrictEqual(wires.calls, ["one"])
-    one.remote.announce("agt_a", 0)
+    one.announce("agt_a", 0)
     yield* one.remote.announced
     two.remote.tell("agt_a", hint(51))
     yield* two.remote.announced
@@ -109,13 +121,13 @@ it.effect("a node that was out of reach is told anew who is where, that it has m
   Effect.gen(function*() {
     const wires = new Wires()
     const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
-    one.remote.announce("agt_a", 1)
-    two.remote.announce("agt_b", 1)
+    one.announce("agt_a", 1)
+    two.announce("agt_b", 1)
     yield* Effect.andThen(one.remote.announced, two.remote.announced)
     const before = one.state.missed
     wires.broken = true
     two.remote.tell("agt_a", hint(1))
-    two.remote.announce("agt_b", 3)
+    two.announce("agt_b", 3)
     const notice: Notice = { _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "key rotated" } }
     const told = yield* Effect.forkChild(two.remote.everywhere(notice), { startImmediately: true })
     // Nobody waits for longer than a second, and a socket that opens not at all.
@@ -136,7 +148,7 @@ it.effect("a node that has left has no sockets, and nobody waits for it", () =>
   Effect.gen(function*() {
     const wires = new Wires()
     const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
-    two.remote.announce("agt_b", 1)
+    two.announce("agt_b", 1)
     yield* two.remote.announced
     assert.strictEqual(one.remote.count("agt_b"), 1)
     wires.listeners.get("one")?.left("two")
@@ -150,24 +162,24 @@ it.effect("what arrives late, after its sender gave it up and said everything ag
   Effect.gen(function*() {
     const wires = new Wires()
     const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
-    two.remote.announce("agt_b", 1)
+    two.announce("agt_b", 1)
     yield* two.remote.announced
     wires.stalled = []
-    two.remote.announce("agt_b", 2)
-    two.remote.announce("agt_c", 1)
+    two.announce("agt_b", 2)
+    two.announce("agt_c", 1)
     yield* TestClock.adjust("1 seconds")
     const late = wires.stalled
     assert.isAbove(late.length, 0)
     wires.stalled = undefined
-    two.remote.announce("agt_b", 0)
-    two.remote.announce("agt_c", 0)
+    two.announce("agt_b", 0)
+    two.announce("agt_c", 0)
     yield* TestClock.adjust("1 seconds")
     yield* two.remote.announced
     const pushed = one.heard.length
     for (const arrive of [...late, ...late.toReversed()]) assert.strictEqual(yield* arrive, "forgot")
     assert.deepStrictEqual([one.remote.count("agt_b"), one.remote.count("agt_c")], [0, 0])
     assert.strictEqual(one.heard.length, pushed)
-    two.remote.announce("agt_b", 1)
+    two.announce("agt_b", 1)
     yield* two.remote.announced
     assert.strictEqual(one.remote.count("agt_b"), 1)
   }))

@@ -84,6 +84,7 @@ const gatewayOf = (events: Array<string>) =>
       events.push("upgrade")
       refuse(socket, new Forbidden({ message: "met the gateway" }), requestId)
     },
+    turnAway: () => void events.push("turn away"),
     drain: Effect.sync(() => void events.push("drain")),
     size: () => 0
   })
@@ -486,13 +487,13 @@ describe("HttpServer", () => {
         assert.deepStrictEqual(server.readiness.reasons(), ["The server is shutting down."])
         const refused = yield* Effect.exit(call(server, "/"))
         assert.isTrue(Exit.isFailure(refused))
-        assert.deepStrictEqual(server.events, [])
+        assert.deepStrictEqual(server.events, ["turn away"])
         yield* Deferred.succeed(server.gate.open, undefined)
         const reply = yield* Fiber.join(waiting)
         assert.strictEqual(reply.status, 200)
         assert.strictEqual(reply.headers.get("connection"), "close")
         yield* Fiber.join(closing)
-        assert.deepStrictEqual(server.events, ["drain"])
+        assert.deepStrictEqual(server.events, ["turn away", "drain"])
       })
     ))
 
@@ -504,7 +505,7 @@ describe("HttpServer", () => {
         yield* server.close
         const exit = yield* Effect.exit(Fiber.join(waiting))
         if (Exit.isSuccess(exit)) assertWire(exit.value, 503, "UNAVAILABLE")
-        assert.deepStrictEqual(server.events, ["drain"])
+        assert.deepStrictEqual(server.events, ["turn away", "drain"])
       }), {}, { drain: 100 }))
 
   it.live("says in one line that its port is taken", () =>

@@ -8,6 +8,7 @@ it.effect("the sender of frames that have storage asked waits from the eighth on
     const calls: Array<string> = []
     const asking: Asking = {
       lookups: 0,
+      holds: 0,
       socket: { pause: () => calls.push("pause"), resume: () => calls.push("resume") }
     }
     const gates: Array<Deferred.Deferred<void>> = []

@@ -56,7 +56,7 @@ const withService = <A, E>(
         Ids.layer,
         ProcessMetrics.layer,
         storageLayer(storage),
-        Layer.succeed(Gateway, { upgrade: () => {}, drain: Effect.void, size: () => 7 })
+        Layer.succeed(Gateway, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 7 })
       ])
     ))
     const { url } = Context.get(context, HttpServer)

@@ -1,0 +1,37 @@
+/** Where one socket stands among those of its agent on all nodes. */
+export interface SocketPlace {
+  readonly agentId: string
+  /** When it was let in, in milliseconds, but after every other one that was known there. */
+  readonly since: number
+}
+
+/** When the sockets that another node has of an agent were let in. */
+export type Elsewhere = readonly [node: string, since: ReadonlyArray<number>]
+
+/** Where the next socket stands: behind all that are known, however clocks differ. */
+export const nextSince = (now: number, own: ReadonlyArray<SocketPlace>, elsewhere: Iterable<Elsewhere>): number => {
+  let since = now
+  for (const place of own) since = Math.max(since, place.since + 1)
+  for (const [, others] of elsewhere) for (const other of others) since = Math.max(since, other + 1)
+  return since
+}
+
+/**
+ * Which of an agent's sockets on `node` are beyond the limit: of all that are known the first
+ * ones stay, by time and then by node. Each node decides about its own, and all decide by one
+ * order, so nodes that know of the same sockets keep exactly as many as the limit.
+ */
+export const beyond = <P extends SocketPlace>(
+  limit: number,
+  node: string,
+  own: ReadonlyArray<P>,
+  elsewhere: ReadonlyArray<Elsewhere>
+): ReadonlyArray<P> =>
+  own.filter(({ since }) => {
+    let before = 0
+    for (const place of own) if (place.since < since) before++
+    for (const [other, others] of elsewhere) {
+      for (const one of others) if (one < since || (one === since && other < node)) before++
+    }
+    return before >= limit
+  })
