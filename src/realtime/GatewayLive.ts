@@ -17,7 +17,7 @@ import type { RateRule } from "../platform/RateRule.ts"
 import { forRequest } from "../platform/RequestId.ts"
 import { WindowLog } from "../platform/SlidingWindows.ts"
 import { isStorableJson } from "../platform/Text.ts"
-import { MethodNotAllowed, Unauthorized, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
+import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed, type WireFailure } from "../platform/WireError.ts"
 import { refuse } from "../platform/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { makeComparison } from "./Cursors.ts"
@@ -36,6 +36,8 @@ const CHECK = "5 seconds"
 const MAX_EARLY_FRAMES = 16
 const READERS = 8
 const DRAIN_MS = 5_000
+/** A client waits four seconds for hello.ok: by then it is to know that it has to come again. */
+const KEY_CHECK = "3 seconds"
 /** Over how long the sockets of a server that stops are closed. */
 const SPREAD_MS = 2_000
 const SPREAD_TICK_MS = 20
@@ -225,6 +227,9 @@ export const GatewayLive = Layer.effect(
         onSuccess: () => session.start()
       }))
 
+    const checked = (key: string) =>
+      Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) })
+
     const hello = (connection: Connection, text: string): void => {
       const raw = parseClientFrame(text)
       const frame = Option.getOrUndefined(decodeHello(raw))
@@ -233,7 +238,7 @@ export const GatewayLive = Layer.effect(
         return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
       }
       connection.early = []
-      fork(Effect.match(auth.authenticate(key), {
+      fork(Effect.match(checked(key), {
         onFailure: (failure) =>
           closeWith(
             connection,
@@ -457,7 +462,7 @@ export const GatewayLive = Layer.effect(
       const key = /^bearer +(\S+) *$/i.exec(header)?.[1] ?? ""
       const capabilities = String(request.headers["x-agentchat-capabilities"] ?? "").split(",").map((one) => one.trim())
       socket.on("error", ignore)
-      fork(Effect.matchCause(auth.authenticate(key), {
+      fork(Effect.matchCause(checked(key), {
         onFailure: (cause) => {
           socket.off("error", ignore)
           if (cause.reasons.some((reason) => Cause.isFailReason(reason) && reason.error._tag === "Unauthorized")) {

@@ -225,3 +225,128 @@ it.effect("a node is introduced once the others have taken what it says, or do n
     yield* TestClock.adjust("3 seconds")
     assert.isDefined(alone.pollUnsafe())
   }))
+
+type Node = Effect.Success<ReturnType<typeof node>>
+
+/** Opens a socket of an agent, which may be refused at once or displaced later. */
+const open = ({ remote }: Node, agentId = "agt_a") => {
+  const socket: { place: Place | undefined; displaced: boolean } = { place: undefined, displaced: false }
+  socket.place = remote.enter(agentId, () => socket.displaced = true)
+  return socket
+}
+
+const staying = (sockets: ReadonlyArray<ReturnType<typeof open>>) =>
+  sockets.filter(({ displaced, place }) => place !== undefined && !displaced)
+
+it.effect("162. of sixty sockets at once over three nodes exactly as many stay as may, and those that were agreed on stay", () =>
+  Effect.gen(function*() {
+    for (const limit of [20, 7, 1]) {
+      const wires = new Wires()
+      const nodes = [yield* node(wires, "one", limit), yield* node(wires, "two", limit), yield* node(wires, "three", limit)]
+      yield* TestClock.adjust("2 seconds")
+      const sockets = Array.from({ length: 60 }, (_, i) => open(nodes[i % 3]!))
+      // Nobody has heard of anybody yet, so each node has let in as many as may stay in all.
+      assert.strictEqual(staying(sockets).length, Math.min(60, 3 * limit))
+      yield* nodes[0]!.remote.agreed
+      const first = staying(sockets.filter((_, i) => i % 3 === 0))
+      yield* Effect.all(nodes.map(({ remote }) => remote.agreed), { concurrency: "unbounded" })
+      assert.strictEqual(staying(sockets).length, limit)
+      yield* TestClock.adjust("2 seconds")
+      assert.strictEqual(staying(sockets).length, limit)
+      assert.strictEqual(staying(sockets.filter((_, i) => i % 3 === 0)).length, first.length)
+      for (const { remote } of nodes) assert.isUndefined(remote.enter("agt_a", () => undefined))
+    }
+  }))
+
+it.effect("a socket says nothing more than that it is there while its agent has half of its places, and asks beyond", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    yield* TestClock.adjust("2 seconds")
+    for (let i = 0; i < 5; i++) {
+      for (const { remote } of [one, two]) {
+        assert.strictEqual(remote.enter("agt_a", () => undefined)?.contested, false)
+        yield* remote.announced
+      }
+    }
+    assert.strictEqual(one.remote.enter("agt_a", () => undefined)?.contested, true)
+    yield* one.remote.announced
+    wires.calls.length = 0
+    yield* one.remote.agreed
+    assert.deepStrictEqual(wires.calls, ["two", "one"])
+    // Alone there is nobody to ask.
+    const alone = yield* node(new Wires(), "alone", 1)
+    assert.strictEqual(alone.remote.enter("agt_a", () => undefined)?.contested, false)
+    assert.isUndefined(alone.remote.enter("agt_a", () => undefined))
+    yield* alone.remote.agreed
+  }))
+
+it.effect("a place that is given back is free at once where it was, elsewhere once that is told, and no place twice", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one", 2), yield* node(wires, "two", 2)]
+    const [first, second] = [open(one), open(one)]
+    yield* one.remote.announced
+    for (const { remote } of [one, two]) assert.isUndefined(remote.enter("agt_a", () => undefined))
+    if (first.place !== undefined) one.remote.leave(first.place)
+    assert.isUndefined(two.remote.enter("agt_a", () => undefined))
+    yield* one.remote.announced
+    const third = open(two)
+    yield* two.remote.announced
+    if (first.place !== undefined) one.remote.leave(first.place)
+    assert.isUndefined(one.remote.enter("agt_a", () => undefined))
+    assert.deepStrictEqual(staying([second, third]), [second, third])
+    assert.deepStrictEqual([one.remote.count("agt_a"), two.remote.count("agt_a")], [1, 1])
+  }))
+
+it.effect("the places of a node that has left are free", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one", 2), yield* node(wires, "two", 2)]
+    const [first, second] = [open(two), open(two)]
+    yield* two.remote.announced
+    assert.isUndefined(one.remote.enter("agt_a", () => undefined))
+    wires.listeners.get("one")?.left("two")
+    const again = [open(one), open(one), open(one)]
+    assert.strictEqual(staying(again).length, 2)
+    assert.deepStrictEqual(staying([first, second]), [first, second])
+  }))
+
+it.effect("after nodes were cut off from each other, or joined unheard, the sockets that were there first stay", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one", 3), yield* node(wires, "two", 3)]
+    const early = [open(one), open(two)]
+    yield* TestClock.adjust("2 seconds")
+    wires.broken = true
+    // Only one more may come; each side lets its own in.
+    const middle = open(two)
+    yield* TestClock.adjust("1 seconds")
+    const late = open(one)
+    const three = yield* node(wires, "three", 3)
+    yield* TestClock.adjust("1 seconds")
+    const last = [open(three), open(three), open(three)]
+    assert.strictEqual(staying([...early, middle, late, ...last]).length, 7)
+    // Out of reach, nobody waits for what they would say.
+    for (const { remote } of [one, two, three]) yield* remote.agreed
+    wires.broken = false
+    yield* TestClock.adjust("2 seconds")
+    assert.deepStrictEqual(staying([...early, middle, late, ...last]), [...early, middle])
+  }))
+
+it.effect("whoever waits for an answer of a node that hangs waits for a second", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const one = yield* node(wires, "one", 1)
+    yield* node(wires, "two", 1)
+    yield* TestClock.adjust("2 seconds")
+    const listener = wires.listeners.get("two") ?? assert.fail()
+    wires.listeners.set("two", { ...listener, receive: () => Effect.never })
+    const socket = open(one)
+    const agreed = yield* Effect.forkChild(one.remote.agreed, { startImmediately: true })
+    yield* TestClock.adjust("900 millis")
+    assert.isUndefined(agreed.pollUnsafe())
+    yield* TestClock.adjust("100 millis")
+    assert.isDefined(agreed.pollUnsafe())
+    assert.deepStrictEqual(staying([socket]), [socket])
+  }))

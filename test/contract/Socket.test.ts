@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
+import { frameOf, RawConnection } from "../support/RawConnection.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
@@ -61,6 +62,34 @@ describe("wire.md J, WebSocket", { timeout: 20_000 }, () => {
       assert.deepStrictEqual(matching(Shapes.HelloOk, await socket.waitFor("hello.ok")).capabilities, capabilities)
       await socket.close()
     }
+  })
+
+  it("159. malformed capabilities of a live key count as none, in a HELLO and in the upgrade's header", async () => {
+    const agent = await newAgent(server, "asker")
+    const deep = `${"[".repeat(20_000)}${"]".repeat(20_000)}`
+    const malformed = [
+      `"ack"`, `{"ack":true}`, `{"0":"ack","length":1}`, "null", "7", "true", `[7]`, `["ack",7]`, `["ack",null]`, `[["ack"]]`, `{"a":{"b":["ack"]}}`,
+      deep, `["${"x".repeat(60_000)}",1]`
+    ]
+    for (const capabilities of malformed) {
+      const socket = await Socket.open(server)
+      socket.raw(`{"type":"hello","api_key":"${agent.key}","capabilities":${capabilities}}`)
+      const what = capabilities.slice(0, 40)
+      assert.deepStrictEqual(matching(Shapes.HelloOk, await socket.waitFor("hello.ok")).capabilities, [], what)
+      await socket.settled()
+      await socket.close()
+    }
+    const headers = [
+      ["", []], [",,,", []], [`["ack"]`, []], ["ACK", []], ["\u00e4ck", []], ["ack;q=1", []], ["x".repeat(8_000), []], [" , ack ,", ["ack"]]
+    ] as const
+    for (const [header, capabilities] of headers) {
+      const socket = await Socket.open(server, { authorization: `Bearer ${agent.key}`, "x-agentchat-capabilities": header })
+      assert.deepStrictEqual(matching(Shapes.HelloOk, await socket.waitFor("hello.ok")).capabilities, capabilities)
+      await socket.close()
+    }
+    const bad = await Socket.open(server)
+    bad.send({ type: "hello", api_key: `ac_${"A".repeat(43)}`, capabilities: "ack" })
+    await bad.closedWith(1008)
   })
 
   it("131. a key in the upgrade's header needs no HELLO", async () => {
@@ -522,6 +551,43 @@ describe("wire.md J, WebSocket", { timeout: 20_000 }, () => {
     const marker = await say(alice, bob)
     await socket.message(marker.id)
     await socket.close()
+  })
+
+  it("E.4: a flood of bad frames is answered more slowly, each of them, and then closed with 1013; other sockets stay", async () => {
+    const { alice, bob } = await newPair(server)
+    const other = await Socket.hello(server, bob.key)
+    const flooding = await RawConnection.upgraded(server, bob.key)
+    const nonsense = [
+      frameOf({ opcode: 1, payload: "no json" }),
+      frameOf({ opcode: 1, payload: `{"type":"ack"}` }),
+      frameOf({ opcode: 1, payload: `{"type":"typing.start"}` }),
+      frameOf({ opcode: 2, payload: "{}" }),
+      frameOf({ opcode: 1, payload: `{"type":"ping"}` })
+    ]
+    const flood = (frames: number) => flooding.write(Buffer.concat(Array.from({ length: frames }, (_, i) => nonsense[i % nonsense.length]!)))
+    const count = (text: string) => flooding.received.split(text).length - 1
+    const answered = () => count(`"type":"error"`) + count(`"type":"pong"`)
+    const began = performance.now()
+    flood(1_000)
+    await eventually("an answer to each frame of a burst", () => answered() === 1_000 || undefined, 10_000)
+    // What comes behind it waits until a part of the allowance is back, and is answered then.
+    flooding.frame({ opcode: 1, payload: `{"type":"typing.start","id":"behind"}` })
+    await eventually("an answer behind it", () => count("behind") === 1 || undefined, 10_000)
+    assert.isAtLeast(performance.now() - began, 400)
+    flood(20_000)
+    assert.strictEqual(await flooding.closeCode(15_000), 1013)
+    assert.include(flooding.received, "too many frames")
+    // Each was answered as long as it was open, and no more of them than a flood may have.
+    assert.isAtLeast(count("VALIDATION_ERROR"), 80)
+    assert.isAtLeast(count("RATE_LIMITED"), 900)
+    assert.isAtMost(count(`"type":"error"`), 2_000 + (performance.now() - began) / 5)
+    const sent = await say(alice, bob)
+    await other.message(sent.id)
+    await other.close()
+    // It may come back at once.
+    const again = await Socket.hello(server, bob.key)
+    await again.message(sent.id)
+    await again.close()
   })
 
   it("E.4: a reader that stalls closes with 1013 once more than 4 MiB wait for it, and loses nothing", async () => {
