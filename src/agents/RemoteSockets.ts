@@ -262,7 +262,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
             if (--waiting === 0) resume(Effect.void)
           }
           for (const line of lines.values()) give(line, done)
-        }).pipe(Effect.timeoutOption(PATIENCE), Effect.asVoid)
+        }).pipe(Effect.timeoutOption(PATIENCE_MS), Effect.asVoid)
 
       return RemoteSockets.of({
         count,
@@ -273,12 +273,10 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
           const places = here.get(agentId) ?? []
           const known = places.length + count(agentId)
           if (known >= limit) return undefined
-          const place: Place = {
-            agentId,
-            since: nextSince(clock.currentTimeMillisUnsafe(), places, elsewhere(agentId)),
-            contested: lines.size > 0 && known + 1 > limit * NEAR,
-            displaced
-          }
+          const contested = lines.size > 0 && known + 1 > limit * NEAR
+          // Behind what another node lets in meanwhile without asking.
+          const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
+          const place: Place = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
           announce(agentId, [...places, place])
           return place
         },
@@ -300,9 +298,9 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
 /** A node that has nothing to say still shows that it remembers what it was told. */
 const BEAT = "1 second"
 const AGAIN = "200 millis"
-const PATIENCE = "1 second"
+const PATIENCE_MS = 1_000
 const INTRODUCTION = "3 seconds"
-/** The share of an agent's places above which a new socket waits for what other nodes have: two cannot pass the limit below it. */
+/** The share of an agent's places above which a new socket waits for what other nodes have: two of them cannot pass the limit below it. */
 const NEAR = 0.5
 /** How long a node that is listed may take nothing before this one is held for cut off. */
 const SILENT_MS = 20_000

@@ -14,6 +14,8 @@ class Wires {
   /** Calls that arrived, by receiver. */
   readonly calls: Array<string> = []
   broken = false
+  /** How long calls are under way. */
+  delayMs = 0
   /** Takes calls and answers none; what it has can arrive later. */
   stalled: Array<Effect.Effect<Delivery>> | undefined
   private readonly lines = new Map<string, { readonly order: PeerOrder; readonly number: number }>()
@@ -43,7 +45,7 @@ class Wires {
               if (judged === "refuse") return Effect.succeed("forgot")
               return judged === "take" ? Effect.as(listener.receive(self, body, first), "taken") : Effect.succeed("taken")
             })
-            if (this.stalled === undefined) return arrive
+            if (this.stalled === undefined) return this.delayMs === 0 ? arrive : Effect.delay(arrive, this.delayMs)
             this.stalled.push(arrive)
             return Effect.succeed("unreachable")
           }),
@@ -256,6 +258,21 @@ it.effect("162. of sixty sockets at once over three nodes exactly as many stay a
       assert.strictEqual(staying(sockets.filter((_, i) => i % 3 === 0)).length, first.length)
       for (const { remote } of nodes) assert.isUndefined(remote.enter("agt_a", () => undefined))
     }
+  }))
+
+it.effect("what a node lets in without asking stays, though another one asked earlier for more than it could let in so", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    yield* TestClock.adjust("2 seconds")
+    wires.delayMs = 300
+    const early = Array.from({ length: 30 }, () => open(one))
+    yield* TestClock.adjust("200 millis")
+    const late = Array.from({ length: 30 }, () => open(two))
+    yield* TestClock.adjust("2 seconds")
+    const stayed = staying([...early, ...late])
+    assert.strictEqual(stayed.length, 20)
+    for (const { place } of stayed) assert.isFalse(place?.contested)
   }))
 
 it.effect("a socket says nothing more than that it is there while its agent has half of its places, and asks beyond", () =>
