@@ -106,7 +106,8 @@ const socketOf = (definitions: Json): Json => ({
     "1008": "The key is bad, suspended, rotated or deleted, or the first frame was not hello: do not connect again.",
     "1009": "A frame was too large.",
     "1011": "The server failed: connect again.",
-    "1013": "Too slow, too many sockets, no hello in time, or the key could not be checked: connect again later."
+    "1013": "Too slow, too many sockets, too many bad frames, no hello in time, the server is about to stop, or the key " +
+      "could not be checked: connect again later."
   }
 })
 

@@ -35,7 +35,9 @@ describe.skipIf(missingForNodes !== "")(`sockets of one agent on two nodes${miss
   /** Whether one more socket gets in. */
   const enters = async (node: Server, key: string): Promise<Socket | undefined> => {
     const socket = await Socket.open(node, header(key))
-    return socket.waitFor("hello.ok").then(() => socket, () => undefined)
+    const entered = await socket.waitFor("hello.ok", 15_000).then(() => true, () => false)
+    if (!entered) await socket.closedWith(1013)
+    return entered ? socket : undefined
   }
 
   it("162. of sixty opened at the same instant twenty stay, the rest are closed with 1013", async () => {
