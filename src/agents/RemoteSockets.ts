@@ -58,9 +58,9 @@ const PushOnWay = Schema.Union([
 const Bundle = Schema.Struct({
   /** Sockets that agents have on the sender, each by when it was let in; none for the last one gone. */
   sockets: Schema.Array(Schema.Tuple([Schema.String, Schema.Array(Schema.Int)])),
-  /** The number of the last question what the receiver has, 0 for none yet; any text that is made later answers it. */
+  /** The number of the sender's last question which sockets the receiver has; 0 before the first. */
   asks: Schema.Int,
-  /** Of the receiver's questions, the last one that had come when this was made. */
+  /** The receiver's last question that had come when this was made: what it has told up to here answers it. */
   answers: Schema.Int,
   rendered: Schema.Array(Schema.Struct({ conversationId: Schema.String, seq: Schema.Int, before: Schema.String, after: Schema.String })),
   frames: Schema.Array(Schema.String),
@@ -94,8 +94,8 @@ export interface Place extends SocketPlace {
 }
 
 /**
- * Sockets that agents have on other nodes, and how many there may be. Each node tells the others which agents
- * have sockets on it, so a push goes straight from the node that committed something
+ * Sockets that agents have on other nodes, and how many more they may have. Each node tells
+ * the others which agents have sockets on it, so a push goes straight from the node that committed something
  * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
  * gather for each node while the call before is under way, and are lost with a call
  * that fails; the other side is told so and reads storage.
@@ -368,8 +368,10 @@ class PushLine {
   /** Calls back once the node has told what it had when it heard all that was said before; at once if it is out of reach. */
   ask(time: number, done: () => void): void {
     if (!this.reached) return done()
-    // Numbered from the time on, so that what was told to a process before this one answers nothing.
+    // Numbered by the time, so that what was told to a process before this one answers nothing.
     this.asks = Math.max(this.asks + 1, time)
+    // A node that hears and is not heard: whoever asked so long ago waits no more.
+    while (this.asking[0] !== undefined && this.asking[0].no < time - 2 * PATIENCE_MS) this.asking.shift()
     this.asking.push({ no: this.asks, done })
     this.work.openUnsafe()
   }

@@ -1,11 +1,11 @@
 /** Where one socket stands among those of its agent on all nodes. */
 export interface SocketPlace {
   readonly agentId: string
-  /** When it was let in, in milliseconds, but after every other one that was known there. */
+  /** When it was let in, or a second later if that was in doubt, but after all that were known there; in milliseconds. */
   readonly since: number
 }
 
-/** When the sockets that another node has of an agent were let in. */
+/** The same of the sockets that another node has of an agent. */
 export type Elsewhere = readonly [node: string, since: ReadonlyArray<number>]
 
 /** Where the next socket stands: behind all that are known, however clocks differ. */

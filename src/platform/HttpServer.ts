@@ -205,7 +205,7 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>
  * Gateway. Whatever is refused before either sees it is answered in the wire's
  * shape and with a request id, like everything else.
  *
- * Closing it drains: readiness turns away, the port closes, requests in flight
+ * Closing it drains: readiness turns away, new sockets are, the port closes, requests in flight
  * finish within `drain`, then the sockets are told to go.
  */
 export class HttpServer extends Context.Service<HttpServer, {

@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
-import { type Asking, lookUp } from "../../src/realtime/LookUp.ts"
+import { type Asking, hold, letGo, lookUp } from "../../src/realtime/LookUp.ts"
 
 it.effect("the sender of frames that have storage asked waits from the eighth on, until one has ended", () =>
   Effect.gen(function*() {
@@ -42,3 +42,14 @@ it.effect("the sender of frames that have storage asked waits from the eighth on
     yield* Effect.yieldNow
     assert.strictEqual(asking.lookups, 0)
   }))
+
+it("a socket that waits for several reasons is read from once none is left", () => {
+  const calls: Array<string> = []
+  const reading = { holds: 0, socket: { pause: () => calls.push("pause"), resume: () => calls.push("resume") } }
+  hold(reading)
+  hold(reading)
+  letGo(reading)
+  assert.deepStrictEqual(calls, ["pause"])
+  letGo(reading)
+  assert.deepStrictEqual(calls, ["pause", "resume"])
+})
