@@ -114,7 +114,7 @@ export const settings = {
   METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token for /internal/metrics", "none: open", true),
   ROLE: make(oneOf("runner", "gateway"), "runner", "what a node is: a runner, or a gateway, which serves requests and sockets and owns nothing"),
   RUNNER_HOST: make(anyText, "127.0.0.1", "address of a node for the other nodes, and the only one that it listens on for them"),
-  RUNNER_PORT: make(wholeNumber(1, 65535), 34431, "and its port"),
+  RUNNER_PORT: make(wholeNumber(1, 65535), 14431, "and its port"),
   RUNNER_SECRET: maybe(secrets, "secret that nodes prove to each other that they know, and with which what they say is encrypted; two while it is changed: new,old", "none: whoever reaches RUNNER_PORT is a node", true),
   SHARED_DIR: maybe(anyText, "folder for files that every node has, in place of a bucket"),
   DRAIN_SECONDS: maybe(wholeNumber(0, 5), "seconds for which a server that is asked to stop still serves while it is not ready", "2 for a node, else 0"),

@@ -14,13 +14,13 @@ import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
 describe("a node's address", () => {
   it.live("is one node's at a time, and free when that one has ended", () =>
     Effect.gen(function*() {
-      const here = { RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 34_431 }
+      const here = { RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 14_431 }
       const first = yield* Scope.make()
       const claim = claimAddress(here, "700 millis")
       yield* Scope.provide(claim, first)
       const failure = yield* Effect.flip(Effect.scoped(claim))
-      assert.include(failure.message, "127.0.0.1:34431")
-      yield* Effect.scoped(claimAddress({ ...here, RUNNER_PORT: 34_432 }, "700 millis"))
+      assert.include(failure.message, "127.0.0.1:14431")
+      yield* Effect.scoped(claimAddress({ ...here, RUNNER_PORT: 14_432 }, "700 millis"))
       yield* Scope.close(first, Exit.void)
       yield* Effect.scoped(claimAddress(here, "2 seconds"))
     }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 6, kind: "empty" }).pipe(Layer.orDie))))
@@ -36,7 +36,7 @@ describe("the locks of shards", () => {
       )
       url.port = String(link.address.port)
       const database = Redacted.make(url.href)
-      const here = RunnerAddress.make("127.0.0.1", 34_431)
+      const here = RunnerAddress.make("127.0.0.1", 14_431)
       const shards = Array.from({ length: 60 }, (_, i) => ShardId.make("default", i + 1))
       // A third of this is what each operation has.
       const config = ShardingConfig.layer({ shardsPerGroup: shards.length, shardLockExpiration: "1500 millis" })

@@ -24,6 +24,12 @@ describe("the configuration", () => {
       assert.deepStrictEqual(Object.keys(config), Object.keys(settings))
     }))
 
+  it.effect("listens by default where no system takes the ports of outgoing connections from", () =>
+    Effect.map(loaded({}), (config) => {
+      // Linux begins at 32768, the others at 49152.
+      for (const port of [config.PORT, config.RUNNER_PORT]) assert.isBelow(port, 32_768)
+    }))
+
   it.effect("has the contract's limits by default", () =>
     Effect.map(loaded({}), (config) =>
       assert.deepInclude(config, {

@@ -2,10 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Runner, RunnerAddress } from "effect/cluster"
 import { ClusterProgress, type Sight } from "../../src/platform/NodeProgress.ts"
 
-const SELF = "10.0.0.1:34431"
+const SELF = "10.0.0.1:14431"
 
 const runner = (n: number, groups: ReadonlyArray<string> = ["default"]) =>
-  Runner.make({ address: RunnerAddress.make(`10.0.0.${n}`, 34_431), groups, weight: 1 })
+  Runner.make({ address: RunnerAddress.make(`10.0.0.${n}`, 14_431), groups, weight: 1 })
 
 const both = [[runner(1), true], [runner(2), true]] as const
 const all = () => true
@@ -51,7 +51,7 @@ describe("the progress of a node in its cluster", () => {
       const out = { holds: none, runners: [[runner(1), false], [runner(2), true]] } as const
       assert.isUndefined(look(0, {}))
       assert.isUndefined(look(1, out))
-      const reason = /^This node, 10\.0\.0\.1:34431, does not belong to the cluster, since 6 s\. It can talk both ways with 0 of 1/
+      const reason = /^This node, 10\.0\.0\.1:14431, does not belong to the cluster, since 6 s\. It can talk both ways with 0 of 1/
       assert.match(look(7, out) ?? "", reason)
       assert.isUndefined(look(8, {}))
       assert.match(asked(owns)(0, { runners: [[runner(2), true]] }) ?? "", /does not belong to the cluster, since 0 s/)
