@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { OptionalAuthorization } from "../auth/OptionalAuthorization.ts"
-import { pageQuery } from "../platform/Page.ts"
+import { pageQuery, QueryInt } from "../platform/Page.ts"
 import { codePoints, DateTimeString, HandleInput } from "../platform/Text.ts"
 import { DirectoryBudget } from "./DirectoryBudget.ts"
 
@@ -33,7 +33,7 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
       query: {
         ...pageQuery,
         q: Prefix,
-        offset: Schema.optionalKey(Schema.Int.check(Schema.isBetween({ minimum: 0, maximum: MAX_OFFSET })))
+        offset: Schema.optionalKey(QueryInt(0, MAX_OFFSET))
       },
       success: Schema.Struct({
         agents: Schema.Array(DirectoryEntry),

@@ -1,10 +1,22 @@
-import { Effect, Schema } from "effect"
+import { Effect, Schema, SchemaTransformation } from "effect"
 import { ValidationFailed } from "./WireError.ts"
 
-/** A `limit` of at least 1; what is above the list's maximum is clamped by the reader, never refused. */
-export const Limit = Schema.Int.check(Schema.isGreaterThanOrEqualTo(1))
+const Digits = Schema.String.check(
+  Schema.makeFilter((text) => /^\d+$/.test(text) || "must be a whole number in decimal digits", {
+    toJsonSchema: () => ({ pattern: "^\\d+$" })
+  })
+)
 
-export const Offset = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
+/** A whole number in a query: digits alone. What JavaScript takes for a number too (`1e1`, `1.0`, `+1`, ` 1`) is refused. */
+export const QueryInt = (min: number, max = Number.MAX_SAFE_INTEGER) =>
+  Digits.pipe(
+    Schema.decodeTo(Schema.Int.check(Schema.isBetween({ minimum: min, maximum: max })), SchemaTransformation.numberFromString)
+  )
+
+/** A `limit` of at least 1; what is above the list's maximum is clamped by the reader, never refused. */
+export const Limit = QueryInt(1)
+
+export const Offset = QueryInt(0)
 
 /** The query of every list (wire.md C.0, Lists). */
 export const pageQuery = {

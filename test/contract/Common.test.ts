@@ -291,6 +291,33 @@ describe("wire.md J, Common", { timeout: 20_000 }, () => {
     }
   })
 
+  it("numbers in a query are digits and nothing else", async () => {
+    const { alice, conversation } = pair
+    const written = ["1e1", "1E1", "1.0", "1.", "%2B1", "%201", "1%20", "0x10", "1_0", "1n", "%D9%A1", ""]
+    const paths = [
+      "/v1/conversations?limit=",
+      "/v1/conversations?offset=",
+      `/v1/messages/${conversation}?limit=`,
+      "/v1/messages/sync?limit=",
+      "/v1/contacts?offset=",
+      "/v1/contacts/blocks?limit=",
+      "/v1/mutes?limit=",
+      "/v1/webhooks?limit=",
+      `/v1/directory?q=${alice.handle}&limit=`,
+      `/v1/directory?q=${alice.handle}&offset=`
+    ]
+    for (const path of paths) {
+      for (const number of written) (await alice.http.get(`${path}${number}`)).refused(400, "VALIDATION_ERROR")
+      const answer = await alice.http.get(`${path}007`)
+      assert.strictEqual(answer.status, 200, `${answer}`)
+    }
+    for (const name of ["before_seq", "after_seq"]) {
+      for (const number of written.filter((text) => text !== "")) {
+        ;(await alice.http.get(`/v1/messages/${conversation}?${name}=${number}`)).refused(400, "VALIDATION_ERROR")
+      }
+    }
+  })
+
   it("11. pages by cursor reach null without gaps or repeats", async () => {
     const hub = await newAgent(server, "hub")
     const peers = await Promise.all(Array.from({ length: 7 }, () => newAgent(server, "peer")))
