@@ -3,6 +3,7 @@ import type { Readable } from "node:stream"
 import { Config } from "./Config.ts"
 import { Ids } from "./Ids.ts"
 import { Secrets } from "./Secrets.ts"
+import { isBlank, withoutControls } from "./Text.ts"
 import { type Forbidden, WireError } from "./WireError.ts"
 
 export class StorageUnavailable extends WireError<StorageUnavailable>()("StorageUnavailable", {
@@ -106,9 +107,19 @@ export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnava
     (error) => Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
   )
 
+/** Of a file whose own name leaves nothing to call it by. */
+const NAMELESS = "file"
+
+/** A name to save a file under: of a path its last part that is a name, and nothing in it that is not read. */
+const savedAs = (filename: string): string =>
+  withoutControls(filename).split(/[/\\]|^[A-Za-z]:/)
+    .map((part) => part.trim())
+    .findLast((part) => !isBlank(part) && !/^\.+$/.test(part)) ?? NAMELESS
+
 /** The header that makes a browser save a file under its name and never show it (RFC 6266, RFC 8187). */
 export const contentDisposition = (filename: string): string => {
-  const plain = filename.replace(/[^\x20-\x7e]|["\\%]/gu, "_")
-  const exact = encodeURIComponent(filename).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`)
+  const name = savedAs(filename)
+  const plain = name.replace(/[^\x20-\x7e]|["%]/gu, "_")
+  const exact = encodeURIComponent(name).replace(/['()*]/g, (char) => `%${char.charCodeAt(0).toString(16).toUpperCase()}`)
   return `attachment; filename="${plain}"; filename*=UTF-8''${exact}`
 }

@@ -28,6 +28,27 @@ export const Text = (min: number, max: number) =>
     )
   )
 
+/**
+ * What is not read but acts on the text around it: control characters, separators of lines and paragraphs, and the
+ * characters that embed, override or isolate a direction of writing. The plain direction marks, which ordinary
+ * Arabic and Hebrew need, are none of them: they turn nothing around that stands beyond them.
+ */
+const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/gu
+
+export const withoutControls = (text: string): string => text.replace(CONTROLS, "")
+
+/** Whether nothing of it is seen: spaces, characters without a glyph, the empty Braille cell; so is no text at all. */
+export const isBlank = (text: string): boolean => /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\u2800]*$/u.test(text)
+
+/** A name to show, of `max` code points at most, that stands in its place and can be seen; an empty one is none. */
+export const Name = (max: number) =>
+  Text(0, max).check(
+    Schema.makeFilter((text) =>
+      withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing"
+    ),
+    Schema.makeFilter((text) => text === "" || !isBlank(text) || "must not be of blanks alone")
+  )
+
 const MAX_DEPTH = 64
 
 /** Whether a parsed JSON value nests at most 64 deep and holds only storable text, keys included. */

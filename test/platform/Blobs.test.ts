@@ -150,6 +150,16 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         }
       }).pipe(Effect.provide(store)))
 
+    it.live("a file that was uploaded under a path is given out under its last part", () =>
+      Effect.gen(function*() {
+        const blobs = yield* Blobs
+        const upload = uploadOf(Buffer.from("bytes"))
+        yield* put(yield* blobs.uploadUrl(upload), Buffer.from("bytes"))
+        assert.strictEqual(yield* blobs.verify(upload), "stored")
+        const got = yield* get(yield* blobs.downloadUrl(upload.id, { ...TEXT, filename: "../../\r\netc\\gr\u00fc\u202etxt" }))
+        assert.strictEqual(got.disposition, "attachment; filename=\"gr_txt\"; filename*=UTF-8''gr%C3%BCtxt")
+      }).pipe(Effect.provide(store)))
+
     it.live("what was stored does not change, whatever is put again", () =>
       Effect.gen(function*() {
         const blobs = yield* Blobs
@@ -344,10 +354,41 @@ it.live("a bucket that is not there is told of at the start", () =>
   }).pipe(Effect.scoped))
 
 it("a filename cannot end its header, or say anything else in it", () => {
-  const hostile = contentDisposition("a\"; x=\"\r\nset-cookie: y=1\\%\u202e.txt")
+  const hostile = contentDisposition("a\"; x=\"\r\nset-cookie: y=1%\u202e.txt")
   assert.strictEqual(
     hostile,
-    "attachment; filename=\"a_; x=___set-cookie: y=1___.txt\"; " +
-      "filename*=UTF-8''a%22%3B%20x%3D%22%0D%0Aset-cookie%3A%20y%3D1%5C%25%E2%80%AE.txt"
+    "attachment; filename=\"a_; x=_set-cookie: y=1_.txt\"; " +
+      "filename*=UTF-8''a%22%3B%20x%3D%22set-cookie%3A%20y%3D1%25.txt"
   )
+})
+
+it("a file is saved under a name, never under a path, and there is nothing in it that is not read", () => {
+  for (
+    const [given, saved] of [
+      ["notes.md", "notes.md"],
+      ["../../etc/passwd", "passwd"],
+      ["/etc/passwd", "passwd"],
+      ["..\\..\\Windows\\win.ini", "win.ini"],
+      ["C:\\temp\\a.txt", "a.txt"],
+      ["C:a.txt", "a.txt"],
+      ["a/b\\c.txt", "c.txt"],
+      ["folder/", "folder"],
+      ["a/..", "a"],
+      ["  spaced out.txt ", "spaced out.txt"],
+      [".gitignore", ".gitignore"],
+      ["..", "file"],
+      ["../", "file"],
+      ["///", "file"],
+      ["\r\n\t", "file"],
+      ["\u2003\u200b", "file"],
+      ["a\r\nb\u0085c\u001b[2J.txt", "abc[2J.txt"],
+      ["..\u0000/\u0007..", "file"],
+      ["photo\u202egnp.exe", "photognp.exe"],
+      ["one\u2028two\u2029.txt", "onetwo.txt"],
+      ["\u05d0\u200e(1).txt", "\u05d0\u200e(1).txt"]
+    ] as const
+  ) {
+    const exact = contentDisposition(given).replace(/^attachment; filename="[\x20-\x7e]+"; filename\*=UTF-8''(?=[\w.~!%-]+$)/, "")
+    assert.strictEqual(decodeURIComponent(exact), saved, JSON.stringify(given))
+  }
 })
