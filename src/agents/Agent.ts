@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, Text } from "../platform/Text.ts"
+import { DateTimeString, iso, Name, Text } from "../platform/Text.ts"
 import { WireError } from "../platform/WireError.ts"
 
 export type AgentId = string
@@ -55,8 +55,8 @@ export const Card = Schema.Struct({
   created_at: DateTimeString
 }).annotate({ identifier: "Card" })
 
-/** The name to show; an empty one is none (wire.md B16). */
-export const DisplayName = Text(0, 100)
+/** The name to show; an empty one is none (wire.md B16). What was stored before these rules is shown as it is. */
+export const DisplayName = Name(100)
 export const Description = Text(0, 500)
 
 /** The name to show for an agent: its handle unless it set one. */

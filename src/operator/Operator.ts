@@ -164,7 +164,7 @@ export class Operator extends Context.Service<Operator, {
         const email = command.email === null ? null : Option.getOrUndefined(decodeEmail(command.email))
         if (email === undefined) return yield* refuse(`${plain(command.email)} is not an e-mail address.`)
         if (command.displayName !== null && !isDisplayName(command.displayName)) {
-          return yield* refuse("A display name has at most 100 characters.")
+          return yield* refuse("A display name has at most 100 characters, none of them a control character, and not blanks alone.")
         }
         const now = yield* Clock.currentTimeMillis
         const made = yield* sql.withTransaction(Effect.forEach(handles, (handle) =>

@@ -119,6 +119,18 @@ describe("wire.md J, Agents", { timeout: 20_000 }, () => {
     assert.deepInclude((await agent.http.patch(`/v1/agents/${agent.handle}`, long)).ok(200, Shapes.Agent), long)
   })
 
+  it("a display name that acts on the text around it, or that nobody sees, is 400; null still takes the handle", async () => {
+    const agent = await newAgent(server, "named", { display_name: "Named" })
+    const path = `/v1/agents/${agent.handle}`
+    for (const display_name of ["a\nb", "a\tb", "\u001b[31mred", "a\u0085b", "a\u2028b", "\u202egnp.exe", "a\u2066b", " ", "\u200b", "\u3164"]) {
+      ;(await agent.http.patch(path, { display_name })).refused(400, "VALIDATION_ERROR")
+    }
+    assert.strictEqual((await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).display_name, "Named")
+    const hebrew = "\u05d0\u05d3\u05d4\u200e 1"
+    assert.strictEqual((await agent.http.patch(path, { display_name: hebrew })).ok(200, Shapes.Agent).display_name, hebrew)
+    assert.strictEqual((await agent.http.patch(path, { display_name: null })).ok(200, Shapes.Agent).display_name, agent.handle)
+  })
+
   it("38. another's profile is 403 FORBIDDEN, whether the handle exists or not", async () => {
     const [one, two] = [await newAgent(server, "one"), await newAgent(server, "two")]
     for (const handle of [two.handle, "nobody-here"]) {

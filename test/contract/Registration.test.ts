@@ -75,6 +75,9 @@ describe("wire.md J, Registration", { timeout: 20_000 }, () => {
       { email: `${"x".repeat(243)}@example.com`, handle },
       { email, handle, display_name: "x".repeat(101) },
       { email, handle, display_name: 7 },
+      { email, handle, display_name: "a\nb" },
+      { email, handle, display_name: "\u202egnp.exe" },
+      { email, handle, display_name: " \u200b" },
       { email, handle, description: "x".repeat(501) }
     ]
     for (const input of bad) (await http.post("/v1/register", input)).refused(400, "VALIDATION_ERROR")

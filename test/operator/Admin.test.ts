@@ -14,6 +14,11 @@ describe("operators' commands without a server that runs", { timeout: 60_000 }, 
     try {
       const made = await admin({ DATA_DIR: dataDir }, "agents", "create", "ada", "--display-name", "Ada")
       assert.match(made.stdout, /^ada +ac_[A-Za-z0-9_-]{43}\n$/, made.stderr)
+      for (const name of [" ", "a\nb", "\u202egnp.exe"]) {
+        const refused = await adminHere({ DATA_DIR: dataDir }, "agents", "create", "bea", "--display-name", name)
+        assert.deepStrictEqual([refused.code, refused.stdout], [1, ""], JSON.stringify(name))
+        assert.include(refused.stderr, "display name")
+      }
       const shown = await adminHere({ DATA_DIR: dataDir }, "agents", "show", "@ADA", "--json")
       assert.deepInclude(JSON.parse(shown.stdout), { handle: "ada", status: "active", email: "ada@agents.invalid" })
       const scope = Effect.runSync(Scope.make())
