@@ -66,6 +66,7 @@ export interface Patience {
   readonly request: number
   readonly stalled: number
   readonly keepAlive: number
+  /** How often connections are looked over for those that are late: by so much a time may be exceeded. */
   readonly check: number
   /** For which requests are still taken once the server is to stop. */
   readonly linger: number
@@ -81,7 +82,7 @@ const patienceOf = (config: Settings): Patience => {
     request,
     stalled: config.HTTP_STALLED_SECONDS * 1_000,
     keepAlive: 75_000,
-    check: Math.min(headers, request) / 2,
+    check: 500,
     linger,
     drain: 10_000 - linger
   }

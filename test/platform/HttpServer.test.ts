@@ -472,6 +472,24 @@ describe("HttpServer", () => {
         assertRawWire(yield* raw(server, "POST /v1/things HTTP/1.1\r\nhost"), 408, "VALIDATION_ERROR")
       }), {}, { headers: 150, request: 150, check: 30 }))
 
+  it.live("gives up on a head within a second of its time, also on a connection that had an answer", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        const late = (before: string, received: string) =>
+          Effect.gen(function*() {
+            const since = performance.now()
+            const answers = yield* raw(server, `${before}GET / HTTP/1.1\r\nhost: x\r\nx-slow: `, 20_000)
+            assert.isAbove(performance.now() - since, 295)
+            // A server that looked at half of HTTP_HEADERS_SECONDS, 10, would take 5 s; looking twice a second, 0.8 s.
+            assert.isBelow(performance.now() - since, 4_000)
+            assert.match(answers, new RegExp(received, "s"))
+          })
+        yield* Effect.all([
+          late("", "^HTTP/1\\.1 408 "),
+          late("GET / HTTP/1.1\r\nhost: x\r\n\r\n", "^HTTP/1\\.1 200 .*HTTP/1\\.1 408 ")
+        ], { concurrency: "unbounded" })
+      }), {}, { headers: 300 }))
+
   it.live("finishes what is in flight before it closes, and takes nothing new", () =>
     withServer((server) =>
       Effect.gen(function*() {
