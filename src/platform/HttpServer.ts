@@ -350,14 +350,14 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       if (expectsContinue) response.writeContinue()
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
       if (raw) {
-        if (!pulse.isLate()) return handle(request, response)
+        if (!pulse.isLate("http")) return handle(request, response)
         response.refuse(new Unavailable())
         return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       request.headers["content-type"] = "application/json"
       read(request, config.LIMITS_BODY_BYTES, (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
-        if (pulse.isLate()) return response.refuse(new Unavailable())
+        if (pulse.isLate("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
         bodies.set(request, Effect.succeed(body.toString("utf8")))
         handle(request, response)
@@ -419,6 +419,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids)))
     server.on("clientError", onClientError)
 
+    pulse.opens("http")
     yield* listen(server, config)
     const { port } = server.address() as AddressInfo
     listensOn(config, port)

@@ -8,6 +8,7 @@ import { createServer as createTlsServer } from "node:tls"
 import type { Settings } from "./Config.ts"
 import { AT_ONCE } from "./NodeLinks.ts"
 import { serverTls } from "./NodeSecret.ts"
+import { Pulse } from "./Pulse.ts"
 import { monotonicMillis } from "./RateLimits.ts"
 
 /** The other nodes could not reach this one. */
@@ -74,6 +75,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const now = monotonicMillis(yield* Clock.Clock)
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
+      const pulse = yield* Pulse
       const told = new Map<string, number>()
       const lastAccepted = new Map<string, number>()
 
@@ -151,6 +153,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         // Its reader hears of it, if it has one yet.
         connection.on("error", () => {})
       })
+      pulse.opens("nodes")
       yield* Effect.acquireRelease(
         Effect.callback<void, NodeListenFailed>((resume) => {
           listener.once("error", (cause) => resume(Effect.fail(listenFailed(config, cause))))

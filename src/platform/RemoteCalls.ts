@@ -290,7 +290,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
     }
     for (const [no, name, entityId, requestId, payload] of yield* Effect.orDie(decodeCalls(calls))) {
       const procedure = served.get(name)
-      if (procedure?.isHere(entityId) !== true || pulse.isLate()) {
+      if (procedure?.isHere(entityId) !== true || pulse.isLate("nodes")) {
         answer(no, { ending: "absent", value: null })
       } else if (session.open >= MAX_OPEN) {
         answer(no, { ending: "busy", value: null })

@@ -3,6 +3,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope } from "effect"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
 import { request as nodeRequest } from "node:http"
 import { connect } from "node:net"
 import { Config, type Settings } from "../../src/platform/Config.ts"
@@ -13,6 +14,7 @@ import { refuse, WireErrors } from "../../src/platform/WireErrors.ts"
 import { Gateway } from "../../src/realtime/Gateway.ts"
 import { Pulse } from "../../src/platform/Pulse.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
+import { layerLeapingClock, leap } from "../support/Leap.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
 
@@ -297,8 +299,23 @@ describe("HttpServer", () => {
         assert.strictEqual((yield* call(server, "/")).status, 200)
         late = false
         assert.notStrictEqual((yield* call(server, "/v1/things/1", { method: "DELETE" })).status, 503)
-      })).pipe(Effect.provideService(Pulse, { isLate: () => late }))
+      })).pipe(Effect.provideService(Pulse, { opens: () => {}, isLate: () => late }))
   })
+
+  it.effect("answers the first change after a start that took long, and counts from then", () =>
+    Effect.gen(function*() {
+      // As when the machine is busy, or the process paused, while it makes its database.
+      yield* leap("6 seconds")
+      yield* withServer((server) =>
+        Effect.gen(function*() {
+          const remove = Effect.map(call(server, "/v1/things/1", { method: "DELETE" }), ({ status }) => status)
+          assert.strictEqual(yield* remove, 200, "before any timer has fired")
+          yield* TestClock.adjust("500 millis")
+          assert.strictEqual(yield* remove, 200, "the timer has fired")
+          yield* leap("6 seconds")
+          assert.strictEqual(yield* remove, 503)
+        }))
+    }).pipe(Effect.provide(Pulse.layer), Effect.provide(layerLeapingClock)))
 
   it.live("keeps a caller's request id when it is harmless, and gives one otherwise", () =>
     withServer((server) =>
