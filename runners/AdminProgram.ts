@@ -63,8 +63,11 @@ const inWords = (error: unknown): string => {
 
 const desk = Layer.effect(
   Desk,
-  Effect.map(Config.load, (config) =>
-    Desk.of({ perform: (command) => Effect.mapError(perform(config, command), (error) => ({ message: inWords(error) })) }))
+  Effect.gen(function*() {
+    const config = yield* Config.load
+    for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
+    return Desk.of({ perform: (command) => Effect.mapError(perform(config, command), (error) => ({ message: inWords(error) })) })
+  })
 )
 
 /** An operator's command; whether it was carried out, with what was wrong written to the error output. */

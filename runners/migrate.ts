@@ -4,7 +4,7 @@ import { Config, ConfigInvalid } from "../src/platform/Config.ts"
 import * as Migrations from "../src/platform/Migrations.ts"
 import { layerPg } from "../src/platform/Sql.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
-import { runToEnd, say } from "../src/Process.ts"
+import { runToEnd, say, warnings } from "../src/Process.ts"
 
 // Brings the database of a cluster up to this version, before any of its nodes starts.
 runToEnd(Effect.gen(function*() {
@@ -14,6 +14,7 @@ runToEnd(Effect.gen(function*() {
   }
   yield* Effect.andThen(Migrations.run(), ClusterNode.migrate).pipe(
     Effect.provide(layerPg({ url: config.DATABASE_URL, poolSize: 2 }).pipe(
+      Layer.provide(warnings),
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))
     ))

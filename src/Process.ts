@@ -64,6 +64,11 @@ const help = (what: string): string => {
 /** The database's time, and ids that begin with it. */
 const timed = Layer.provideMerge(Layer.fresh(Ids.layer), DatabaseClock.layer)
 
+/** Says in the log which variables look like settings and are none. */
+export const warnings = Layer.effectDiscard(
+  Effect.flatMap(Config.warnings, Effect.forEach((warning) => Effect.logWarning(warning), { discard: true }))
+)
+
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
@@ -79,6 +84,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(kind.own),
       Layer.provide([Readiness.layer, Pulse.layer]),
       Layer.provide(Ids.layer),
+      Layer.provide(warnings),
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))
     )

@@ -1,4 +1,5 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
+import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
 
 /** A variable that cannot be used, with what to do about it; all of them are reported together. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
@@ -207,6 +208,11 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   return problems
 }
 
+/** A limit that is not set because its name is wrong would be missed when it is too late: it stops the start. */
+const stops = ({ name }: Misspelt): boolean => name.startsWith("LIMITS_")
+
+const strangers = Effect.map(Environment, (environment) => misspelt(environment, Object.keys(settings)))
+
 /** The effective configuration, validated as a whole before anything starts. */
 export class Config extends Context.Service<Config, Settings>()("parley/platform/Config") {
   /** Reads every variable from the `ConfigProvider` (the environment unless told otherwise); fails with all problems at once. */
@@ -223,12 +229,19 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
       if (Result.isSuccess(parsed)) values[name] = parsed.success
       else problems.push(`${name}: ${parsed.failure}${setting.secret ? "" : `, got ${JSON.stringify(text)}`}`)
     }
+    for (const { name, nearest } of (yield* strangers).filter(stops)) {
+      problems.push(`${name}: there is no such limit; the nearest is ${nearest}`)
+    }
     if (problems.length === 0) problems.push(...disagreements(values as Settings))
     if (problems.length > 0) return yield* new ConfigInvalid({ problems })
     return Config.of(values as Settings)
   })
 
   static readonly layer = Layer.effect(Config, Config.load)
+
+  /** What an operator should know of variables that are set and change nothing. */
+  static readonly warnings = Effect.map(strangers, (found) =>
+    found.filter((one) => !stops(one)).map(({ name, nearest }) => `${name} is set and means nothing here: ${nearest} may be meant`))
 
   /** The defaults with these changes, for tests. */
   static readonly layerTest = (changes: Partial<Settings> = {}) =>

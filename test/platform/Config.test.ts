@@ -1,10 +1,16 @@
 import { assert, describe, it } from "@effect/vitest"
 import { ConfigProvider, Effect, Redacted } from "effect"
 import { Config, ConfigInvalid, settings } from "../../src/platform/Config.ts"
+import { distance, Environment } from "../../src/platform/Misspelt.ts"
 import { publicUrl } from "../../src/platform/PublicUrl.ts"
 
-const loaded = (env: Record<string, string>) =>
-  Config.load.pipe(Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env)))
+const within = (env: Record<string, string>) => <A, E>(effect: Effect.Effect<A, E>) =>
+  effect.pipe(
+    Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromUnknown(env)),
+    Effect.provideService(Environment, env)
+  )
+
+const loaded = (env: Record<string, string>) => within(env)(Config.load)
 
 describe("the configuration", () => {
   it.effect("has a default for everything", () =>
@@ -170,6 +176,91 @@ describe("the configuration", () => {
         PRESENCE_LIFETIME_SECONDS: "60"
       })
     }))
+})
+
+describe("variables that are no settings", () => {
+  const told = (...names: ReadonlyArray<string>) => {
+    const env = Object.fromEntries(names.map((name) => [name, "1"]))
+    return Effect.map(within(env)(Config.warnings), (warnings) => warnings.map((warning) => warning.split(" ")))
+  }
+
+  it.effect("are told of with the setting that is meant", () =>
+    Effect.gen(function*() {
+      const mistakes = {
+        RUNNER_SECRT: "RUNNER_SECRET",
+        RUNNER_SCERET: "RUNNER_SECRET",
+        SOCKETS_PING_SECS: "SOCKETS_PING_SECONDS",
+        SOCKETS_PING_SECOND: "SOCKETS_PING_SECONDS",
+        SOCKETS_SOMETHING: undefined,
+        SOCKET_PING_SECONDS: "SOCKETS_PING_SECONDS",
+        LIMIT_SENDS_PER_SECOND: "LIMITS_SENDS_PER_SECOND",
+        RETENTION_DAYS: "RETENTION_MESSAGES_DAYS",
+        HTTP_HEADER_SECONDS: "HTTP_HEADERS_SECONDS",
+        REDIS_URI: "REDIS_URL",
+        REDIS_TIMEOUT: "REDIS_TIMEOUT_MS",
+        DATABASE_URI: "DATABASE_URL",
+        DATABASEURL: "DATABASE_URL",
+        S3_SECRET_KEY: "S3_SECRET_ACCESS_KEY",
+        S3_ACCESS_KEY: "S3_ACCESS_KEY_ID",
+        SMTP_URI: "SMTP_URL",
+        MAIL_FORM: "MAIL_FROM",
+        WEBHOOK_TIMEOUT: "WEBHOOK_TIMEOUT_SECONDS",
+        LOG_LEVL: "LOG_LEVEL"
+      }
+      const warnings = yield* told(...Object.keys(mistakes))
+      const meant = new Map(warnings.map((words) => [words[0], words.find((word) => word !== words[0] && word in settings)]))
+      assert.deepStrictEqual([...meant.keys()], Object.keys(mistakes))
+      for (const [name, nearest] of Object.entries(mistakes)) {
+        if (nearest !== undefined) assert.strictEqual(meant.get(name), nearest, name)
+      }
+    }))
+
+  it.effect("are left alone where they are others', or not set", () =>
+    Effect.gen(function*() {
+      const service = (name: string) => [
+        `${name}_SERVICE_HOST`,
+        `${name}_SERVICE_PORT`,
+        `${name}_SERVICE_PORT_HTTP`,
+        `${name}_PORT`,
+        `${name}_PORT_6379_TCP`,
+        `${name}_PORT_6379_TCP_ADDR`,
+        `${name}_PORT_6379_TCP_PORT`,
+        `${name}_PORT_6379_TCP_PROTO`
+      ]
+      const others = [
+        ...["REDIS", "DATABASE", "RUNNER", "LIMITS", "UPLOADS", "S3", "SMTP", "WEBHOOK", "PARLEY"].flatMap(service).filter((name) => name !== "RUNNER_PORT"),
+        ..."OS ARCH NAME TEMP TOOL_CACHE DEBUG ENVIRONMENT TRACKING_ID WORKSPACE".split(" ").map((name) => `RUNNER_${name}`),
+        ..."HOME PATH PWD USER SHELL LANG TERM HOSTNAME LOGNAME MAIL NODE_ENV NODE_OPTIONS CI TMPDIR DISPLAY TZ".split(" "),
+        ..."HTTP_PROXY HTTPS_PROXY NO_PROXY AWS_REGION AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_SESSION_TOKEN".split(" "),
+        ..."DATABASE_HOST DATABASE_USER DATABASE_NAME DATABASE_PASSWORD REDIS_HOST REDIS_PASSWORD SMTP_HOST SMTP_USER MAIL_HOST".split(" "),
+        ..."GITHUB_TOKEN PGHOST PGPORT POSTGRES_USER MINIO_ROOT_USER npm_config_loglevel HTTP_HOST BIND PROT ROOT HOTS".split(" ")
+      ]
+      assert.deepStrictEqual(yield* told(...others), [])
+      yield* loaded(Object.fromEntries(others.map((name) => [name, "1"])))
+      yield* loaded({ LIMITS_SENDS_PER_SEC: " " })
+      assert.deepStrictEqual(yield* told(...Object.keys(settings)), [])
+    }))
+
+  it.effect("stop the start if one is meant for a limit, and say which", () =>
+    Effect.gen(function*() {
+      const error = yield* Effect.flip(loaded({ LIMITS_SENDS_PER_SEC: "1", LIMITS_OTP_ATTEMPS: "2", LIMITS_WHATEVER: "3", PORT: "x" }))
+      assert.instanceOf(error, ConfigInvalid)
+      const [port, ...limits] = error.problems
+      assert.match(port ?? "", /^PORT: /)
+      assert.deepStrictEqual(limits.slice(0, 2), [
+        "LIMITS_SENDS_PER_SEC: there is no such limit; the nearest is LIMITS_SENDS_PER_SECOND",
+        "LIMITS_OTP_ATTEMPS: there is no such limit; the nearest is LIMITS_OTP_ATTEMPTS"
+      ])
+      assert.match(limits[2] ?? "", /^LIMITS_WHATEVER: there is no such limit; the nearest is LIMITS_/)
+    }))
+
+  it("are measured by the letters that are wrong", () => {
+    const measured = [["", "", 0], ["", "abc", 3], ["abc", "abc", 0], ["abc", "abd", 1], ["abc", "ab", 1], ["acb", "abc", 1], ["kitten", "sitting", 3]] as const
+    for (const [a, b, letters] of measured) {
+      assert.strictEqual(distance(a, b), letters)
+      assert.strictEqual(distance(b, a), letters)
+    }
+  })
 })
 
 describe("the public address", () => {

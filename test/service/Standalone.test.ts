@@ -76,7 +76,9 @@ afterAll(() => {
 describe("npm start", () => {
   it("names every setting that is wrong, a line each, before it touches anything", async () => {
     const dataDir = join(folder, "untouched")
-    const said = await refusal(run({ DATA_DIR: dataDir, PORT: "99999", LOG_LEVEL: "loud", DATABASE_URL: "mysql://u:hidden@h/d" }), 3)
+    const wrong = { PORT: "99999", LOG_LEVEL: "loud", DATABASE_URL: "mysql://u:hidden@h/d", LIMITS_SENDS_PER_SEC: "5" }
+    const said = await refusal(run({ DATA_DIR: dataDir, ...wrong }), 4)
+    assert.include(said, "LIMITS_SENDS_PER_SECOND")
     for (const name of ["PORT", "LOG_LEVEL", "DATABASE_URL"]) assert.match(said, new RegExp(`^parley: ${name}: expected`, "m"))
     assert.notInclude(said, "hidden")
     assert.notInclude(readdirSync(folder), "untouched")
@@ -108,7 +110,7 @@ describe("npm start", () => {
 
   it("makes the database, tells a person what to do, keeps others away, drains, and starts again after a SIGKILL", async () => {
     const dataDir = join(folder, "data")
-    const first = run({ DATA_DIR: dataDir, PORT: "0" })
+    const first = run({ DATA_DIR: dataDir, PORT: "0", MAIL_FORM: "Parley <hidden@example.com>" })
     const url = await listening(first)
     const { port } = new URL(url)
     assert.match(first.stdout(), /^Making the database/m)
@@ -123,6 +125,8 @@ describe("npm start", () => {
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
     await eventually("its code on the screen", () => first.stdout().includes(code) || undefined)
     assert.notInclude(first.stderr(), code)
+    assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set and means nothing here: MAIL_FROM may be meant"\}$/m)
+    assert.notInclude(first.stderr(), "hidden")
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
     const busy = run({ DATA_DIR: join(folder, "other"), PORT: port })

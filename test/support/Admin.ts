@@ -1,6 +1,7 @@
 import { ConfigProvider, Console, Effect } from "effect"
 import { format } from "node:util"
 import { adminProgram } from "../../runners/AdminProgram.ts"
+import { Environment } from "../../src/platform/Misspelt.ts"
 import { within } from "./Eventually.ts"
 import { runScript, type ScriptResult } from "./RunScript.ts"
 
@@ -18,6 +19,7 @@ export const adminHere = (env: Readonly<Record<string, string>>, ...args: Readon
   })
   const program = adminProgram(args).pipe(
     Effect.provideService(ConfigProvider.ConfigProvider, ConfigProvider.fromEnv({ env })),
+    Effect.provideService(Environment, env),
     Effect.provideService(Console.Console, written),
     Effect.map((done): ScriptResult => ({ code: done ? 0 : 1, stdout, stderr }))
   )

@@ -1,0 +1,93 @@
+import { Context } from "effect"
+
+/** The variables that this process was given. */
+export class Environment extends Context.Reference<Readonly<Record<string, string | undefined>>>(
+  "parley/platform/Misspelt/Environment",
+  { defaultValue: () => process.env }
+) {}
+
+/** A variable that is none of the settings, though it looks as if it should be one, and the setting that is most like it. */
+export interface Misspelt {
+  readonly name: string
+  readonly nearest: string
+}
+
+/** Letters that have to be put in, left out, replaced or swapped with the next one to make one text of the other. */
+export const distance = (a: string, b: string): number => {
+  let before: ReadonlyArray<number> = []
+  let last: ReadonlyArray<number> = Array.from({ length: b.length + 1 }, (_, j) => j)
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i]
+    for (let j = 1; j <= b.length; j++) {
+      const same = a[i - 1] === b[j - 1]
+      let least = Math.min((row[j - 1] ?? 0) + 1, (last[j] ?? 0) + 1, (last[j - 1] ?? 0) + (same ? 0 : 1))
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1]) least = Math.min(least, (before[j - 2] ?? 0) + 1)
+      row.push(least)
+    }
+    before = last
+    last = row
+  }
+  return last[b.length] ?? 0
+}
+
+/** Whether it is the other name with words left out, or cut off after three letters or more. */
+const abbreviates = (name: string, right: string): boolean => {
+  let rest = right.split("_")
+  for (const word of name.split("_")) {
+    const at = rest.findIndex((one) => one === word || (word.length >= 3 && one.startsWith(word)))
+    if (at === -1) return false
+    rest = rest.slice(at + 1)
+  }
+  return true
+}
+
+const firstWord = (name: string): string => name.split("_", 1)[0] ?? ""
+
+/** First words that nothing else on a machine is called by: whatever begins with one was meant for Parley. */
+const OWN: ReadonlySet<string> = new Set(["LIMITS", "SOCKETS", "PRESENCE", "RETENTION", "IDEMPOTENCY", "UPLOADS", "DOWNLOADS"])
+
+/** What Kubernetes and Docker say of a service beside this one, and what others say of a database or a mail server. */
+const FOREIGN = [
+  /_PORT$/,
+  /_PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$/,
+  /_SERVICE_HOST$/,
+  /_SERVICE_PORT(_[A-Z0-9_]+)?$/,
+  /^(DATABASE|REDIS|S3|SMTP|MAIL|HTTP)_(HOST|USER|USERNAME|PASSWORD|NAME|DB|ENV_\w+)$/,
+  // GitHub's and GitLab's.
+  /^RUNNER_(OS|ARCH|NAME|TEMP|TOOL_CACHE|DEBUG|ENVIRONMENT|TRACKING_ID|WORKSPACE|PERFLOG|ALLOW_RUNASROOT|TOKEN|EXECUTOR)$/
+]
+
+/** So like a setting that it is one with a mistake in it. One that begins otherwise may only be a letter off. */
+const isNear = (name: string, right: string): boolean => {
+  if (firstWord(name) === firstWord(right) && name.includes("_")) {
+    return abbreviates(name, right) || distance(name, right) <= Math.min(3, Math.floor(name.length / 5))
+  }
+  return name.length >= 7 && Math.abs(name.length - right.length) <= 1 && distance(name, right) <= 1
+}
+
+const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
+  let nearest = ""
+  let least = Infinity
+  for (const right of rights) {
+    // However much is left out, it is nearer than another word.
+    const far = distance(name, right) - (abbreviates(name, right) ? 1_000 : 0)
+    if (far < least) {
+      nearest = right
+      least = far
+    }
+  }
+  return nearest
+}
+
+/** The mistakes among the names of variables; an empty variable is one that is not set. */
+export const misspelt = (
+  environment: Readonly<Record<string, string | undefined>>,
+  rights: ReadonlyArray<string>
+): ReadonlyArray<Misspelt> => {
+  const known = new Set(rights)
+  return Object.entries(environment).flatMap(([name, value]) => {
+    if (known.has(name) || value === undefined || value.trim() === "" || FOREIGN.some((pattern) => pattern.test(name))) return []
+    const meant = (OWN.has(firstWord(name)) && name.includes("_")) || rights.some((right) => isNear(name, right))
+    return meant ? [{ name, nearest: nearestOf(name, rights) }] : []
+  })
+}
