@@ -5,6 +5,7 @@ import { awaitOwners, awaitShare } from "../src/platform/Cluster.ts"
 import * as ClusterNode from "../src/platform/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import type { Peers } from "../src/platform/Peers.ts"
+import { listeningUrl } from "../src/platform/PublicUrl.ts"
 import { layerPg } from "../src/platform/Sql.ts"
 import { serve } from "../src/Process.ts"
 import { VERSION } from "../src/service/Version.ts"
@@ -48,6 +49,8 @@ serve({
       Effect.flatMap(RemoteSockets, ({ introduced }) => introduced)
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),
-  welcome: ({ ROLE, RUNNER_HOST, RUNNER_PORT }, url) =>
-    `Parley ${VERSION} listens on ${url}, and as a ${ROLE === "runner" ? "node" : "gateway"} on ${RUNNER_HOST}:${RUNNER_PORT}`
+  // Its own address, which tells it from the others: PUBLIC_URL is the balancer's.
+  welcome: (config) =>
+    `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${config.ROLE === "runner" ? "node" : "gateway"} on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
+    + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)
 })

@@ -25,7 +25,7 @@ import { Gateway } from "../realtime/Gateway.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, type Settings } from "./Config.ts"
 import { Ids } from "./Ids.ts"
-import { listensOn } from "./PublicUrl.ts"
+import { listeningUrl, listensOn } from "./PublicUrl.ts"
 import { Pulse } from "./Pulse.ts"
 import { Readiness } from "./Readiness.ts"
 import { requestIdFrom } from "./RequestId.ts"
@@ -447,8 +447,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       server.closeAllConnections()
     }).pipe(Effect.ignore))
 
-    const host = config.HOST.includes(":") ? `[${config.HOST}]` : config.HOST
-    return HttpServer.of({ port, url: config.PUBLIC_URL ?? `http://${host}:${port}` })
+    return HttpServer.of({ port, url: config.PUBLIC_URL ?? listeningUrl(config) })
   })
 
 const runtimeKeys: ReadonlySet<string> = new Set([

@@ -6,9 +6,12 @@ const given = new WeakMap<Settings, number>()
 /** Remembers the port that the server got, for the URLs that are handed out from then on. */
 export const listensOn = (config: Settings, port: number): void => void given.set(config, port)
 
+const urlAt = (config: Settings, host: string): string =>
+  `http://${host.includes(":") ? `[${host}]` : host}:${given.get(config) ?? config.PORT}`
+
+/** Where this server itself listens, whatever stands before it. Known once it does. */
+export const listeningUrl = (config: Settings): string => urlAt(config, config.HOST)
+
 /** The base of the absolute URLs that are handed out, without a trailing slash. Known once the server listens. */
-export const publicUrl = (config: Settings): string => {
-  if (config.PUBLIC_URL !== undefined) return config.PUBLIC_URL
-  const host = config.HOST === "0.0.0.0" || config.HOST === "::" ? "localhost" : config.HOST
-  return `http://${host.includes(":") ? `[${host}]` : host}:${given.get(config) ?? config.PORT}`
-}
+export const publicUrl = (config: Settings): string =>
+  config.PUBLIC_URL ?? urlAt(config, config.HOST === "0.0.0.0" || config.HOST === "::" ? "localhost" : config.HOST)
