@@ -184,7 +184,7 @@ const factsOf = (config: Settings) =>
  * and listening for what they push to its sockets, but for its share, which is empty.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
-  Layer.merge(
+  Layer.mergeAll(
     NodeProgress.layer,
     RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs), {
       spanPrefix: "RunnerServer",

@@ -1,5 +1,5 @@
 import * as NodeSocket from "@effect/platform-node/NodeSocket"
-import { Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { Cause, Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
 import { NetAddress } from "effect/net"
 import { Socket, SocketServer } from "effect/socket"
 import { once } from "node:events"
@@ -63,6 +63,13 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
     ? "plain"
     : "secret"
 }
+
+const isSocketError = (reason: Cause.Reason<unknown>): boolean =>
+  !Cause.isInterruptReason(reason) && Socket.isSocketError(Cause.isFailReason(reason) ? reason.error : reason.defect)
+
+/** When another node dies all its connections break off: that it has died is said by whoever watches it. */
+const isBroken = ({ reasons }: Cause.Cause<unknown>): boolean =>
+  reasons.every((reason) => Cause.isInterruptReason(reason) || isSocketError(reason))
 
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
@@ -189,7 +196,11 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
               )
               track(forkHere(NodeSocket.fromDuplex(socket).pipe(
                 Effect.flatMap(handler),
-                Effect.ignoreCause({ log: "Debug", message: "A connection of another node ended badly" })
+                Effect.asVoid,
+                Effect.catchCause((cause) =>
+                  isBroken(cause)
+                    ? Effect.logDebug("A connection from another node broke off")
+                    : Effect.logError("A connection from another node ended by a mistake of this one", cause))
               )))
             }
             for (const connection of waiting) serve(connection)

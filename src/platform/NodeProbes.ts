@@ -79,9 +79,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             : links.problem(target.node) ??
               (isSilence ? "it does not answer" : "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")
           failures[isRefusal ? "refused" : isSilence ? "silent" : "unreachable"].updateUnsafe(1, Context.empty())
-          if (target.failures < FAILURES) return
-          warn(target, `Node ${target.node} cannot be reached from this one: ${target.reason}`)
-          if (reaches.delete(target.node)) changed.openUnsafe()
+          if (target.failures >= FAILURES && reaches.delete(target.node)) changed.openUnsafe()
         }
 
         /** Greets on one connection until an answer does not come. */
@@ -113,6 +111,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             wake: Latch.makeUnsafe(false),
             failures: 0,
             reason: undefined,
+            seenAt: now(),
             toldAt: Number.NEGATIVE_INFINITY
           }
           targets.set(node, target)
@@ -122,10 +121,20 @@ export class NodeProbes extends Context.Service<NodeProbes, {
 
         const look = Effect.gen(function*() {
           rows = yield* table.look
-          const present = rows.filter(({ isFresh, isLocked, listed }) => isFresh || isLocked || listed !== null)
-          for (const { address } of present) targetOf(address)
-          for (const node of targets.keys()) {
-            if (present.some(({ address }) => address === node)) continue
+          const at = now()
+          for (const { address, isFresh, isLocked } of rows) {
+            if (!isFresh && !isLocked) continue
+            const target = targetOf(address)
+            if (target === undefined) continue
+            target.seenAt = at
+            // Of one that is gone the list of nodes tells.
+            if (isFresh && isLocked && !reaches.has(address) && target.reason !== undefined) {
+              warn(target, `Node ${address} cannot be reached from this one: ${target.reason}`)
+            }
+          }
+          for (const [node, { seenAt }] of targets) {
+            // A database that has crashed begins without rows.
+            if (at - seenAt < UNSEEN_MS) continue
             targets.delete(node)
             reaches.delete(node)
             yield* FiberMap.remove(fibers, node)
@@ -198,6 +207,8 @@ interface Target {
   readonly wake: Latch.Latch
   failures: number
   reason: string | undefined
+  /** When there was last a sign of it in the database, or a greeting. */
+  seenAt: number
   toldAt: number
 }
 
@@ -206,6 +217,7 @@ const SAID_EVERY = "1 second"
 const ANSWER = "2 seconds"
 /** Greetings in a row without an answer: one may have met a moment in which either side was busy. */
 const FAILURES = 2
+const UNSEEN_MS = 15_000
 const MAX_TARGETS = 1_000
 const LOGGED_EVERY_MS = 60_000
 const ADDRESS = /^.+:\d{1,5}$/

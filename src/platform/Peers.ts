@@ -1,5 +1,5 @@
 import { Clock, Context, Effect, Layer, Option, RcMap, Schedule, Schema, Semaphore } from "effect"
-import { type Runner, RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
+import { ClusterMetrics, type Runner, RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { SqlClient } from "effect/sql"
 import { NodeProbes } from "./NodeProbes.ts"
@@ -85,13 +85,13 @@ export class Peers extends Context.Service<Peers, {
       const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
       const incarnation = made?.no ?? 0
       const now = monotonicMillis(yield* Clock.Clock)
-      const known = new Map<string, RunnerAddress.RunnerAddress>()
+      const known = new Map<string, Runner.Runner>()
       let listener: PeerListener | undefined
 
       const clients = yield* RcMap.make({
         lookup: (node: string) =>
           Effect.flatMap(
-            Effect.suspend(() => protocol.make(known.get(node) ?? addressOf(node))),
+            Effect.suspend(() => protocol.make(known.get(node)?.address ?? addressOf(node))),
             (made) =>
               Effect.provideService(RpcClient.make(PeerRpcs, { disableTracing: true }), RpcClient.Protocol, made)
           ),
@@ -129,6 +129,7 @@ export class Peers extends Context.Service<Peers, {
 
       const look = Effect.gen(function*() {
         const seen = new Set<string>()
+        let alive = 0
         const runners = yield* storage.getRunners
         list = { runners, at: now() }
         const own = runners.find(([runner]) => nameOf(runner.address) === self)
@@ -137,18 +138,28 @@ export class Peers extends Context.Service<Peers, {
         if (isMember !== wasMember || (!isMember && isDue)) yield* tellOfItself(isMember, own !== undefined)
         for (const [runner, isHealthy] of runners) {
           const node = nameOf(runner.address)
-          if (node === self || !isHealthy) continue
+          if (!isHealthy) continue
+          alive++
+          if (node === self) continue
           seen.add(node)
           if (known.has(node)) continue
-          known.set(node, runner.address)
+          known.set(node, runner)
           yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
           listener?.joined(node)
         }
-        for (const node of known.keys()) {
+        // effect sets them to 1 once, on every node.
+        for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy]) gauge.updateUnsafe(BigInt(alive), Context.empty())
+        for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
           heard.get(node)?.order.forget()
-          yield* Effect.logInfo(`Node ${node} does not belong to the cluster any more`)
+          // A node that is asked to stop takes itself off the list; one that dies or hangs stays on it for some seconds.
+          const isListed = runners.some(([{ address }]) => nameOf(address) === node)
+          yield* isListed
+            ? Effect.logWarning(ownsShards(runner)
+              ? `Node ${node} is gone or hangs: its shards are taken over`
+              : `Gateway ${node} is gone or hangs`)
+            : Effect.logInfo(`Node ${node} has left the cluster`)
           listener?.left(node)
           yield* RcMap.invalidate(clients, node)
         }
