@@ -45,6 +45,10 @@ describe.skipIf(missingForNodes !== "")(`what a node says of the others${missing
       attempt(hub, { to: peer.handle }, `from one ${i}`),
       attempt(on(two, peer), { to: hub.handle }, `from two ${i}`)
     ])
+    // On a busy machine it may have been taken for one that hangs before.
+    await eventually("both to be alive", async () => (await nodesAlive(one)) === 2 || undefined, 30_000)
+    const before = one.stderr.length
+    const said = () => one.stderr.slice(before)
     const name = `127.0.0.1:${cluster.runnerPort(two)}`
     cluster.nodes.splice(1, 1)
     const before = one.stderr.length
