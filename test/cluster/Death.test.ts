@@ -51,8 +51,6 @@ describe.skipIf(missingForNodes !== "")(`what a node says of the others${missing
     const said = () => one.stderr.slice(before)
     const name = `127.0.0.1:${cluster.runnerPort(two)}`
     cluster.nodes.splice(1, 1)
-    const before = one.stderr.length
-    const said = () => one.stderr.slice(before)
     await Promise.all([two.kill(), Promise.allSettled(underWay)])
     await eventually("the other to count one", async () => (await nodesAlive(one)) === 1 || undefined, 30_000)
     await eventually("its word of that", () => said().includes(name) || undefined, 30_000)
