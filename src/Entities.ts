@@ -42,6 +42,7 @@ import { Presences } from "./presence/Presences.ts"
 import { PresenceStore } from "./presence/PresenceStore.ts"
 import { RateLimits } from "./platform/RateLimits.ts"
 import { Secrets } from "./platform/Secrets.ts"
+import { AddressAttemptsRepo } from "./registration/AddressAttemptsRepo.ts"
 import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
 import { CodesRepo } from "./registration/CodesRepo.ts"
@@ -73,6 +74,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(RemoteSockets.layer),
   Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
   Layer.provideMerge(Layer.mergeAll(
+    AddressAttemptsRepo.layer,
     AgentsRepo.layer,
     AttachmentsRepo.layer,
     AvatarsRepo.layer,

@@ -8,6 +8,7 @@ import { Groups } from "./groups/Groups.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { sweepIdempotencyKeys } from "./platform/Idempotency.ts"
 import { job } from "./platform/Jobs.ts"
+import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 
@@ -29,6 +30,7 @@ export const layer = Layer.mergeAll(
   }),
   job({ name: "webhooks_dead", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ sweepDead }) => sweepDead) }),
   job({ name: "codes", every: "10 minutes", batch: Effect.flatMap(Codes, ({ sweep }) => sweep) }),
+  job({ name: "address_attempts", every: "10 minutes", batch: Effect.flatMap(AddressLimits, ({ sweep }) => sweep) }),
   job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),

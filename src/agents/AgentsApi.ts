@@ -41,7 +41,7 @@ export class AgentsApi extends HttpApiGroup.make("agents")
       params,
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String }),
       error: [Forbidden, OtpCooldown, OtpHourlyCap, OtpFailed]
-    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(
+    }).middleware(Idempotency).annotate(
       OpenApi.Description,
       "Begins a key rotation: a six-digit code goes to the account's address."
     ),
@@ -50,8 +50,7 @@ export class AgentsApi extends HttpApiGroup.make("agents")
       payload: CodeAnswer,
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [Forbidden, CodeExpired, CodeInvalid, OtpAttemptsExhausted]
-    }).annotate(OwnBudget, true)
-      .annotate(OpenApi.Description, "Issues a new API key; the old one and its sockets are dead at once.")
+    }).annotate(OpenApi.Description, "Issues a new API key; the old one and its sockets are dead at once.")
   )
   .middleware(Authorization)
   .add(

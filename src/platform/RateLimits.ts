@@ -1,17 +1,17 @@
-import { Clock, Context, Effect, Layer, Metric } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { addAnswerHeaders, answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config } from "./Config.ts"
 import type { Charge, RateRule, RateState } from "./RateRule.ts"
 import { Redis } from "./Redis.ts"
-import { readTaken, TAKE, takeArguments, windowKey } from "./SlidingWindowScript.ts"
+import { SharedWindows } from "./SharedWindows.ts"
 import { SlidingWindows } from "./SlidingWindows.ts"
 import { RateLimited } from "./WireError.ts"
 
 /**
- * Rates by key. Fails open: a limiter that cannot answer lets the request pass
- * (wire.md G.17). Of all that a request takes, the answer shows in `RateLimit-*`
- * what will be used up first.
+ * Rates by key. Fails open: where the count that processes share cannot be asked, a request
+ * passes as far as this process's own count allows (wire.md G.17). Of all that a request
+ * takes, the answer shows in `RateLimit-*` what will be used up first.
  */
 export class RateLimits extends Context.Service<RateLimits, {
   /** Counts one request, or refuses it and counts nothing; `Retry-After` is exact. */
@@ -63,40 +63,34 @@ export class RateLimits extends Context.Service<RateLimits, {
     })
   )
 
-  /** The limits of all processes that share a Redis: one round trip for whatever a request takes at its beginning. */
+  /**
+   * The limits of all processes that share a Redis, above this one's own count (SharedWindows): one
+   * question for whatever a request takes at its beginning, and one command for all that ask in the same turn.
+   */
   static readonly layerRedis = Layer.effect(
     RateLimits,
     Effect.gen(function*() {
-      const redis = yield* Redis
-      const fork = Effect.runForkWith(yield* Effect.context<never>())
-
-      const ask = (
-        charges: ReadonlyArray<Charge>,
-        alone: number
-      ): Effect.Effect<ReadonlyArray<RateState>, RateLimited> =>
-        Effect.matchEffect(redis.run(TAKE, charges.map(windowKey), takeArguments(charges, alone)), {
-          onFailure: ({ reason }) => Effect.succeed(unchecked(charges, reason)),
-          onSuccess: (answer) => {
-            const taken = readTaken(charges, answer)
-            if (taken instanceof RateLimited) return Effect.fail(taken)
-            return Effect.succeed(taken ?? unchecked(charges, "nonsense"))
-          }
-        })
+      const config = yield* Config
+      const redis = (yield* Redis).channel("rates")
+      const windows = new SharedWindows(redis, monotonicMillis(yield* Clock.Clock), config.REDIS_TIMEOUT_MS)
 
       const takeAll = (charges: ReadonlyArray<Charge>): Effect.Effect<ReadonlyArray<RateState>, RateLimited> =>
         Effect.withFiber((fiber) => {
           const debt = fiber.getRef(Debt)
-          const owed = debt === undefined || debt.paid ? [] : [debt.charge]
+          const owed = debt === undefined || debt.paid ? undefined : debt.charge
           if (debt !== undefined) debt.paid = true
-          return Effect.matchEffect(ask([...owed, ...charges], owed.length), {
-            onFailure: (refusal) => {
-              showRefusal(fiber.context, refusal)
-              return Effect.fail(refusal)
-            },
-            onSuccess: (states) => {
-              for (const state of states) show(fiber.context, state)
-              return Effect.succeed(states.slice(owed.length))
+          const answer = (outcome: ReadonlyArray<RateState> | RateLimited) => {
+            if (outcome instanceof RateLimited) {
+              showRefusal(fiber.context, outcome)
+              return Effect.fail(outcome)
             }
+            for (const state of outcome) show(fiber.context, state)
+            return Effect.succeed(owed === undefined ? outcome : outcome.slice(1))
+          }
+          const all = owed === undefined ? charges : [owed, ...charges]
+          return Effect.callback<ReadonlyArray<RateState>, RateLimited>((resume) => {
+            const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(answer(later)))
+            if (outcome !== undefined) resume(answer(outcome))
           })
         })
 
@@ -111,9 +105,7 @@ export class RateLimits extends Context.Service<RateLimits, {
               (exit) => debt.paid ? exit : Effect.andThen(takeAll([charge]), exit)
             )
           }),
-        giveBack: (rule, key, { at }) => {
-          if (at !== null) fork(Effect.ignore(redis.command("LREM", windowKey({ rule, key }), -1, at)))
-        }
+        giveBack: (rule, key, state) => windows.giveBack(rule, key, state)
       })
     })
   )
@@ -134,25 +126,11 @@ interface Debt {
 
 const Debt = Context.Reference<Debt | undefined>("parley/platform/RateLimits/Debt", { defaultValue: () => undefined })
 
-const none = Context.empty()
-const reasons = ["down", "slow", "open", "refused", "nonsense"] as const
-const passed = Object.fromEntries(reasons.map((reason) => [
-  reason,
-  Metric.counter("rate_limits_unchecked_total", {
-    description: "Requests that passed because the limiter gave no answer",
-    incremental: true,
-    attributes: { reason }
-  })
-]))
-
-/** Nothing is known: the request passes as if it were the first. */
-const unchecked = (charges: ReadonlyArray<Charge>, reason: typeof reasons[number]): ReadonlyArray<RateState> => {
-  passed[reason]?.updateUnsafe(1, none)
-  return charges.map(({ rule }) => ({ limit: rule.limit, remaining: rule.limit - 1, resetMs: rule.windowMs, at: null }))
-}
-
 /** Puts what is left on the answer to this fiber's request, unless less is left of something else. */
-const show = (context: Context.Context<never>, { limit, remaining, resetMs }: Omit<RateState, "at">): void => {
+export const show = (
+  context: Context.Context<never>,
+  { limit, remaining, resetMs }: Pick<RateState, "limit" | "remaining" | "resetMs">
+): void => {
   const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)
   if (request === undefined) return
   const shown = answerHeadersOf(request.source)?.[REMAINING]
@@ -166,5 +144,5 @@ const show = (context: Context.Context<never>, { limit, remaining, resetMs }: Om
 
 const REMAINING = "ratelimit-remaining"
 
-const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>
+export const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>
   show(context, { limit: details?.limit ?? 0, remaining: 0, resetMs: details?.retry_after_ms ?? 0 })

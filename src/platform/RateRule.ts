@@ -23,8 +23,10 @@ export interface RateState {
   readonly remaining: number
   /** Milliseconds until the window holds one accepted request less. */
   readonly resetMs: number
-  /** Which place was taken, in the store's own time; null: none, the store could not be asked. */
-  readonly at: number | null
+  /** Which place was taken: its time in this process's own count, in milliseconds that never go back. */
+  readonly at: number
+  /** And its time in the count that all processes share, in that one's own time; null: that has no such place, as far as is known. */
+  readonly sharedAt: number | null
 }
 
 /** How a rate is refused. */

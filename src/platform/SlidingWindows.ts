@@ -26,20 +26,23 @@ export class SlidingWindows {
   takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
     const now = this.now()
     const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
-    let refusal: RateRule | undefined
-    let longest = 0
-    for (const [i, { rule }] of charges.entries()) {
-      const waitMs = logs[i]!.wait(rule, now)
-      if (waitMs > longest) [refusal, longest] = [rule, waitMs]
-    }
-    return refusal === undefined
-      ? charges.map(({ rule }, i) => taken(logs[i]!, rule, now))
-      : rateRefusal(refusal, longest)
+    return refusalOf(charges, logs, now) ?? charges.map(({ rule }, i) => taken(logs[i]!, rule, now))
+  }
+
+  /**
+   * Holds a place in every window, or in none, for a request that somebody else decides on. Nobody else
+   * gets it; each must be settled or released.
+   */
+  hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
+    const now = this.now()
+    const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
+    const refusal = refusalOf(charges, logs, now)
+    return refusal ?? charges.map(({ rule }, i) => new HeldPlace(rule, logs[i]!))
   }
 
   /** Frees a place that was taken. */
   giveBack(rule: RateRule, key: string, { at }: RateState): void {
-    if (at !== null) this.tables.get(rule.name)?.peek(key)?.remove(at)
+    this.tables.get(rule.name)?.peek(key)?.remove(at)
   }
 
   private table(rule: RateRule): KeyTable {
@@ -49,9 +52,48 @@ export class SlidingWindows {
   }
 }
 
+const refusalOf = (charges: ReadonlyArray<Charge>, logs: ReadonlyArray<WindowLog>, now: number): RateLimited | undefined => {
+  let refusal: RateRule | undefined
+  let longest = 0
+  for (const [i, { rule }] of charges.entries()) {
+    const waitMs = logs[i]!.wait(rule, now)
+    if (waitMs > longest) [refusal, longest] = [rule, waitMs]
+  }
+  return refusal === undefined ? undefined : rateRefusal(refusal, longest)
+}
+
 const taken = (log: WindowLog, rule: RateRule, now: number): RateState => {
   log.add(rule, now)
-  return { limit: rule.limit, remaining: rule.limit - log.count, resetMs: log.resetMs(rule.windowMs, now), at: now }
+  return {
+    limit: rule.limit,
+    remaining: rule.limit - log.count - log.held,
+    resetMs: log.resetMs(rule.windowMs, now),
+    at: now,
+    sharedAt: null
+  }
+}
+
+/** A place in a window that is not decided yet. */
+export class HeldPlace {
+  private readonly rule: RateRule
+  private readonly log: WindowLog
+
+  constructor(rule: RateRule, log: WindowLog) {
+    this.rule = rule
+    this.log = log
+    log.held++
+  }
+
+  /** The place is taken, and was at that time; `now` is not earlier. */
+  settle(at: number, now: number): RateState {
+    this.log.held--
+    this.log.prune(this.rule.windowMs, now)
+    return taken(this.log, this.rule, at)
+  }
+
+  release(): void {
+    this.log.held--
+  }
 }
 
 /** Above this many keys of one rule, the one that came first is forgotten: memory stays bounded and the limit fails open. */
@@ -97,7 +139,7 @@ class KeyTable {
       }
       const [key, log] = next.value
       log.prune(windowMs, now)
-      if (log.count === 0) this.logs.delete(key)
+      if (log.count === 0 && log.held === 0) this.logs.delete(key)
       else log.shrink()
     }
   }
@@ -108,21 +150,26 @@ const SMALLEST = 4
 /** The times of what was accepted within the window, oldest first, in a ring that grows up to the limit. */
 export class WindowLog {
   count = 0
+  /** Places that are not decided yet; they count. */
+  held = 0
   private times = new Float64Array(SMALLEST)
   private head = 0
 
   /** The whole milliseconds until there is a place; 0: there is one. */
   wait(rule: RateRule, now: number): number {
     this.prune(rule.windowMs, now)
-    return this.count < rule.limit
-      ? 0
-      : Math.max(1, Math.ceil(this.at(this.count - rule.limit) + rule.windowMs - now))
+    // Which of those that count, oldest first, must leave for the next one to come.
+    const leaving = this.count + this.held - rule.limit
+    if (leaving < 0) return 0
+    return leaving < this.count ? Math.max(1, Math.ceil(this.at(leaving) + rule.windowMs - now)) : rule.windowMs
   }
 
-  add(rule: RateRule, now: number): void {
-    if (this.count === this.times.length) this.resize(Math.max(SMALLEST, Math.min(this.count * 2, rule.limit)))
-    this.times[this.indexOf(this.count)] = now
-    this.count++
+  add(rule: RateRule, time: number): void {
+    if (this.count === this.times.length) this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
+    // Decisions come almost in the order of their times.
+    let i = this.count++
+    for (; i > 0 && this.at(i - 1) > time; i--) this.times[this.indexOf(i)] = this.at(i - 1)
+    this.times[this.indexOf(i)] = time
   }
 
   /** Takes the newest entry of that time out again, if there is one. */

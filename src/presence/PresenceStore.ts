@@ -34,7 +34,7 @@ export class PresenceStore extends Context.Service<PresenceStore, {
   static readonly layerRedis = Layer.effect(
     PresenceStore,
     Effect.gen(function*() {
-      const redis = yield* Redis
+      const redis = (yield* Redis).channel("presence")
       const clock = yield* Clock.Clock
       /** What was heard while there was no answer. */
       let meanwhile: Map<string, PresenceState> | undefined

@@ -1,24 +1,44 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Exit, Layer } from "effect"
 import type { HttpServerRequest } from "effect/http"
+import type { SqlError } from "effect/sql"
 import { addressKey, addressOf } from "../platform/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
-import { RateLimits } from "../platform/RateLimits.ts"
-import type { RateLimited } from "../platform/WireError.ts"
+import type { Batch } from "../platform/Jobs.ts"
+import { orUnavailable } from "../platform/OrUnavailable.ts"
+import { monotonicMillis, RateLimits, show, showRefusal } from "../platform/RateLimits.ts"
+import { rateRefusal, type RateRule } from "../platform/RateRule.ts"
+import { SlidingWindows } from "../platform/SlidingWindows.ts"
+import { RateLimited, type Unavailable } from "../platform/WireError.ts"
+import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
 
 export type LimitedRoute = "register" | "register_verify" | "recover" | "recover_verify" | "rotate" | "rotate_verify"
 
-/** How often an IP address may try each route that mails or judges a code (wire.md G.15). Nobody is ever banned. */
+/**
+ * How often an IP address may try each route that mails or judges a code (wire.md G.15). Nobody is ever banned.
+ *
+ * Counted in the database, whose row for an address and route is the truth for all processes: these limits guard
+ * mailboxes and codes, and must hold whatever becomes of Redis. In front of it this process's own count
+ * and what the database refused last answer a flood, so that it costs a statement for each attempt
+ * that may count, and not for each one.
+ */
 export class AddressLimits extends Context.Service<AddressLimits, {
-  readonly take: (route: LimitedRoute, request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>
+  readonly take: (
+    route: LimitedRoute,
+    request: HttpServerRequest.HttpServerRequest
+  ) => Effect.Effect<void, RateLimited | Unavailable>
+  /** Removes some of what does not count any more. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/AddressLimits") {
   static readonly layer = Layer.effect(
     AddressLimits,
     Effect.gen(function*() {
       const config = yield* Config
+      const clock = yield* Clock.Clock
       const limits = yield* RateLimits
+      const repo = yield* AddressAttemptsRepo
       const hour = { windowMs: 3_600_000, window: "hour" }
       const tenMinutes = { windowMs: 600_000, window: "10 minutes" }
-      const rules = {
+      const rules: Readonly<Record<LimitedRoute, RateRule>> = {
         register: { name: "register", limit: config.LIMITS_REGISTER_PER_HOUR, ...hour },
         register_verify: { name: "register_verify", limit: config.LIMITS_REGISTER_VERIFY_PER_10_MINUTES, ...tenMinutes },
         recover: { name: "recover", limit: config.LIMITS_RECOVER_PER_HOUR, ...hour },
@@ -26,10 +46,66 @@ export class AddressLimits extends Context.Service<AddressLimits, {
         rotate: { name: "rotate", limit: config.LIMITS_ROTATE_PER_HOUR, ...hour },
         rotate_verify: { name: "rotate_verify", limit: config.LIMITS_ROTATE_VERIFY_PER_10_MINUTES, ...tenMinutes }
       }
+      const now = monotonicMillis(clock)
+      const windows = new SlidingWindows(now)
+      /** Until when the database refuses whom; what was refused first stands first. */
+      const refusedUntil = new Map<string, number>()
+
+      /** Asks the database; the place that is held meanwhile counts here only if it does there. */
+      const attempt = (rule: RateRule, address: string) =>
+        Effect.acquireUseRelease(
+          Effect.suspend(() => {
+            const held = windows.hold([{ rule, key: address }])
+            return held instanceof RateLimited ? Effect.fail(held) : Effect.succeed({ held, at: now() })
+          }),
+          () => Effect.suspend(() => repo.attempt(rule, address, clock.currentTimeMillisUnsafe())),
+          ({ at, held }, exit) =>
+            Effect.sync(() => {
+              for (const place of held) {
+                if (Exit.isSuccess(exit) && exit.value.waitMs === 0) place.settle(at, now())
+                else place.release()
+              }
+            })
+        )
+
+      const take = (rule: RateRule, address: string): Effect.Effect<Attempted, RateLimited | Unavailable> =>
+        Effect.suspend(() => {
+          const name = `${rule.name} ${address}`
+          const leftMs = (refusedUntil.get(name) ?? 0) - now()
+          if (leftMs > 0) return Effect.fail(rateRefusal(rule, Math.ceil(leftMs)))
+          refusedUntil.delete(name)
+          return Effect.flatMap(orUnavailable(attempt(rule, address)), (attempted) => {
+            if (attempted.waitMs === 0) return Effect.succeed(attempted)
+            if (refusedUntil.size >= MAX_REFUSED) refusedUntil.delete(refusedUntil.keys().next().value ?? "")
+            refusedUntil.set(name, now() + attempted.waitMs)
+            return Effect.fail(rateRefusal(rule, attempted.waitMs))
+          })
+        })
+
       return AddressLimits.of({
-        take: (route, request) =>
-          Effect.asVoid(limits.take(rules[route], addressKey(addressOf(request, config.TRUST_PROXY))))
+        take: (route, request) => {
+          const rule = rules[route]
+          const address = addressKey(addressOf(request, config.TRUST_PROXY))
+          if (rule.limit > MOST_IN_A_ROW) return Effect.asVoid(limits.take(rule, address))
+          return Effect.withFiber((fiber) =>
+            Effect.matchEffect(take(rule, address), {
+              onFailure: (failure) => {
+                if (failure instanceof RateLimited) showRefusal(fiber.context, failure)
+                return Effect.fail(failure)
+              },
+              onSuccess: ({ remaining, resetMs }) => {
+                show(fiber.context, { limit: rule.limit, remaining, resetMs })
+                return Effect.void
+              }
+            })
+          )
+        },
+        sweep: Effect.suspend(() => repo.sweep(clock.currentTimeMillisUnsafe()))
       })
     })
   )
 }
+
+/** A row holds the times of so many attempts. What an operator allows more often guards nothing, and is counted as other rates are. */
+const MOST_IN_A_ROW = 1_000
+const MAX_REFUSED = 100_000

@@ -1,7 +1,7 @@
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
-import { AnonymousBudget, OwnBudget } from "../auth/Budgets.ts"
+import { AnonymousBudget } from "../auth/Budgets.ts"
 import { HandleInput, lowerCase, Text } from "../platform/Text.ts"
 import {
   CodeExpired,
@@ -71,7 +71,6 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       error: [CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotate(OpenApi.Description, "Issues a new API key; the old one is dead at once.")
   )
-  .annotateEndpoints(OwnBudget, true)
   .middleware(AnonymousBudget)
   .annotateMerge(OpenApi.annotations({ title: "Registration", description: "Onboarding and key recovery by e-mail code." }))
 {}

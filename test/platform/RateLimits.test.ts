@@ -39,7 +39,7 @@ describe("RateLimits in memory", () => {
             }
           } else {
             const state = Result.getOrThrow(actual)
-            assert.deepStrictEqual(state, { ...model.add(now), at: now })
+            assert.deepStrictEqual(state, { ...model.add(now), at: now, sharedAt: null })
             if (giveBack) {
               limits.giveBack(theRule, key, state)
               model.remove(now)

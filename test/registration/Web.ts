@@ -13,6 +13,7 @@ import { Idempotency } from "../../src/platform/Idempotency.ts"
 import { IdempotencyRepo } from "../../src/platform/IdempotencyRepo.ts"
 import { RateLimits } from "../../src/platform/RateLimits.ts"
 import { WireErrors } from "../../src/platform/WireErrors.ts"
+import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
 import { AddressLimits } from "../../src/registration/AddressLimits.ts"
 import { RegistrationApi } from "../../src/registration/RegistrationApi.ts"
 import { RegistrationHttp } from "../../src/registration/RegistrationHttp.ts"
@@ -59,6 +60,7 @@ export class Web extends Context.Service<Web, {
             WireErrors.layer
           )),
           Layer.provide(Layer.mergeAll(AddressLimits.layer, Budgets.layer, IdempotencyRepo.layer)),
+          Layer.provide(AddressAttemptsRepo.layer),
           Layer.provide(NodeHttpServer.layerHttpServices)
         )
       )

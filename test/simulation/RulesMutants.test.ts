@@ -176,7 +176,7 @@ class FixedWindows extends SlidingWindows {
     if (count.n >= rule.limit) return rateRefusal(rule, resetMs)
     count.n++
     this.counts.set(`${rule.name} ${key}`, count)
-    return { limit: rule.limit, remaining: rule.limit - count.n, resetMs, at: now }
+    return { limit: rule.limit, remaining: rule.limit - count.n, resetMs, at: now, sharedAt: null }
   }
 }
 
