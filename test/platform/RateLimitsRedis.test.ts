@@ -1,12 +1,12 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Fiber, Layer, Metric, Redacted, References, Result, Schema } from "effect"
+import { Context, Effect, Exit, Fiber, Layer, Metric, Redacted, References, Schema } from "effect"
 import { createServer, type Server } from "node:net"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { RateLimits } from "../../src/platform/RateLimits.ts"
 import type { Charge, RateRule } from "../../src/platform/RateRule.ts"
 import { Redis } from "../../src/platform/Redis.ts"
-import { readTaken, TAKE, takeArguments, windowKey } from "../../src/platform/SlidingWindowScript.ts"
+import { readTaken, TAKE, takeArguments, takeKeys, windowKey } from "../../src/platform/SlidingWindowScript.ts"
 import { RateLimited } from "../../src/platform/WireError.ts"
 import { WindowModel } from "../support/WindowModel.ts"
 
@@ -29,10 +29,10 @@ const layerOf = (url: string, waitMs = 2_000) =>
 
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
-const unchecked = (reason: string): Effect.Effect<number> =>
+const decidedAlone = (reason: string): Effect.Effect<number> =>
   Effect.map(
-    Metric.value(Metric.counter("rate_limits_unchecked_total", {
-      description: "Requests that passed because the limiter gave no answer",
+    Metric.value(Metric.counter("rate_limits_alone_total", {
+      description: "Requests on whose limits this process's own count decided alone, because Redis gave no answer",
       incremental: true,
       attributes: { reason }
     })),
@@ -46,21 +46,22 @@ const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, tim
     (exits) => exits.filter(Exit.isSuccess).length
   )
 
-/** Takes until one is refused again; the milliseconds that the slowest took. */
-const untilEnforced = Effect.fnUntraced(function*(limits: RateLimits["Service"], withinMs: number) {
+/** Takes until Redis decides again; the milliseconds that the slowest took. */
+const untilShared = Effect.fnUntraced(function*(limits: RateLimits["Service"], withinMs: number) {
   const begin = performance.now()
   let slowest = 0
   while (performance.now() - begin < withinMs) {
-    const one = rule(1, 60_000)
     const at = performance.now()
-    yield* limits.take(one, "k")
-    const second = yield* Effect.result(limits.take(one, "k"))
+    const { sharedAt } = yield* limits.take(rule(1, 60_000), "k")
     slowest = Math.max(slowest, performance.now() - at)
-    if (Result.isFailure(second)) return slowest
+    if (sharedAt !== null) return slowest
     yield* Effect.sleep(20)
   }
-  return assert.fail(`not enforced within ${withinMs} ms`)
+  return assert.fail(`Redis did not decide within ${withinMs} ms`)
 })
+
+/** A connection of the test's own. */
+const channel = Effect.map(Redis, (redis) => redis.channel("test"))
 
 describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () => {
   let server: RedisServer
@@ -85,15 +86,16 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
     },
     ({ alone, limits, steps, windows }) =>
       using(Effect.gen(function*() {
-        const redis = yield* Redis
+        const redis = yield* channel
         const rules = limits.map((limit, i) => rule(limit, windows[i]!))
         const models = new Map<string, WindowModel>()
         let now = 1_700_000_000_000
         for (const { key, pause } of steps) {
           now += pause
           const charges: ReadonlyArray<Charge> = rules.map((rule) => ({ rule, key }))
-          const answer = yield* redis.run(TAKE, charges.map(windowKey), takeArguments(charges, alone, now * 1000))
-          const actual = readTaken(charges, answer)
+          const taking = [{ charges, alone }]
+          const answer = yield* redis.run(TAKE, takeKeys(taking), takeArguments(taking, { now: now * 1000 }))
+          const [actual] = readTaken(taking, answer)?.all ?? []
           const known = charges.map(({ rule }) => {
             const name = `${rule.name} ${key}`
             const model = models.get(name) ?? new WindowModel(rule)
@@ -109,17 +111,17 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
             expected = refusing(known.slice(alone))
             if (expected === undefined || expected.wait === 0) {
               states.push(...known.slice(alone).map((model) => model.add(now)))
+              assert.isUndefined(actual?.refusal)
               assert.deepStrictEqual(
-                actual instanceof RateLimited ? actual : actual?.map(({ limit, remaining, resetMs }) => ({ limit, remaining, resetMs })),
+                actual?.places.map(({ remaining, resetMs }, i) => ({ limit: limits[i], remaining, resetMs })),
                 states
               )
               continue
             }
           }
-          assert.instanceOf(actual, RateLimited)
-          if (actual instanceof RateLimited) {
-            assert.strictEqual(actual.details?.retry_after_ms, expected?.wait)
-          }
+          assert.lengthOf(actual?.places ?? [], first === undefined || first.wait === 0 ? alone : 0)
+          if (!(actual?.refusal instanceof RateLimited)) return assert.fail("accepted")
+          assert.strictEqual(actual.refusal.details?.retry_after_ms, expected?.wait)
         }
       })),
     { arbitrary: { runs: 60, size: 60 } }
@@ -175,7 +177,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
   it.live("what a request owes is taken in the same round trip, and counted whatever else refuses", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
-      const redis = yield* Redis
+      const redis = yield* channel
       const [general, own] = [rule(3, 60_000), rule(1, 60_000)]
       const owed = { rule: general, key: "k" }
       yield* limits.take(rule(1, 60_000), "the script is there")
@@ -194,7 +196,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
   it.live("a key holds no more than its limit and is gone a window after the last take", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
-      const redis = yield* Redis
+      const redis = yield* channel
       const short = rule(5, 200)
       for (let i = 0; i < 50; i++) yield* Effect.exit(limits.take(short, "k"))
       const key = windowKey({ rule: short, key: "k" })
@@ -203,66 +205,98 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       assert.strictEqual(yield* redis.command("EXISTS", key), 0)
     })))
 
-  it.live("nonsense in the store lets the request pass and is counted; other keys stay limited", () =>
+  it.live("requests of one turn are decided one after the other, each by its own windows", () =>
     using(Effect.gen(function*() {
-      const limits = yield* RateLimits
-      const redis = yield* Redis
-      const one = rule(1, 60_000)
-      yield* redis.command("SET", windowKey({ rule: one, key: "broken" }), "nonsense")
-      const before = yield* unchecked("refused")
-      for (let i = 0; i < 10; i++) assert.isNull((yield* limits.take(one, "broken")).at)
-      assert.strictEqual((yield* unchecked("refused")) - before, 10)
-      yield* limits.take(one, "sound")
-      yield* Effect.flip(limits.take(one, "sound"))
+      const redis = yield* channel
+      const [a, b] = [rule(2, 60_000), rule(3, 60_000)]
+      const of = (...rules: ReadonlyArray<RateRule>) => rules.map((rule) => ({ rule, key: "k" }))
+      const takings = [
+        { charges: of(a, b), alone: 0 },
+        { charges: of(a), alone: 0 },
+        { charges: of(b, a), alone: 1 },
+        { charges: of(a, b), alone: 0 },
+        { charges: of(b), alone: 0 }
+      ]
+      const answer = yield* redis.run(TAKE, takeKeys(takings), takeArguments(takings, { now: 1_700_000_000_000_000 }))
+      const taken = readTaken(takings, answer)
+      assert.strictEqual(taken?.at, 1_700_000_000_000_000)
+      assert.deepStrictEqual(
+        taken?.all?.map(({ places, refusal }) => [
+          places.map(({ remaining }) => remaining).join(),
+          refusal instanceof RateLimited ? refusal.details?.limit : refusal
+        ]),
+        [["1,2", undefined], ["0", undefined], ["1", 2], ["", 2], ["0", undefined]]
+      )
+      // After the moment in which it was worth something it counts nothing.
+      const late = yield* redis.run(TAKE, takeKeys(takings), takeArguments(takings, { now: 2_000_000, latest: 1_999_999 }))
+      assert.deepStrictEqual(readTaken(takings, late), { at: 2_000_000, all: undefined })
     })))
 
-  it.live("killed in the middle: requests pass at once, and are limited again when it is back, empty", () =>
+  it.live("nonsense in the store leaves that request to this node's own count; others of the same turn are limited together", () =>
     using(Effect.gen(function*() {
       const limits = yield* RateLimits
-      const one = rule(1, 60_000)
+      const redis = yield* channel
+      const ten = rule(10, 60_000)
+      yield* redis.command("SET", windowKey({ rule: ten, key: "broken" }), "nonsense")
+      const before = yield* decidedAlone("nonsense")
+      const [broken, sound] = yield* Effect.all([
+        Effect.all(Array.from({ length: 10 }, () => limits.take(ten, "broken")), { concurrency: "unbounded" }),
+        Effect.all(Array.from({ length: 10 }, () => limits.take(ten, "sound")), { concurrency: "unbounded" })
+      ], { concurrency: "unbounded" })
+      assert.isTrue(broken.every(({ sharedAt }) => sharedAt === null))
+      assert.isTrue(sound.every(({ sharedAt }) => sharedAt !== null))
+      assert.strictEqual((yield* decidedAlone("nonsense")) - before, 10)
+      yield* Effect.flip(limits.take(ten, "broken"))
+      yield* Effect.flip(limits.take(ten, "sound"))
+    })))
+
+  it.live("killed in the middle: each node's own count decides at once, and all together when it is back, empty", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const [one, many] = [rule(1, 60_000), rule(1_000, 60_000)]
       yield* limits.take(one, "k")
       yield* Effect.flip(limits.take(one, "k"))
-      const before = yield* unchecked("down")
-      const racing = yield* Effect.forkChild(accepted(limits, rule(1_000, 60_000), "k", 200))
+      const before = yield* decidedAlone("down")
+      const racing = yield* Effect.forkChild(accepted(limits, many, "k", 200))
       yield* Effect.promise(() => server.kill())
       yield* Effect.sleep(50)
       const begin = performance.now()
-      assert.strictEqual(yield* accepted(limits, one, "k", 200), 200)
+      assert.strictEqual(yield* accepted(limits, many, "k", 900), 800)
+      assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
       assert.isBelow(performance.now() - begin, 1_000)
       assert.strictEqual(yield* Fiber.join(racing), 200)
-      assert.isAtLeast((yield* unchecked("down")) - before, 200)
+      assert.isAtLeast((yield* decidedAlone("down")) - before, 800)
       yield* Effect.promise(() => server.launch())
-      yield* untilEnforced(limits, 5_000)
-      // What was counted is lost, not the limit.
-      yield* limits.take(one, "k")
-      yield* Effect.flip(limits.take(one, "k"))
-    })))
+      yield* untilShared(limits, 5_000)
+      // What Redis has lost, this node has not.
+      assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
+      const other = yield* Layer.build(Layer.fresh(layerOf(server.url)))
+      yield* Context.get(other, RateLimits).take(one, "k")
+    }).pipe(Effect.scoped)))
 
-  it.live("paused for 5 s: a few requests wait as long as they may, the others not at all; then limits hold again", () =>
+  it.live("paused for 5 s: a few requests wait as long as they may, the others not at all; then all are limited together again", () =>
     using(
       Effect.gen(function*() {
         const limits = yield* RateLimits
-        const one = rule(1, 3_600_000)
-        yield* limits.take(one, "k")
-        yield* Effect.flip(limits.take(one, "k"))
+        const many = rule(10_000, 3_600_000)
+        yield* limits.take(many, "k")
         server.pause()
         const begin = performance.now()
         const waits: Array<number> = []
         while (performance.now() - begin < 5_000) {
           const at = performance.now()
-          yield* limits.take(one, "k")
+          assert.isNull((yield* limits.take(many, "k")).sharedAt)
           waits.push(performance.now() - at)
           yield* Effect.sleep(10)
         }
         server.resume()
         const waited = waits.filter((ms) => ms >= 49)
-        // Three until the circuit opens, then one a second.
+        // Three until the circuit opens.
         assert.isAtLeast(waited.length, 3)
         assert.isAtMost(waited.length, 9)
         assert.isAbove(waits.length, 100)
         assert.isBelow(Math.max(...waits), 1_000)
-        yield* untilEnforced(limits, 5_000)
-        yield* Effect.flip(limits.take(one, "k"))
+        yield* untilShared(limits, 5_000)
       }),
       50
     ), 20_000)
@@ -274,9 +308,10 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       const limits = Context.get(yield* Layer.build(layerOf(server.url)), RateLimits)
       assert.isBelow(performance.now() - begin, 3_000)
       const one = rule(1, 60_000)
-      for (let i = 0; i < 3; i++) assert.isNull((yield* limits.take(one, "k")).at)
+      assert.isNull((yield* limits.take(one, "k")).sharedAt)
+      yield* Effect.flip(limits.take(one, "k"))
       yield* Effect.promise(() => server.launch())
-      yield* untilEnforced(limits, 5_000)
+      yield* untilShared(limits, 5_000)
     }).pipe(Effect.scoped))
 })
 
@@ -293,14 +328,15 @@ describe("RateLimits in what is no Redis", () => {
   })
   afterAll(() => void server.close())
 
-  it.live("an answer that makes no sense lets the request pass and is counted", () =>
+  it.live("an answer that makes no sense leaves the request to this node's own count", () =>
     Effect.gen(function*() {
       const address = server.address()
       const port = typeof address === "object" && address !== null ? address.port : 0
       const limits = Context.get(yield* Layer.build(layerOf(`redis://127.0.0.1:${port}`)), RateLimits)
-      const before = yield* unchecked("nonsense")
-      const one = rule(1, 60_000)
-      for (let i = 0; i < 3; i++) assert.isNull((yield* limits.take(one, "k")).at)
-      assert.strictEqual((yield* unchecked("nonsense")) - before, 3)
+      const before = yield* decidedAlone("nonsense")
+      const three = rule(3, 60_000)
+      for (let i = 0; i < 3; i++) assert.isNull((yield* limits.take(three, "k")).sharedAt)
+      yield* Effect.flip(limits.take(three, "k"))
+      assert.strictEqual((yield* decidedAlone("nonsense")) - before, 3)
     }).pipe(Effect.scoped))
 })
