@@ -5,6 +5,7 @@ import { AttachmentsRepo } from "../../src/attachments/AttachmentsRepo.ts"
 import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
 import { DirectoryRepo } from "../../src/directory/DirectoryRepo.ts"
 import { IdempotencyRepo } from "../../src/platform/IdempotencyRepo.ts"
+import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
 import { WebhooksRepo } from "../../src/webhooks/WebhooksRepo.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
@@ -15,6 +16,7 @@ const SMALL = ["webhooks_inactive"]
 it.effect("every statement that no other test of plans knows names what it looks for, although planned on empty tables", () =>
   Effect.gen(function*() {
     const found = yield* scansOf(Layer.build(Layer.mergeAll(
+      AddressAttemptsRepo.layer,
       AttachmentsRepo.layer,
       AvatarsRepo.layer,
       ContactsRepo.layer,

@@ -1,0 +1,155 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Context, Effect, Exit, Layer, Option } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { SqlClient, SqlError } from "effect/sql"
+import { TestClock } from "effect/testing"
+import * as fc from "fast-check"
+import { Config } from "../../src/platform/Config.ts"
+import { RateLimits } from "../../src/platform/RateLimits.ts"
+import type { RateRule } from "../../src/platform/RateRule.ts"
+import { RateLimited } from "../../src/platform/WireError.ts"
+import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
+import { AddressLimits } from "../../src/registration/AddressLimits.ts"
+import { eachDatabase } from "../support/Databases.ts"
+import { WindowModel } from "../support/WindowModel.ts"
+
+type Repo = AddressAttemptsRepo["Service"]
+
+let addresses = 0
+const freshAddress = (): string => `10.1.${addresses >> 8}.${addresses++ & 255}`
+
+const requestFrom = (address: string): HttpServerRequest.HttpServerRequest =>
+  HttpServerRequest.fromWeb(new Request("http://parley.example/")).modify({ remoteAddress: Option.some(address) })
+
+/** The limits of one process, in front of this table. */
+const processOn = (repo: Repo) =>
+  Effect.map(
+    Layer.build(
+      Layer.fresh(AddressLimits.layer).pipe(
+        Layer.provide(Layer.fresh(RateLimits.layerMemory)),
+        Layer.provide(Layer.succeed(AddressAttemptsRepo, repo)),
+        Layer.provide(Config.layerTest({}))
+      )
+    ),
+    Context.get(AddressLimits)
+  )
+
+/** The table, and how often it was asked. */
+const counting = (repo: Repo): { readonly repo: Repo; asked: number } => {
+  const counter = {
+    asked: 0,
+    repo: {
+      ...repo,
+      attempt: (rule: RateRule, address: string, now: number) => {
+        counter.asked++
+        return repo.attempt(rule, address, now)
+      }
+    }
+  }
+  return counter
+}
+
+const passing = <E, R>(takes: ReadonlyArray<Effect.Effect<void, E, R>>) =>
+  Effect.map(
+    Effect.all(takes.map(Effect.exit), { concurrency: "unbounded" }),
+    (exits) => exits.filter(Exit.isSuccess).length
+  )
+
+eachDatabase((database) => {
+  layer(AddressAttemptsRepo.layer.pipe(Layer.provideMerge(database)), { timeout: "60 seconds" })((it) => {
+    it.effect("the table counts as the definition says, whatever the pauses and steps of the clock", () =>
+      Effect.gen(function*() {
+        const repo = yield* AddressAttemptsRepo
+        const step = fc.integer({ min: -4_000, max: 6_000 })
+        const histories = fc.sample(
+          fc.record({ limit: fc.integer({ min: 1, max: 6 }), pauses: fc.array(step, { minLength: 30, maxLength: 40, size: "max" }) }),
+          15
+        )
+        for (const { limit, pauses } of histories) {
+          const rule = { name: "register", limit, windowMs: 10_000, window: "test window" }
+          const model = new WindowModel(rule)
+          const address = freshAddress()
+          let now = 1_700_000_000_000
+          for (const pause of pauses) {
+            // Now and then further back than a window.
+            now += pause < -3_900 ? -15_000 : pause
+            const waitMs = model.wait(now)
+            const attempted = yield* repo.attempt(rule, address, now)
+            assert.strictEqual(attempted.waitMs, waitMs)
+            if (waitMs > 0) continue
+            const { remaining, resetMs } = model.add(now)
+            assert.deepStrictEqual([attempted.remaining, attempted.resetMs], [remaining, resetMs])
+          }
+        }
+      }))
+
+    it.effect("of 200 attempts at once in two processes exactly the limit counts, and both say how long to wait", () =>
+      Effect.gen(function*() {
+        const repo = yield* AddressAttemptsRepo
+        const [one, two] = [yield* processOn(repo), yield* processOn(repo)]
+        yield* TestClock.setTime(1_700_000_000_000)
+        const request = requestFrom(freshAddress())
+        const takes = Array.from({ length: 200 }, (_, i) => (i % 2 === 0 ? one : two).take("register_verify", request))
+        assert.strictEqual(yield* passing(takes), 10)
+        yield* TestClock.adjust("1 minute")
+        for (const limits of [one, two]) {
+          const refused = yield* Effect.flip(limits.take("register_verify", request))
+          assert.instanceOf(refused, RateLimited)
+          if (refused instanceof RateLimited) assert.deepInclude(refused.details, { retry_after_ms: 540_000, limit: 10, window: "10 minutes" })
+        }
+        yield* TestClock.adjust("9 minutes")
+        assert.strictEqual(yield* passing([one, two].map((limits) => limits.take("register_verify", request))), 2)
+      }))
+
+    it.effect("a flood asks the database for what may count, and once more", () =>
+      Effect.gen(function*() {
+        const repo = yield* AddressAttemptsRepo
+        const [here, there] = [counting(repo), counting(repo)]
+        const [one, two] = [yield* processOn(here.repo), yield* processOn(there.repo)]
+        const request = requestFrom(freshAddress())
+        const flood = (limits: AddressLimits["Service"]) => passing(Array.from({ length: 500 }, () => limits.take("register", request)))
+        assert.strictEqual(yield* flood(one), 5)
+        assert.strictEqual(here.asked, 5)
+        assert.strictEqual(yield* flood(two), 0)
+        assert.isAtMost(there.asked, 5)
+        const { asked } = there
+        yield* flood(two)
+        assert.strictEqual(there.asked, asked)
+      }))
+
+    it.effect("rows that say nothing any more are removed, and only those", () =>
+      Effect.gen(function*() {
+        const repo = yield* AddressAttemptsRepo
+        const sql = yield* SqlClient.SqlClient
+        const limits = yield* processOn(repo)
+        yield* sql`DELETE FROM address_attempts`
+        yield* TestClock.setTime(1_800_000_000_000)
+        yield* limits.take("register_verify", requestFrom(freshAddress()))
+        yield* limits.take("register", requestFrom(freshAddress()))
+        yield* TestClock.adjust("10 minutes")
+        assert.deepStrictEqual(yield* limits.sweep, { rows: 1, more: false })
+        assert.deepStrictEqual(yield* sql`SELECT route FROM address_attempts`, [{ route: "register" }])
+      }))
+  })
+})
+
+describe("without a database", () => {
+  const broken: Repo = {
+    attempt: () =>
+      Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("away"), message: "away", operation: "attempt" }) })),
+    sweep: () => Effect.succeed({ rows: 0, more: false })
+  }
+
+  it.effect("nothing passes uncounted, and nothing is used up", () =>
+    Effect.gen(function*() {
+      let repo = broken
+      const limits = yield* processOn({ ...broken, attempt: (...attempt) => repo.attempt(...attempt) })
+      const request = requestFrom(freshAddress())
+      for (let i = 0; i < 20; i++) {
+        assert.strictEqual((yield* Effect.flip(limits.take("recover", request))).code, "UNAVAILABLE")
+      }
+      repo = { ...broken, attempt: () => Effect.succeed({ waitMs: 0, remaining: 0, resetMs: 0 }) }
+      const takes = Array.from({ length: 10 }, () => limits.take("recover", request))
+      assert.strictEqual(yield* passing(takes), 3)
+    }).pipe(Effect.scoped))
+})
