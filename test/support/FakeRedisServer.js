@@ -1,4 +1,5 @@
 // The thread behind FakeRedis.ts: as much of a Redis as rates need, which answers late or not at all on demand.
+// oxlint-disable unicorn/require-post-message-target-origin -- a thread has no origin
 import { createServer } from "node:net"
 import { parentPort, workerData } from "node:worker_threads"
 
