@@ -83,7 +83,7 @@ export const settings = {
   DATABASE_URL: maybe(secretUrl("postgres:", "postgresql:"), "PostgreSQL instead of the built-in database", "none: PGlite in DATA_DIR", true),
   DATABASE_POOL: int(10, "connections to PostgreSQL", 4, 1000),
   REDIS_URL: maybe(secretUrl("redis:", "rediss:"), "Redis in which several servers count rates together and keep who is there", "none: each keeps its own", true),
-  REDIS_TIMEOUT_MS: int(50, "milliseconds that a request waits for Redis before it passes unlimited", 1, 10_000),
+  REDIS_TIMEOUT_MS: int(50, "milliseconds that a request waits for Redis before the server's own count decides alone", 1, 10_000),
   S3_BUCKET: maybe(anyText, "bucket for files", "none: files in DATA_DIR"),
   S3_ENDPOINT: maybe(url("http:", "https:"), "address of the store that has the bucket, as clients reach it", "Amazon's"),
   S3_INTERNAL_ENDPOINT: maybe(url("http:", "https:"), "the same as the servers reach it, where that is another one", "S3_ENDPOINT"),
