@@ -3,6 +3,8 @@ import { Effect, Result, Schema } from "effect"
 import { TestClock } from "effect/testing"
 import { RateLimits } from "../../src/platform/RateLimits.ts"
 import type { RateRule } from "../../src/platform/RateRule.ts"
+import { type HeldPlace, SlidingWindows } from "../../src/platform/SlidingWindows.ts"
+import { RateLimited } from "../../src/platform/WireError.ts"
 import { toResponse } from "../../src/platform/WireErrors.ts"
 import { WindowModel } from "../support/WindowModel.ts"
 
@@ -136,4 +138,70 @@ describe("RateLimits in memory", () => {
         yield* TestClock.adjust(60_000)
       }
     }).pipe(Effect.provide(RateLimits.layerMemory)))
+})
+
+describe("SlidingWindows", () => {
+  it("a place that is held is nobody else's, counts from its own moment once it is settled, and is free once it is released", () => {
+    let now = 1_000
+    const windows = new SlidingWindows(() => now)
+    const three = rule(3, 1_000)
+    const charges = [{ rule: three, key: "k" }]
+    const hold = () => windows.hold(charges)
+    const waitOf = (refused: unknown) => refused instanceof RateLimited ? refused.details?.retry_after_ms : assert.fail("not refused")
+    const [first, second, third] = [hold(), hold(), hold()].map((held) => held instanceof RateLimited ? undefined : held[0])
+    // As if all three were accepted now: that is the longest it may take.
+    assert.strictEqual(waitOf(windows.take(three, "k")), 1_000)
+    now = 1_200
+    third?.release()
+    assert.deepInclude(windows.take(three, "k"), { remaining: 0, at: 1_200 })
+    assert.strictEqual(waitOf(hold()), 1_000)
+    now = 1_300
+    // Decided later than the one above, and taken before it.
+    assert.deepInclude(second?.settle(1_100, now), { remaining: 0 })
+    assert.strictEqual(waitOf(hold()), 800)
+    first?.settle(1_050, now)
+    assert.strictEqual(waitOf(hold()), 750)
+    now = 2_051
+    assert.deepInclude(windows.take(three, "k"), { remaining: 0 })
+    now = 2_150
+    assert.deepInclude(windows.take(three, "k"), { remaining: 0, resetMs: 50 })
+  })
+
+  it.prop(
+    "never has more than the limit in a window, in whatever order requests are decided",
+    {
+      limit: between(1, 6),
+      steps: Schema.Array(Schema.Struct({ pause: between(0, 20), act: Schema.Literals(["hold", "settle", "release", "take"]), which: between(0, 5) })).check(
+        Schema.isMaxLength(120)
+      )
+    },
+    ({ limit, steps }) => {
+      let now = 0
+      const windows = new SlidingWindows(() => now)
+      const model = new WindowModel(rule(limit, 50))
+      const charges = [{ rule: rule(limit, 50), key: "k" }]
+      const held: Array<HeldPlace> = []
+      for (const { act, pause, which } of steps) {
+        now += pause
+        if (act === "hold") {
+          const places = windows.hold(charges)
+          if (!(places instanceof RateLimited)) held.push(...places)
+        } else if (act === "take") {
+          // Refused only by what counts and what is held.
+          const accepted = !(windows.take(charges[0]!.rule, "k") instanceof RateLimited)
+          if (held.length === 0) assert.strictEqual(accepted, model.wait(now) === 0)
+          if (accepted) model.add(now)
+        } else {
+          const [place] = held.splice(which % Math.max(1, held.length), 1)
+          if (act === "release") place?.release()
+          else if (place !== undefined) {
+            place.settle(now, now)
+            model.add(now)
+          }
+        }
+      }
+      assert.isAtMost(model.busiest(), limit)
+    },
+    { arbitrary: { runs: 300, size: 100 } }
+  )
 })
