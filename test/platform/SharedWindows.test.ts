@@ -22,7 +22,7 @@ const node = (url: string, timeoutMs: number) =>
     )
   )
 
-const limitsOf = (url: string, timeoutMs = 50) => Effect.map(node(url, timeoutMs), Context.get(RateLimits))
+const limitsOf = (url: string, timeoutMs = 150) => Effect.map(node(url, timeoutMs), Context.get(RateLimits))
 
 type Limits = RateLimits["Service"]
 
@@ -74,17 +74,17 @@ describe("limits that nodes share", { timeout: 20_000 }, () => {
       assert.isAtMost(redis.requests, 120)
     }).pipe(Effect.scoped))
 
-  it.live("a Redis that answers in a millisecond is not slow, though this process stands still for 200", () =>
+  it.live("a Redis that answers in a millisecond is not slow, though this process stands still for longer than it waits", () =>
     Effect.gen(function*() {
       redis.answerAfter(1)
-      const limits = yield* limitsOf(redis.url, 20)
+      const limits = yield* limitsOf(redis.url, 250)
       yield* takes(limits, rule(1), 1)
-      for (let i = 0; i < 5; i++) {
+      for (let i = 0; i < 2; i++) {
         const taking = yield* Effect.forkChild(takes(limits, rule(100), 100), { startImmediately: true })
         // In the turn after the one in which it was asked: the answer waits in the socket meanwhile.
         yield* Effect.callback<void>((resume) => {
           setImmediate(() => setTimeout(() => {
-            standStill(200)
+            standStill(700)
             resume(Effect.void)
           }))
         })
@@ -94,7 +94,7 @@ describe("limits that nodes share", { timeout: 20_000 }, () => {
       }
     }).pipe(Effect.scoped))
 
-  for (const [what, ms] of [["hangs", Infinity], ["is slow", 300]] as const) {
+  for (const [what, ms] of [["hangs", Infinity], ["is slow", 1_000]] as const) {
     it.live(`while it ${what} each node accepts what its own count allows: all within the limit, nothing beyond`, () =>
       Effect.gen(function*() {
         const nodes = yield* Effect.all([limitsOf(redis.url), limitsOf(redis.url)])
@@ -122,7 +122,7 @@ describe("limits that nodes share", { timeout: 20_000 }, () => {
       const sixty = rule(60)
       redis.answerAfter(Infinity)
       assert.isFalse(areShared(yield* takes(one, sixty, 60)))
-      yield* Effect.sleep(500)
+      yield* Effect.sleep(800)
       redis.answerAfter(0)
       yield* untilShared(one)
       yield* untilShared(two)
