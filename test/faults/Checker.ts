@@ -1,5 +1,5 @@
 import { DELIVERED, type Final, partOf, READ } from "./Final.ts"
-import { fingerprint, type History, NEVER, type Operation, Outcome, SYSTEM, type Tick, TICKS_PER_MS } from "./History.ts"
+import { type AddressRequest, fingerprint, type History, NEVER, type Operation, Outcome, SYSTEM, type Tick, TICKS_PER_MS } from "./History.ts"
 
 /** What can be wrong. The first three are the columns of the table of faults. */
 export type Rule =
@@ -25,6 +25,8 @@ export type Rule =
   | "refused"
   /** Another answer than the first one. */
   | "answer"
+  /** More let through than a limit allows. */
+  | "limit"
 
 export interface Violation {
   readonly rule: Rule
@@ -58,7 +60,26 @@ export interface CheckOptions {
   readonly coldCap?: number
   /** The most members of a group. */
   readonly groupSize?: number
+  /** Without them no limit is looked at. */
+  readonly limits?: Limits
 }
+
+/** What may be asked for how often. */
+export interface Limits {
+  /** Of an agent, in a second. */
+  readonly sends: number
+  /** Of an address, in an hour. */
+  readonly registrations: number
+  /** Of an address, in ten minutes. */
+  readonly codes: number
+  /** Each counts for itself while there is no Redis. */
+  readonly nodes: number
+  /** Instead of a second, an hour and ten minutes. */
+  readonly windowMs?: number
+}
+
+/** How much more than their limit sends may be let through. */
+const LENIENCE = 1.1
 
 const KEPT = 1_000
 
@@ -226,6 +247,7 @@ class Check {
     this.checkStored()
     this.checkSends()
     this.checkReplays()
+    if (this.options.limits !== undefined) this.checkLimits(this.options.limits)
     this.checkChanges()
     this.checkOrderInTime()
     this.checkRecipients()
@@ -471,6 +493,96 @@ class Check {
         this.wrong("duplicated", replay.invoked, `${this.send(n)}, sent again, was answered with ${this.where(replay.conversation, replay.seq)}`)
       } else if (replay.status !== 200 && replay.invoked > sends.ended.get(n)) {
         this.wrong("answer", replay.invoked, `${this.send(n)}, sent again, was answered with status ${replay.status}`)
+      }
+    }
+  }
+
+  // 4: limits. What was asked for and answered within a window was let through within it; the rest may have been before or after.
+
+  private checkLimits(limits: Limits): void {
+    const { requests, sends } = this.history
+    const window = (ofItself: number): Tick => (limits.windowMs ?? ofItself) * TICKS_PER_MS
+    const bySender = this.history.agents.map((): Array<number> => [])
+    for (let n = 0; n < sends.length; n++) bySender[sends.sender.get(n)]!.push(n)
+    bySender.forEach((own, agent) => {
+      const spans = own.map((n) => ({
+        invoked: sends.invoked.get(n),
+        ended: sends.ended.get(n),
+        outcome: sends.outcome.get(n)
+      }))
+      this.checkLetThrough(spans, limits.sends * LENIENCE, limits.nodes, window(1_000), `sends of ${this.who(agent)}`)
+      this.checkHeldBack(own, limits.sends, window(1_000))
+    })
+    const addresses = new Map<string, Array<AddressRequest>>()
+    for (const request of requests) {
+      const known = addresses.get(`${request.kind} ${request.address}`)
+      if (known === undefined) addresses.set(`${request.kind} ${request.address}`, [request])
+      else known.push(request)
+    }
+    for (const [what, asked] of addresses) {
+      const codes = asked[0]!.kind === "code"
+      const limit = codes ? limits.codes : limits.registrations
+      this.checkLetThrough(asked, limit, limits.nodes, window(codes ? 600_000 : 3_600_000), `requests (${what})`)
+    }
+  }
+
+  /** Of spans in the order in which they began. */
+  private checkLetThrough(
+    spans: ReadonlyArray<{ readonly invoked: Tick; readonly ended: Tick; readonly outcome: number }>,
+    limit: number,
+    nodes: number,
+    window: Tick,
+    what: string
+  ): void {
+    const taken = spans.filter(({ outcome }) => outcome === Outcome.Ok)
+    for (let first = 0; first < taken.length;) {
+      const from = taken[first]!.invoked
+      let count = 0
+      let next = first
+      for (; next < taken.length && taken[next]!.invoked < from + window; next++) {
+        if (taken[next]!.ended < from + window) count++
+      }
+      const allowed = limit * this.windowsAt(from, from + window, nodes)
+      if (count > allowed) {
+        this.wrong("limit", from, `${count} ${what} were let through within ${seconds(window)}, and ${allowed} are allowed`)
+        first = next
+      } else first++
+    }
+  }
+
+  /**
+   * How many windows may have counted something from `from` to `until`: Redis's one, or
+   * one of each node while there is no Redis, and both where that begins or ends.
+   */
+  private windowsAt(from: Tick, until: Tick, nodes: number): number {
+    const without = this.history.withoutRedis.filter((span) => span.from <= until && span.until >= from)
+    if (without.length === 0) return 1
+    return without.some((span) => span.from <= from && span.until >= until) ? nodes : nodes + 1
+  }
+
+  /** A send that the limit refused came when others had used it up: those whose places may have counted then. */
+  private checkHeldBack(own: ReadonlyArray<number>, limit: number, window: Tick): void {
+    const { replays, sends } = this.history
+    const isHeldBack = (n: number) => sends.outcome.get(n) === Outcome.Refused && sends.refusal(n) === "RATE_LIMITED"
+    if (!own.some(isHeldBack)) return
+    const again = new Map<number, number>()
+    for (const { send } of replays) again.set(send, (again.get(send) ?? 0) + 1)
+    /** When attempts may have got their places, and when these were surely free again. */
+    const begins: Array<readonly [at: Tick, places: number]> = []
+    const ends: Array<readonly [at: Tick, places: number]> = []
+    for (const n of own) {
+      const places = sends.attempts.get(n) - (isHeldBack(n) ? 1 : 0)
+      begins.push([sends.invoked.get(n), places + (again.get(n) ?? 0)])
+      // A repetition of it may come at any time.
+      if (!again.has(n) && sends.ended.get(n) !== NEVER) ends.push([sends.ended.get(n) + window, places])
+    }
+    const begun = running(begins)
+    const over = running(ends)
+    for (const n of own) {
+      if (!isHeldBack(n)) continue
+      const places = begun(sends.ended.get(n) + 1) - over(sends.invoked.get(n))
+      if (places < limit) {
+        this.wrong("refused", sends.invoked.get(n), `${this.send(n)} was refused by a limit of ${limit} that at most ${places} others had used`)
       }
     }
   }
@@ -953,6 +1065,23 @@ class Check {
         this.wrong("counters", 0, `${this.who(agent)} is told of ${count} unread (${oldest} to ${newest}) in ${this.history.conversations[conversation]?.id}, and has ${own?.count ?? 0} (${own?.oldest} to ${own?.newest})`)
       }
     }
+  }
+}
+
+/** The sum of all that changed before a moment, as a function of the moment. */
+const running = (changes: Array<readonly [at: Tick, by: number]>): (before: Tick) => number => {
+  changes.sort(([x], [y]) => x - y)
+  const sums = new Int32Array(changes.length + 1)
+  changes.forEach(([, by], i) => sums[i + 1] = sums[i]! + by)
+  return (before) => {
+    let low = 0
+    let high = changes.length
+    while (low < high) {
+      const middle = (low + high) >> 1
+      if (changes[middle]![0] < before) low = middle + 1
+      else high = middle
+    }
+    return sums[low]!
   }
 }
 

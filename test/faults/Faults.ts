@@ -87,7 +87,8 @@ const killNodes: Fault = {
       await pause(scene.random() * 500)
       await node.kill()
       await node.start()
-      await scene.site.untilReady()
+      const took = await scene.site.untilReady()
+      scene.say(`${node.name} killed, all ready again after ${took.toFixed(1)} s`)
     }),
   heal: () => {}
 }

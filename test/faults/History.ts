@@ -276,6 +276,23 @@ export interface Replay {
   readonly ended: Tick
 }
 
+/** What anybody may ask for, and each address only so often. */
+export interface AddressRequest {
+  readonly kind: "registration" | "code"
+  readonly address: string
+  readonly invoked: Tick
+  ended: Tick
+  /** Refused: by its limit. Any other answer counts as Ok, but for a 5xx. */
+  outcome: Outcome
+}
+
+/** A span in which the limits had no Redis that all nodes share, or one that had forgotten everything. */
+export interface WithoutRedis {
+  readonly from: Tick
+  /** From when on every node counts in Redis again. */
+  until: Tick
+}
+
 /** A span in which something was broken on purpose. */
 export interface Fault {
   readonly name: string
@@ -297,12 +314,16 @@ export class History {
   readonly sightings = new Sightings()
   readonly operations: Array<Operation> = []
   readonly replays: Array<Replay> = []
+  /** In the order in which they were begun. */
+  readonly requests: Array<AddressRequest> = []
   readonly faults: Array<Fault> = []
+  readonly withoutRedis: Array<WithoutRedis> = []
   /** What no type of record has room for and must not be: a problem that was seen while recording. */
   readonly oddities: Array<string> = []
   /** Before the number in each `client_msg_id`. */
   readonly prefix: string
-  private readonly began = performance.now()
+  /** As `performance.now()` counts. */
+  readonly began = performance.now()
   private readonly byAgentId = new Map<string, number>()
   private readonly byHandle = new Map<string, number>()
   private readonly byConversationId = new Map<string, number>()

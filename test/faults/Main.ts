@@ -20,6 +20,7 @@ that was asked, answered and shown is held against all that is stored.
   --without-namespaces   the suite's own proxies between nodes, although each could have
                          a network namespace (which takes Linux and root)
   --seed N               the same random choices again
+  --logs FOLDER          keeps what the nodes log, in detail
   --list                 the faults and what they do
   --help
 `
@@ -32,6 +33,7 @@ const { values: flags } = parseArgs({
     only: { type: "string", multiple: true },
     "without-namespaces": { type: "boolean", default: false },
     seed: { type: "string", default: process.env["SEED"] ?? String(Math.floor(Math.random() * 2 ** 31)) },
+    logs: { type: "string" },
     list: { type: "boolean", default: false },
     help: { type: "boolean", default: false }
   }
@@ -94,7 +96,7 @@ const skipped = options.faults.filter((fault) => !played.includes(fault))
   .map(({ name }) => `${name} is left out: a disk that can be full takes Linux, root and a loop device (mkfs.ext4, mount)`)
 for (const line of skipped) console.log(line)
 if (played.length === 0) process.exit(2)
-const site = await Site.start({ nodes: 3, withoutNamespaces: flags["without-namespaces"], ...(disk === undefined ? {} : { disk }) })
+const site = await Site.start({ nodes: 3, withoutNamespaces: flags["without-namespaces"], ...(disk === undefined ? {} : { disk }), ...(flags.logs === undefined ? {} : { env: { LOG_LEVEL: "debug" } }) })
 let stopping = false
 for (const signal of ["SIGINT", "SIGTERM"] as const) {
   process.once(signal, () => {
@@ -139,6 +141,7 @@ try {
 } catch (error) {
   if (!stopping) problems.push(error instanceof Error ? error.stack ?? error.message : String(error))
 }
+if (flags.logs !== undefined) await site.keepLogs(flags.logs)
 await site.stop()
 
 const sends = rows.reduce((sum, row) => sum + row.accepted, 0)

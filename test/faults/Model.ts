@@ -2,6 +2,7 @@ import { randomOf } from "../support/Random.ts"
 import type { Rule } from "./Checker.ts"
 import { DELIVERED, Final, type Group, partOf, READ, type SystemMessage } from "./Final.ts"
 import {
+  type AddressRequest,
   fingerprint,
   History,
   Ints,
@@ -9,7 +10,8 @@ import {
   type Operation,
   Outcome,
   SYSTEM,
-  type Tick
+  type Tick,
+  TICKS_PER_MS
 } from "./History.ts"
 
 /** Ways to be wrong, one at a time, and the rule that each of them breaks. */
@@ -50,7 +52,12 @@ export const BUGS = {
   "what a member left behind is offered to it": "acknowledged",
   "a dead key opens a socket": "revoked",
   "two readers read in different orders": "reordered",
-  "an agent is told to wait for a reply that is there": "refused"
+  "an agent is told to wait for a reply that is there": "refused",
+  "a limit lets through more sends than it has": "limit",
+  "without Redis a node lets through more sends than the limit": "limit",
+  "a send is refused by a limit that has places": "refused",
+  "a registration too many is let through": "limit",
+  "a code is tried once too often": "limit"
 } as const satisfies Record<string, Rule>
 export type Bug = keyof typeof BUGS
 
@@ -110,8 +117,14 @@ const LATE = 30_000
 /** The longest way of anything, much shorter than the graces below. */
 const WAY = 200
 
+const NODES = 2
+const LIMITS = { sends: 5, registrations: 3, codes: 4, nodes: NODES, windowMs: 20 } as const
+const WINDOW = LIMITS.windowMs * TICKS_PER_MS
+/** Sends of one agent at once: more than all windows together allow. */
+const FLOOD = 30
+
 /** What `check` has to know of these worlds. */
-export const MODEL_OPTIONS = { graceMs: 8, ackMs: 8 }
+export const MODEL_OPTIONS = { graceMs: 8, ackMs: 8, limits: LIMITS }
 
 /**
  * A service of a few hundred lines that does what the real one must, with callers that
@@ -158,6 +171,12 @@ class Model {
     if (this.random() < 0.5) {
       const from = this.below(END)
       this.history.faults.push({ name: "something", from, until: from + 500, healed: from + 1_000 })
+    }
+    if (this.random() < 0.5) {
+      const from = this.below(END / 2)
+      this.history.withoutRedis.push({ from, until: from + 3 * WINDOW })
+      // In the middle of it.
+      this.at(from + WINDOW, () => this.flood(this.below(AGENTS)))
     }
     for (;;) {
       const next = this.queue.shift()
@@ -400,7 +419,9 @@ class Model {
   private act(): void {
     const agent = this.below(AGENTS)
     const kind = this.random()
-    if (kind < 0.45) this.sendTo(agent, this.history.direct(agent, this.other(agent)))
+    if (this.random() < 0.01) this.flood(agent)
+    else if (this.random() < 0.05) this.ask(this.random() < 0.5 ? "registration" : "code")
+    else if (kind < 0.45) this.sendTo(agent, this.history.direct(agent, this.other(agent)))
     else if (kind < 0.62) this.sendTo(agent, this.pick(this.groups).number)
     else if (kind < 0.7) this.sync(agent)
     else if (kind < 0.75) this.reconnect(agent)
@@ -425,10 +446,93 @@ class Model {
     this.attempt(n, 3)
   }
 
+  /** Many sends at once, none of them repeated. */
+  private flood(agent: number): void {
+    const { sends } = this.history
+    const conversation = this.groups.find(({ members }) => members.has(agent))?.number
+    if (conversation === undefined) return
+    const began = this.now
+    const own = Array.from({ length: FLOOD }, () => {
+      const n = sends.begin(agent, conversation, this.now, this.generation[agent]!)
+      this.attempt(n, 0)
+      return n
+    })
+    const redis = this.windows(began, began + WINDOW) === 1
+    const bug = redis ? "a limit lets through more sends than it has" : "without Redis a node lets through more sends than the limit"
+    if (!this.strikes(bug, 1)) return
+    this.unlimited = { agent, until: began + WINDOW }
+    const allowed = LIMITS.sends * this.windows(began, began + WINDOW)
+    this.biteIf(() =>
+      own.filter((n) => sends.outcome.get(n) === Outcome.Ok && sends.ended.get(n) < began + WINDOW).length > allowed * 1.1)
+  }
+
+  /** Whom the bug does not limit. */
+  private unlimited: { readonly agent: number; readonly until: Tick } | undefined
+
+  /** In how many windows something may be counted at these times. */
+  private windows(from: Tick, until: Tick): number {
+    const without = this.history.withoutRedis.find((span) => span.from <= until && span.until >= from)
+    if (without === undefined) return 1
+    return without.from <= from && without.until >= until ? NODES : NODES + 1
+  }
+
+  /** By what is counted and where: when. */
+  private readonly logs = new Map<string, Array<Tick>>()
+
+  /** Counts something in the window of Redis, or of one of the nodes if it is away; false if that is full. */
+  private take(what: string, limit: number): boolean {
+    const away = this.history.withoutRedis.some(({ from, until }) => from <= this.now && this.now <= until)
+    const key = `${what} ${away ? this.below(NODES) : "Redis"}`
+    const log = (this.logs.get(key) ?? []).filter((at) => at > this.now - WINDOW)
+    this.logs.set(key, log)
+    if (log.length >= limit) return false
+    log.push(this.now)
+    return true
+  }
+
+  /** How many places other sends of the agent may have had, from a window before a send until then. */
+  private placesAround(n: number, until: Tick): number {
+    const { replays, sends } = this.history
+    let places = 0
+    for (let m = 0; m < sends.length; m++) {
+      const same = m !== n && sends.sender.get(m) === sends.sender.get(n) && sends.invoked.get(m) <= until
+      const again = replays.filter(({ send }) => send === m).length
+      if (same && (again > 0 || sends.ended.get(m) + WINDOW >= sends.invoked.get(n))) places += sends.attempts.get(m) + again
+    }
+    return places
+  }
+
+  /** What anybody may ask for. */
+  private ask(kind: AddressRequest["kind"]): void {
+    const { requests } = this.history
+    const address = `192.0.2.${this.below(2)}`
+    const limit = kind === "code" ? LIMITS.codes : LIMITS.registrations
+    const began = this.now
+    const own = Array.from({ length: limit + 1 }, () => {
+      const request: AddressRequest = { kind, address, invoked: this.now, ended: NEVER, outcome: Outcome.Unknown }
+      requests.push(request)
+      return request
+    })
+    const bug = kind === "code" ? "a code is tried once too often" : "a registration too many is let through"
+    const strikes = this.windows(began, began + WINDOW) === 1 && this.strikes(bug, 1)
+    if (strikes) this.biteIf(() => own.every(({ ended, outcome }) => outcome === Outcome.Ok && ended < began + WINDOW))
+    for (const request of own) {
+      this.later(() => {
+        const taken = strikes || this.take(`${kind} ${address}`, limit)
+        if (this.random() < 0.05) return
+        this.later(() => {
+          request.ended = this.now
+          request.outcome = taken ? Outcome.Ok : Outcome.Refused
+        })
+      })
+    }
+  }
+
   private attempt(n: number, left: number): void {
     const { history } = this
     const { sends } = history
     const began = this.now
+    sends.attempts.set(n, sends.attempts.get(n) + 1)
     this.later(() => {
       const [code, answer] = this.decide(n)
       const lost = this.random() < 0.12
@@ -479,6 +583,12 @@ class Model {
         return [undefined, { ...talk.stored.find((one) => one.id !== first.id)!, talk }]
       }
       return [undefined, first]
+    }
+    const free = this.unlimited?.agent === sender && this.now < this.unlimited.until
+    if (!free && !this.take(`sends ${sender}`, LIMITS.sends)) return ["RATE_LIMITED"]
+    if (this.placesAround(n, this.now) < LIMITS.sends && this.strikes("a send is refused by a limit that has places", 0.05)) {
+      this.biteIf(() => sends.outcome.get(n) === Outcome.Refused && this.placesAround(n, sends.ended.get(n)) < LIMITS.sends)
+      return ["RATE_LIMITED"]
     }
     if (talk.pair === undefined) {
       if (!talk.members.has(sender)) return ["GROUP_NOT_FOUND"]

@@ -5,6 +5,8 @@ export interface Outage {
   readonly seconds: number
   /** Conversations that took nothing for longer than a busy machine explains. */
   readonly affected: number
+  /** The conversation that took nothing for the longest, and when that began. */
+  readonly worst: { readonly conversation: number; readonly from: Tick } | undefined
 }
 
 /** Longer than that is not the machine's doing alone. */
@@ -27,7 +29,7 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
   const accepted = new Map<number, number>()
   /** And when the latest was asked for that is still without an answer. */
   const unanswered = new Map<number, number>()
-  const longest = new Map<number, number>()
+  const longest = new Map<number, { readonly ticks: number; readonly from: Tick }>()
   /** Conversations with an agent that has been deleted: they have ended. */
   const over = new Set<number>()
   for (let n = sends.length - 1; n >= 0; n--) {
@@ -45,13 +47,17 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND
     const ticks = next !== NEVER ? next - Math.max(since, invoked) : dead ? Infinity : 0
-    longest.set(conversation, Math.max(longest.get(conversation) ?? 0, ticks))
+    if (ticks > (longest.get(conversation)?.ticks ?? 0)) longest.set(conversation, { ticks, from: Math.max(since, invoked) })
   }
   let most = 0
   let affected = 0
-  for (const ticks of longest.values()) {
-    most = Math.max(most, ticks)
+  let worst: Outage["worst"]
+  for (const [conversation, { from, ticks }] of longest) {
+    if (ticks > most) {
+      most = ticks
+      worst = { conversation, from }
+    }
     if (ticks > NOTICEABLE_SECONDS * SECOND) affected++
   }
-  return { seconds: most / SECOND, affected }
+  return { seconds: most / SECOND, affected, worst }
 }

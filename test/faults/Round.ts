@@ -1,7 +1,7 @@
 import { setTimeout as pause } from "node:timers/promises"
 import { check, type Rule } from "./Checker.ts"
 import type { Fault, Scene } from "./Faults.ts"
-import { NEVER } from "./History.ts"
+import { NEVER, type Tick, TICKS_PER_MS } from "./History.ts"
 import { Load, type LoadAgent } from "./Load.ts"
 import { outageOf } from "./Outage.ts"
 import { readFinal } from "./ReadFinal.ts"
@@ -95,6 +95,10 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     await load.stop()
     const { accepted, failed, refused, retried, starved } = load.stats
     const outage = outageOf(history, span.from, stopped)
+    if (outage.worst !== undefined) {
+      const { conversation, from } = outage.worst
+      say(`  taken again after ${outage.seconds.toFixed(1)} s: ${history.conversations[conversation]?.id} had nothing taken from ${clock(history.began, from)} on`)
+    }
     await load.settle()
     say(`  quiet; failed ${JSON.stringify(failed)}, retried ${JSON.stringify(retried)}, refused ${JSON.stringify(refused)}, starved ${starved}`)
 
@@ -139,6 +143,9 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     load.close()
   }
 }
+
+/** A moment of a history, as logs show it. */
+const clock = (began: number, at: Tick): string => new Date(performance.timeOrigin + began + at / TICKS_PER_MS).toISOString().slice(11, 23)
 
 /** Waits until every node is ready; one that never is counts as a problem and is started again, for the sake of what follows. */
 const untilWell = async (site: Site, problem: (what: string) => void): Promise<number> => {

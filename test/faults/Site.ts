@@ -1,4 +1,4 @@
-import { mkdtemp, rm } from "node:fs/promises"
+import { copyFile, mkdir, mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
@@ -376,6 +376,12 @@ export class Site {
   /** Everything the nodes have logged. */
   logs(): string {
     return this.nodes.map((node) => node.output()).join("\n")
+  }
+
+  /** Puts everything the nodes have logged where it stays. */
+  async keepLogs(folder: string): Promise<void> {
+    await mkdir(folder, { recursive: true })
+    await Promise.all(this.nodes.map(({ name }) => copyFile(join(this.folder, `${name}.log`), join(folder, `${name}.log`))))
   }
 
   async stop(): Promise<void> {
