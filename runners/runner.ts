@@ -4,6 +4,7 @@ import { RemoteSockets } from "../src/agents/RemoteSockets.ts"
 import { awaitOwners, awaitShare } from "../src/platform/Cluster.ts"
 import * as ClusterNode from "../src/platform/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
+import { complete } from "../src/platform/NodeDuty.ts"
 import type { Peers } from "../src/platform/Peers.ts"
 import { listeningUrl } from "../src/platform/PublicUrl.ts"
 import { layerPg } from "../src/platform/Sql.ts"
@@ -44,9 +45,9 @@ serve({
     DATABASE_URL === undefined ? withoutDatabase : ClusterNode.layer({ ...config, DATABASE_URL }),
   owns: ({ ROLE }) => ROLE === "runner",
   ready: ({ ROLE }) =>
-    Effect.andThen(
-      Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Peers> => ROLE === "runner" ? awaitShare : awaitOwners),
-      Effect.flatMap(RemoteSockets, ({ introduced }) => introduced)
+    complete.pipe(
+      Effect.andThen(Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Peers> => ROLE === "runner" ? awaitShare : awaitOwners)),
+      Effect.andThen(Effect.flatMap(RemoteSockets, ({ introduced }) => introduced))
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),
   // Its own address, which tells it from the others: PUBLIC_URL is the balancer's.

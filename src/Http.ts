@@ -1,5 +1,5 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { AgentsHttp } from "./agents/AgentsHttp.ts"
 import { AvatarsHttp } from "./agents/AvatarsHttp.ts"
@@ -64,8 +64,11 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, Docs).pipe(
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Listens once everything behind the routes is there; needs the rooms' services (Entities.ts). */
-export const layer = HttpServer.layer(routes satisfies SelfContained<typeof routes>).pipe(
-  Layer.provideMerge(GatewayLive),
-  Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))
-)
+/** Listens once everything behind the routes is there and `ready` has completed; needs the rooms' services (Entities.ts). */
+export const layerOnce = <R>(ready: Effect.Effect<void, never, R>) =>
+  HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
+    Layer.provideMerge(GatewayLive),
+    Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))
+  )
+
+export const layer = layerOnce(Effect.void)

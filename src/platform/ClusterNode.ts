@@ -1,4 +1,4 @@
-import { Data, Deferred, type Duration, Effect, Layer, Option, type Redacted, Schedule } from "effect"
+import { Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
 import {
   ClusterError,
   MessageStorage,
@@ -18,6 +18,7 @@ import { common } from "./Cluster.ts"
 import type { Settings } from "./Config.ts"
 import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
 import * as Migrations from "./Migrations.ts"
+import { Complete, whileAble } from "./NodeDuty.ts"
 import * as NodeLinks from "./NodeLinks.ts"
 import * as NodePort from "./NodePort.ts"
 import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
@@ -122,7 +123,7 @@ export const storage = (url: Redacted.Redacted<string>) =>
             Effect.mapError((cause) => new ClusterError.PersistenceError({ cause }))
           )
       let left = false
-      return RunnerStorage.RunnerStorage.of({
+      return yield* whileAble(RunnerStorage.RunnerStorage.of({
         ...storage,
         register: (runner) => Effect.andThen(join(runner), storage.register(runner, true)),
         unregister: (address) =>
@@ -137,7 +138,7 @@ export const storage = (url: Redacted.Redacted<string>) =>
           const members = membersOf(listed)
           return Effect.succeed(runners.map(([runner]): [Runner.Runner, boolean] => [runner, members.has(nameOf(runner.address))]))
         })
-      })
+      }))
     })
   ).pipe(
     Layer.provide(SqlRunnerStorage.layerStorage({})),
@@ -201,6 +202,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provideMerge(MessageStorage.layerNoop),
     Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), NodeProbes.layer))),
     Layer.provide(storage(config.DATABASE_URL)),
+    Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
     Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
     Layer.provide(RpcServer.layerProtocolSocketServer),
     Layer.provide([NodeLinks.layer(config), NodePort.layer(config)]),
@@ -209,7 +211,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
       assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
-      refreshAssignmentsInterval: "1 second",
+      refreshAssignmentsInterval: "500 millis",
       // Nobody's health is checked by a single node; see `storage`.
       runnerHealthCheckInterval: "1 hour",
       shardLockExpiration: LOCK_EXPIRES_MS,

@@ -214,12 +214,16 @@ export class HttpServer extends Context.Service<HttpServer, {
   /** Base of absolute URLs that work from where the server listens. */
   readonly url: string
 }>()("parley/platform/HttpServer") {
-  /** Listens once `routes` are built. */
-  static readonly layer = <A, E, R>(routes: Layer.Layer<A, E, R>, changes?: Partial<Patience>) =>
-    Layer.effect(HttpServer, Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...changes })))
+  /** Listens once `routes` are built, and then `ready` has completed. */
+  static readonly layer = <A, E, R, R2 = never>(
+    routes: Layer.Layer<A, E, R>,
+    changes?: Partial<Patience>,
+    ready: Effect.Effect<void, never, R2> = Effect.void
+  ) =>
+    Layer.effect(HttpServer, Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...changes }, ready)))
 }
 
-const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
+const serve = <A, E, R, R2>(routes: Layer.Layer<A, E, R>, patience: Patience, ready: Effect.Effect<void, never, R2>) =>
   Effect.gen(function*() {
     const config = yield* Config
     const ids = yield* Ids
@@ -419,6 +423,7 @@ const serve = <A, E, R>(routes: Layer.Layer<A, E, R>, patience: Patience) =>
       refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids)))
     server.on("clientError", onClientError)
 
+    yield* ready
     pulse.opens("http")
     yield* listen(server, config)
     const { port } = server.address() as AddressInfo
