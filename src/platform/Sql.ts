@@ -3,8 +3,7 @@ import { Reactivity } from "effect/reactivity"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
 import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
-import { TLSSocket } from "node:tls"
-import { type CustomTypesConfig, Pool, type PoolClient } from "pg"
+import { Client, type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { DatabaseFault, encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError } from "./SqlValues.ts"
@@ -142,6 +141,16 @@ const onceReady = (client: PoolClient, then: () => void): void => {
   for (const event of events) client.once(event, ready)
 }
 
+/** A connection that can be reset under TLS too: Node can do that with the socket below it alone, which pg forgets. */
+class ResettableClient extends Client {
+  readonly #socket = this.connection.stream
+
+  /** What the machine still has of it reaches nobody. */
+  reset(): void {
+    if (this.#socket instanceof Socket) this.#socket.resetAndDestroy()
+  }
+}
+
 /** A connection of the pool, from its checking out to its return. */
 class PgSession extends Session {
   readonly #reserved: boolean
@@ -183,10 +192,8 @@ class PgSession extends Session {
   #release(): void {
     const client = this.#client
     this.#client = undefined
-    // What has not left this machine must not reach the database later, when somebody else has done it again. (Under
-    // TLS Node has no such way.)
-    const stream = client?.connection.stream
-    if (this.#lost && stream instanceof Socket && !(stream instanceof TLSSocket)) stream.resetAndDestroy()
+    // What has not left this machine must not reach the database later, when somebody else has done it again.
+    if (this.#lost && client instanceof ResettableClient) client.reset()
     // One that is still in a transaction is ended rather than handed to the next.
     client?.release(this.#lost || this.#isUntidy || client.getTransactionStatus() !== "I")
   }
@@ -265,6 +272,7 @@ const pool = (options: PgOptions) =>
     Effect.sync(() => {
       const made = new Pool({
         connectionString: Redacted.value(options.url),
+        Client: ResettableClient,
         max: options.poolSize,
         pipeline: options.pipeline === true,
         application_name: "parley",
