@@ -5,9 +5,10 @@ import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
 import { WebSocket } from "ws"
 import { eventually } from "../support/Eventually.ts"
+import { NEVER } from "./History.ts"
 import { HttpPool } from "./HttpPool.ts"
-import type { LoadAgent, LoadStats } from "./Load.ts"
-import type { Site, SiteNode } from "./Site.ts"
+import type { Load, LoadAgent, LoadStats } from "./Load.ts"
+import type { Site, SiteNode, Unfit } from "./Site.ts"
 
 /** What a fault has to work on. */
 export interface Scene {
@@ -22,6 +23,7 @@ export interface Scene {
   readonly say: (what: string) => void
   /** Of the load, up to now. */
   readonly stats: () => LoadStats
+  readonly load: Load
 }
 
 /** Something that happens to a cluster under load, and its end. */
@@ -35,8 +37,14 @@ export interface Fault {
   readonly resumesWithin?: number
   /** Whether the published client must not notice. */
   readonly failsNoSend?: true
+  /** Whether every node must be ready all the time. */
+  readonly keepsReady?: true
   /** Whether PostgreSQL has to have a disk of its own. */
   readonly needsDisk?: true
+  /** Whether each node has to have a network of its own. */
+  readonly needsNetwork?: true
+  /** What the nodes are set to besides; they are started anew for it. */
+  readonly settings?: Readonly<Record<string, string>>
   readonly inject: (scene: Scene) => Promise<void> | void
   /** What goes on while it lasts; without it, nothing more until `until`. */
   readonly during?: (scene: Scene) => Promise<void>
@@ -321,8 +329,9 @@ const breakFrames: Fault = {
 const redisDown: Fault = {
   name: "redis-down",
   about: "kill -9 of Redis, started again at the end, empty",
-  inject: ({ site }) => site.redis.kill(),
-  heal: ({ site }) => site.redis.launch()
+  inject: () => {},
+  during: (scene) => withoutRedis(scene, () => pause(remaining(scene))),
+  heal: () => {}
 }
 
 const redisSlow: Fault = {
@@ -332,6 +341,125 @@ const redisSlow: Fault = {
     for (const node of site.nodes) node.toRedis.delayMs = 5_000
   },
   heal: ({ site }) => site.reconnect()
+}
+
+/** In which every node has noticed that Redis is back. */
+const REDIS_BACK_MS = 2_000
+
+/** Ends Redis and whatever it knows, and starts it again after a while. */
+const withoutRedis = async ({ load: { history }, site }: Scene, during: () => Promise<unknown>): Promise<void> => {
+  const span = { from: history.now(), until: NEVER }
+  history.withoutRedis.push(span)
+  await site.redis.kill()
+  await during()
+  await site.redis.launch()
+  await pause(REDIS_BACK_MS)
+  span.until = history.now()
+}
+
+/** Every agent has the limits that are ours by default, and an address that stands in a header has its own. */
+const LIMITED = { LIMITS_SENDS_PER_SECOND: "60", TRUST_PROXY: "1" } as const
+const FLOOD_AT_ONCE = 400
+const FLOOD_EVERY_MS = 500
+/** Requests of one address: more than its limits of an hour, by node. */
+const ASKED = 20
+
+/** Four hundred sends of one agent over two nodes, twice a second, and registrations and codes of one address beside them. */
+const flood = async (scene: Scene): Promise<void> => {
+  const { load, random, say, site } = scene
+  const urls = site.nodes.slice(0, 2).map(({ url }) => url)
+  const address = `192.0.2.${1 + Math.floor(random() * 250)}`
+  const taken = { registration: 0, code: 0 }
+  const asking = (async () => {
+    for (let n = 0; n < ASKED; n++) {
+      for (const kind of ["registration", "code"] as const) {
+        if (await load.askFrom(address, kind, urls[n % urls.length]!) === true) taken[kind]++
+      }
+    }
+  })()
+  const began = performance.now()
+  let accepted = 0
+  let refused = 0
+  await again(scene, 0, async () => {
+    const next = pause(FLOOD_EVERY_MS)
+    const counts = await load.flood(urls, FLOOD_AT_ONCE)
+    accepted += counts.accepted
+    refused += counts.refused
+    await next
+  })
+  await asking
+  const seconds = (performance.now() - began) / 1_000
+  say(`one agent: ${(accepted / seconds).toFixed(1)} sends accepted per second, ${(refused / seconds).toFixed(0)} refused; ` +
+    `one address: ${taken.registration} registrations and ${taken.code} codes of ${ASKED} each`)
+}
+
+const floodFault: Fault = {
+  name: "flood",
+  about: "one agent sends 400 at once over two nodes, again and again; registrations and codes of one address beside it",
+  settings: LIMITED,
+  inject: () => {},
+  during: flood,
+  heal: () => {}
+}
+
+const floodAlone: Fault = {
+  name: "flood-alone",
+  about: "the same while there is no Redis: each node counts for itself",
+  settings: LIMITED,
+  inject: () => {},
+  during: (scene) => withoutRedis(scene, () => flood(scene)),
+  heal: () => {}
+}
+
+const redisEmpty: Fault = {
+  name: "redis-empty",
+  about: "kill -9 of Redis, which is started again at once and knows nothing, under the same flood",
+  settings: LIMITED,
+  inject: () => {},
+  during: async (scene) => {
+    const flooding = flood(scene)
+    await again(scene, 6_000, () => withoutRedis(scene, () => Promise.resolve()))
+    await flooding
+  },
+  heal: () => {}
+}
+
+const NEIGHBOURS: ReadonlyArray<readonly [Unfit, "below" | "above"]> = (["another secret", "no secret", "no way out"] as const)
+  .flatMap((unfit) => [[unfit, "below"], [unfit, "above"]] as const)
+const NEIGHBOUR_STAYS_MS = 8_000
+const NEIGHBOUR_LOOKS_MS = 250
+
+const badNeighbour: Fault = {
+  name: "bad-neighbour",
+  about: "one more node with another RUNNER_SECRET, with none, without a way out to the others, at addresses before and after theirs",
+  needsNetwork: true,
+  failsNoSend: true,
+  keepsReady: true,
+  resumesWithin: 3,
+  inject: () => {},
+  during: async (scene) => {
+    const { problem, say, site } = scene
+    for (const [unfit, order] of NEIGHBOURS) {
+      const neighbour = await site.neighbour(unfit, order)
+      const what = `a node with ${unfit}, ${order} the others,`
+      await neighbour.start()
+      const until = performance.now() + NEIGHBOUR_STAYS_MS
+      let ready = 0
+      let listed = 0
+      while (performance.now() < until && neighbour.isRunning) {
+        if (await neighbour.look()) ready++
+        if (await site.lists(neighbour)) listed++
+        await pause(NEIGHBOUR_LOOKS_MS)
+      }
+      const how = neighbour.isRunning ? "runs" : `has ended: ${neighbour.output().trim().split("\n").at(-1)}`
+      say(`${what} ${how}; ${[...neighbour.unready.keys()].at(-1) ?? ""}`)
+      if (ready > 0) problem(`${what} was ready ${ready} times`)
+      if (listed > 0) problem(`${what} was listed ${listed} times`)
+      await neighbour.kill()
+      site.network?.heal()
+    }
+  },
+  heal: () => {}
 }
 
 /** One request, as an agent. */
@@ -695,6 +823,10 @@ export const faults: ReadonlyArray<Fault> = [
   clockBehind,
   stalledReader,
   reconnects,
+  badNeighbour,
+  floodFault,
+  floodAlone,
+  redisEmpty,
   rollingRestart,
   oneThreeOne
 ]

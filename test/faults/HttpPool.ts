@@ -110,7 +110,8 @@ export class HttpPool {
     key: string,
     body: string | undefined,
     timeoutMs: number,
-    idempotencyKey?: string
+    idempotencyKey?: string,
+    forwardedFor?: string
   ): Promise<Reply> {
     let idle = this.idle.get(base)
     if (idle === undefined) this.idle.set(base, idle = [])
@@ -128,7 +129,8 @@ export class HttpPool {
       : `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
     const reply = await connection.request(
       `${method} ${path} HTTP/1.1\r\nhost: ${base.slice(7)}\r\nauthorization: Bearer ${key}\r\n` +
-        `x-agentchat-client: typescript_sdk\r\n${idempotencyKey === undefined ? "" : `idempotency-key: ${idempotencyKey}\r\n`}${content}`,
+        `x-agentchat-client: typescript_sdk\r\n${idempotencyKey === undefined ? "" : `idempotency-key: ${idempotencyKey}\r\n`}` +
+        `${forwardedFor === undefined ? "" : `x-forwarded-for: ${forwardedFor}\r\n`}${content}`,
       timeoutMs
     )
     if (connection.free) idle.push(connection)

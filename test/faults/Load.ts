@@ -3,7 +3,7 @@ import { createHash, randomBytes } from "node:crypto"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
 import { randomOf } from "../support/Random.ts"
-import { fingerprint, History, type Operation, Outcome } from "./History.ts"
+import { type AddressRequest, fingerprint, History, NEVER, type Operation, Outcome } from "./History.ts"
 import { HttpPool, type Reply } from "./HttpPool.ts"
 import { Line, type Row, sight } from "./Line.ts"
 
@@ -59,6 +59,8 @@ const CLIENT_TIMEOUT_MS = 30_000
 /** How long what is not a send is asked for again, before it stays unknown. */
 const PATIENCE_MS = 90_000
 const PARTNERS = 6
+/** Which of the pairs a flood goes through: one that does not quarrel (`drive`). */
+const FLOODED = 5
 const MAX_LANES = 4_096
 /** How often it is seen whether at least half of what is due is accepted. */
 const LOOK_MS = 500
@@ -209,6 +211,50 @@ export class Load {
       await pause(1_500)
     }
     history.oddities.push("the agents were not all connected and quiet in the end")
+  }
+
+  /**
+   * Sends of one agent, so many at once, each once and to one of these nodes in turn; answers how many were accepted and
+   * how many its limit refused. Over a conversation in which nobody quarrels.
+   */
+  async flood(urls: ReadonlyArray<string>, atOnce: number): Promise<{ readonly accepted: number; readonly refused: number }> {
+    const { history } = this
+    const [from, , conversation] = this.pairs[FLOODED % this.pairs.length]!
+    const generation = from.keys.length - 1
+    const counts = { accepted: 0, refused: 0 }
+    await Promise.all(Array.from({ length: atOnce }, async (_, i) => {
+      const n = history.sends.begin(from.number, conversation, history.now(), generation)
+      history.sends.attempts.set(n, 1)
+      const body = JSON.stringify({ ...this.target(n), client_msg_id: history.clientMsgId(n), content: { text: this.text(n) } })
+      const reply = await this.pool.request(urls[i % urls.length]!, "POST", "/v1/messages", from.keys[generation]!, body, CLIENT_TIMEOUT_MS)
+        .catch(() => undefined)
+      if (reply === undefined || reply.status >= 500) return
+      if (reply.status >= 300) {
+        this.refuse(n, true, codeOf(reply))
+        if (codeOf(reply) === "RATE_LIMITED") counts.refused++
+      } else {
+        this.accepted(n, JSON.parse(reply.text) as Row)
+        counts.accepted++
+      }
+    }))
+    return counts
+  }
+
+  /** Asks as whoever is at an address may; true if its limit let it through, undefined if nobody knows. */
+  async askFrom(address: string, kind: AddressRequest["kind"], url: string): Promise<boolean | undefined> {
+    const { history } = this
+    const request: AddressRequest = { kind, address, invoked: history.now(), ended: NEVER, outcome: Outcome.Unknown }
+    history.requests.push(request)
+    const handle = `asked-${randomBytes(5).toString("hex")}`
+    const [path, body] = kind === "registration"
+      ? ["/v1/register", { email: `${handle}@agents.example`, handle }]
+      : ["/v1/register/verify", { pending_id: `pnd_${randomBytes(12).toString("base64url")}`, code: "271828" }]
+    const reply = await this.pool.request(url, "POST", path, "", JSON.stringify(body), CLIENT_TIMEOUT_MS, undefined, address)
+      .catch(() => undefined)
+    if (reply === undefined || reply.status >= 500) return undefined
+    request.ended = history.now()
+    request.outcome = codeOf(reply) === "RATE_LIMITED" ? Outcome.Refused : Outcome.Ok
+    return request.outcome === Outcome.Ok
   }
 
   close(): void {

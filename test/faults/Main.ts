@@ -3,7 +3,8 @@ import { parseArgs } from "node:util"
 import { missingRedis } from "../../runners/local/Redis.ts"
 import { randomOf } from "../support/Random.ts"
 import { Disk } from "./Disk.ts"
-import { faults } from "./Faults.ts"
+import { type Fault, faults } from "./Faults.ts"
+import { Network } from "./Network.ts"
 import { AGENTS, playRound, type RoundResult } from "./Round.ts"
 import { Site } from "./Site.ts"
 
@@ -91,9 +92,15 @@ const say = (text: string) => console.log(`${((performance.now() - began) / 1_00
 
 console.log(`seed ${options.seed}`)
 const disk = options.faults.some(({ needsDisk }) => needsDisk === true) ? Disk.open() : undefined
-const played = options.faults.filter(({ needsDisk }) => needsDisk !== true || disk !== undefined)
-const skipped = options.faults.filter((fault) => !played.includes(fault))
-  .map(({ name }) => `${name} is left out: a disk that can be full takes Linux, root and a loop device (mkfs.ext4, mount)`)
+const hasNetwork = !flags["without-namespaces"] && Network.isAllowed()
+const missing = ({ needsDisk, needsNetwork }: Fault): string | undefined =>
+  needsDisk === true && disk === undefined
+    ? "a disk that can be full takes Linux, root and a loop device (mkfs.ext4, mount)"
+    : needsNetwork === true && !hasNetwork
+    ? "a network of one's own takes Linux and root"
+    : undefined
+const played = options.faults.filter((fault) => missing(fault) === undefined)
+const skipped = options.faults.flatMap((fault) => missing(fault) === undefined ? [] : [`${fault.name} is left out: ${missing(fault)}`])
 for (const line of skipped) console.log(line)
 if (played.length === 0) process.exit(2)
 const site = await Site.start({ nodes: 3, withoutNamespaces: flags["without-namespaces"], ...(disk === undefined ? {} : { disk }), ...(flags.logs === undefined ? {} : { env: { LOG_LEVEL: "debug" } }) })

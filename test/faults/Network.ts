@@ -40,9 +40,16 @@ export class Network {
   private readonly bridge = `pf${process.pid}`
   private readonly nodes: number
 
+  /** One more than asked for is there for whoever comes later, with an address on either side of the others'. */
   private constructor(nodes: number) {
-    this.nodes = nodes
+    this.nodes = nodes + 1
     this.subnet = `10.${100 + (process.pid >> 8) % 100}.${process.pid % 256}`
+  }
+
+  static isAllowed(): boolean {
+    const network = Network.open(0)
+    network?.close()
+    return network !== undefined
   }
 
   /** Undefined where this is not allowed. */
@@ -68,7 +75,7 @@ export class Network {
       must("netns", "add", name)
       must("link", "add", this.port(node), "type", "veth", "peer", "name", "eth0", "netns", name)
       must("link", "set", this.port(node), "master", this.bridge, "up")
-      must("-n", name, "addr", "add", `${this.host(node)}/24`, "dev", "eth0")
+      for (const host of this.hosts(node)) must("-n", name, "addr", "add", `${host}/24`, "dev", "eth0")
       must("-n", name, "link", "set", "eth0", "up")
       must("-n", name, "link", "set", "lo", "up")
     }
@@ -80,7 +87,16 @@ export class Network {
   }
 
   host(node: number): string {
-    return `${this.subnet}.${10 + node}`
+    return `${this.subnet}.${20 + node}`
+  }
+
+  /** Of the one that comes later: before and after the others', as text and as numbers. */
+  get spare(): { readonly number: number; readonly below: string; readonly above: string } {
+    return { number: this.nodes - 1, below: `${this.subnet}.15`, above: `${this.subnet}.30` }
+  }
+
+  private hosts(node: number): ReadonlyArray<string> {
+    return node === this.spare.number ? [this.spare.below, this.spare.above] : [this.host(node)]
   }
 
   private name(node: number): string {
@@ -99,7 +115,9 @@ export class Network {
 
   /** Nothing that one says reaches the other. */
   silence(from: number, to: number): void {
-    must("-n", this.name(from), "neigh", "replace", this.host(to), "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+    for (const host of this.hosts(to)) {
+      must("-n", this.name(from), "neigh", "replace", host, "lladdr", NOBODY, "dev", "eth0", "nud", "permanent")
+    }
   }
 
   /** Pulls the cable of a node. */

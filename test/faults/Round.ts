@@ -1,8 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises"
-import { check, type Rule } from "./Checker.ts"
+import { check, type Limits, type Rule } from "./Checker.ts"
 import type { Fault, Scene } from "./Faults.ts"
 import { NEVER, type Tick, TICKS_PER_MS } from "./History.ts"
-import { Load, type LoadAgent } from "./Load.ts"
+import { Load, type LoadAgent, LOAD_LIMITS } from "./Load.ts"
 import { outageOf } from "./Outage.ts"
 import { readFinal } from "./ReadFinal.ts"
 import { COLD_CAP, type Site } from "./Site.ts"
@@ -62,6 +62,8 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     say(`  PROBLEM ${what}`)
     problems.push(what)
   }
+  const settings = fault.settings ?? {}
+  await site.set(settings)
   for (const node of site.nodes) node.unready.clear()
   const load = await Load.start({
     agents: options.agents,
@@ -79,7 +81,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     const seconds = Math.max(options.seconds, fault.atLeast ?? 0)
     const span = { name: fault.name, from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
-    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`), stats: () => load.stats }
+    const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`), stats: () => load.stats, load }
     const before = load.stats.accepted
     await fault.inject(scene)
     await (fault.during?.(scene) ?? pause(Math.max(0, scene.until - performance.now())))
@@ -110,7 +112,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
       for (const end of node.endedByItself.splice(0)) problem(end)
     }
     const final = await readFinal({ history, database: site.database, url: site.node(0).url, keys: load.keys })
-    const { found, violations } = check(history, final, { coldCap: COLD_CAP })
+    const { found, violations } = check(history, final, { coldCap: COLD_CAP, limits: limitsOf({ ...LOAD_LIMITS, ...settings }, site) })
     const shown = new Map<Rule, number>()
     for (const { line, rule } of violations) {
       const already = shown.get(rule) ?? 0
@@ -122,6 +124,9 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     if (fault.failsNoSend === true && gaveUp > 0) problem(`${gaveUp} sends failed in spite of all retries`)
     if (outage.seconds > (fault.resumesWithin ?? Infinity)) {
       problem(`a conversation took no messages for ${outage.seconds.toFixed(1)} s; at most ${fault.resumesWithin} are allowed`)
+    }
+    if (fault.keepsReady === true) {
+      for (const { name, unready } of site.nodes) if (unready.size > 0) problem(`${name} was not ready: ${[...unready.keys()].join(" ")}`)
     }
     if (outage.seconds === Infinity) problem("a conversation never took messages again")
     const { duplicated = 0, lost = 0, reordered = 0, ...others } = found
@@ -143,6 +148,14 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     load.close()
   }
 }
+
+/** The limits that nodes have by their settings. */
+const limitsOf = (env: Readonly<Record<string, string>>, { nodes }: Site): Limits => ({
+  sends: Number(env["LIMITS_SENDS_PER_SECOND"] ?? 60),
+  registrations: Number(env["LIMITS_REGISTER_PER_HOUR"] ?? 5),
+  codes: Number(env["LIMITS_REGISTER_VERIFY_PER_10_MINUTES"] ?? 10),
+  nodes: nodes.length
+})
 
 /** A moment of a history, as logs show it. */
 const clock = (began: number, at: Tick): string => new Date(performance.timeOrigin + began + at / TICKS_PER_MS).toISOString().slice(11, 23)

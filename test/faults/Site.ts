@@ -29,6 +29,10 @@ const READY_MS = 60_000
 /** Few enough for a load of some dozen agents to reach. */
 export const COLD_CAP = 20
 
+const SECRET = "known to the nodes of this site"
+
+/** In which way a node that comes to a site cannot speak with the others. */
+export type Unfit = "another secret" | "no secret" | "no way out"
 
 const nameOf = ({ host, port }: Address): string => `${host}:${port}`
 
@@ -46,6 +50,8 @@ export class SiteNode {
   private readonly dataDir: string
   private readonly through: ReadonlyArray<string>
   private readonly env: Readonly<Record<string, string>>
+  /** For what is started from now on, besides its own. */
+  settings: Readonly<Record<string, string>> = {}
   private detours: Detours = {}
   private process: ServerProcess | undefined
   private written: () => string = () => ""
@@ -91,7 +97,7 @@ export class SiteNode {
       dataDir: this.dataDir,
       ...this.address,
       through: this.through,
-      env: { CLOCK_JUMP_SECONDS: "-3600", FAULTS_DETOURS: JSON.stringify(this.detours), ...this.env, ...env },
+      env: { CLOCK_JUMP_SECONDS: "-3600", FAULTS_DETOURS: JSON.stringify(this.detours), ...this.env, ...this.settings, ...env },
       nodeOptions: [PRELOAD, CLOCK].flatMap((file) => ["--import", file]),
       channel: true
     })
@@ -169,6 +175,9 @@ type Parts = Pick<Site, "nodes" | "postgres" | "redis" | "files" | "mail" | "net
   readonly balancer: Balancer
   readonly folder: string
   readonly links: ReadonlyArray<Link>
+  readonly toPostgres: Link
+  readonly toRedis: Link
+  readonly env: (toPostgres: Link, toRedis: Link, name: string, runner: Address) => Readonly<Record<string, string>>
 }
 
 /**
@@ -190,6 +199,7 @@ export class Site {
   private readonly balancer: Balancer
   private readonly folder: string
   private readonly links: ReadonlyArray<Link>
+  private readonly parts: Parts
   private readonly timer: NodeJS.Timeout
   private serial = 0
 
@@ -205,6 +215,7 @@ export class Site {
     this.disk = parts.disk
     this.folder = parts.folder
     this.links = parts.links
+    this.parts = parts
     this.timer = setInterval(() => {
       for (const node of this.nodes) void node.look()
     }, LOOK_MS)
@@ -247,28 +258,27 @@ export class Site {
         toRedis: await Link.open(outside, { host: LOCALHOST, port: redis.port })
       }
     }))
+    const env: Parts["env"] = (toPostgres, toRedis, name, runner) => ({
+      ...LOAD_LIMITS,
+      LIMITS_COLD_CONVERSATIONS: String(COLD_CAP),
+      DATABASE_URL: `postgres://postgres@${nameOf(toPostgres.address)}/${DATABASE}?application_name=${name}`,
+      REDIS_URL: `redis://${nameOf(toRedis.address)}`,
+      S3_BUCKET: BUCKET,
+      S3_ENDPOINT: files.url,
+      S3_ACCESS_KEY_ID: "S3RVER",
+      S3_SECRET_ACCESS_KEY: "S3RVER",
+      S3_FORCE_PATH_STYLE: "on",
+      SMTP_URL: mail.url,
+      RUNNER_HOST: runner.host,
+      RUNNER_PORT: String(runner.port),
+      RUNNER_SECRET: SECRET,
+      FAULTS_PEERS: places.map((other) => nameOf(other.runner)).filter((other) => other !== nameOf(runner)).join(","),
+      ...options.env
+    })
     const nodes = places.map((place) =>
-      new SiteNode({
-        ...place,
-        env: {
-          ...LOAD_LIMITS,
-          LIMITS_COLD_CONVERSATIONS: String(COLD_CAP),
-          DATABASE_URL: `postgres://postgres@${nameOf(place.toPostgres.address)}/${DATABASE}?application_name=${place.name}`,
-          REDIS_URL: `redis://${nameOf(place.toRedis.address)}`,
-          S3_BUCKET: BUCKET,
-          S3_ENDPOINT: files.url,
-          S3_ACCESS_KEY_ID: "S3RVER",
-          S3_SECRET_ACCESS_KEY: "S3RVER",
-          S3_FORCE_PATH_STYLE: "on",
-          SMTP_URL: mail.url,
-          RUNNER_HOST: place.runner.host,
-          RUNNER_PORT: String(place.runner.port),
-          RUNNER_SECRET: "known to the nodes of this site",
-          FAULTS_PEERS: places.filter((other) => other !== place).map(({ runner }) => nameOf(runner)).join(","),
-          ...options.env
-        }
-      })
-    )
+      new SiteNode({ ...place, env: env(place.toPostgres, place.toRedis, place.name, place.runner) }))
+    const toPostgres = await Link.open(outside, { host: LOCALHOST, port: postgres.port })
+    const toRedis = await Link.open(outside, { host: LOCALHOST, port: redis.port })
     for (const node of nodes) {
       for (const other of nodes) {
         if (other !== node) node.toPeers.set(other.name, await Link.open(outside, other.runner))
@@ -276,8 +286,9 @@ export class Site {
       if (network === undefined) node.detour(true, nodes)
     }
     const balancer = await Balancer.start(() => nodes.map(({ url }) => url))
-    const links = nodes.flatMap((node) => [node.toPostgres, node.toRedis, ...node.toPeers.values()])
-    const site = new Site({ nodes, postgres, redis, files, mail, balancer, network, disk: options.disk, folder, links })
+    const links = [toPostgres, toRedis, ...nodes.flatMap((node) => [node.toPostgres, node.toRedis, ...node.toPeers.values()])]
+    const disk = options.disk
+    const site = new Site({ nodes, postgres, redis, files, mail, balancer, network, disk, folder, links, toPostgres, toRedis, env })
     try {
       await Promise.all(nodes.map((node) => node.start()))
       await site.untilReady()
@@ -286,6 +297,50 @@ export class Site {
       throw error
     }
     return site
+  }
+
+  /**
+   * One more node, which cannot speak with the others, at an address that sorts before or after theirs. It is not among
+   * `nodes`, starts when it is told to, and speaks with nobody for ever. Needs the site's own network.
+   */
+  async neighbour(unfit: Unfit, order: "below" | "above"): Promise<SiteNode> {
+    if (this.network === undefined) throw new Error("a neighbour needs a network namespace")
+    const { spare } = this.network
+    const host = spare[order]
+    const name = `neighbour-${this.serial++}`
+    const runner = { host, port: await freePort() }
+    const { env, folder, toPostgres, toRedis } = this.parts
+    if (unfit === "no way out") this.nodes.forEach((_, at) => this.network?.silence(spare.number, at))
+    const { RUNNER_SECRET: _, ...open } = env(toPostgres, toRedis, name, runner)
+    return new SiteNode({
+      name,
+      dataDir: join(folder, name),
+      address: { host, port: await freePort() },
+      runner,
+      through: this.network.prefix(spare.number),
+      toPostgres,
+      toRedis,
+      env: unfit === "no secret" ? open : { ...open, RUNNER_SECRET: unfit === "another secret" ? "known to nobody else" : SECRET }
+    })
+  }
+
+  /** Starts every node anew with these settings, unless they have them. */
+  async set(settings: Readonly<Record<string, string>>): Promise<void> {
+    const differing = this.nodes.filter((node) => JSON.stringify(node.settings) !== JSON.stringify(settings))
+    for (const node of differing) node.settings = settings
+    await Promise.all(differing.map((node) => node.stop()))
+    await Promise.all(differing.map((node) => node.start()))
+    await this.untilReady()
+  }
+
+  /** Whether the table of nodes holds an address as one that takes part. */
+  async lists({ runner }: SiteNode): Promise<boolean> {
+    const client = new Client(this.database)
+    await client.connect()
+    const { rowCount } = await client
+      .query("SELECT FROM cluster_runners WHERE address = $1 AND healthy AND last_heartbeat > now() - interval '10 seconds'", [nameOf(runner)])
+      .finally(() => client.end())
+    return rowCount !== 0
   }
 
   /** Nothing that one says reaches the other. */
