@@ -214,7 +214,10 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       }
       const localBlock = (conversationId: string, command: BlockCommand): Effect.Effect<BlockOutcome, Unavailable> =>
         Effect.tap(
-          local(conversationId).block(unavailable(repo.block(conversationId, command))),
+          local(conversationId).block(Effect.flatMap(
+            unavailable(repo.block(conversationId, command)),
+            (change) => change === "TooLate" ? Effect.fail(new Unavailable()) : Effect.succeed(change)
+          )),
           () => Effect.sync(() => hush(conversationId, command))
         )
       const localUnblock = (conversationId: string, command: UnblockCommand): Effect.Effect<UnblockOutcome, Unavailable> =>

@@ -1,6 +1,7 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
+import { MadeWithin } from "../platform/DatabaseClock.ts"
 import { requestId } from "../platform/RequestId.ts"
 import { Database } from "../platform/Sql.ts"
 import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
@@ -304,19 +305,30 @@ const blockedPosted = (request: string): string => intoOutbox(
   FROM blocked JOIN agents a ON a.id = $3 AND ${mayHook("a", "contact.blocked")}`
 )
 
+/**
+ * A block that was on its way for too long is not made: it may have been made by somebody else and taken back since, and
+ * looks like any other. Compared when the statement has arrived, on the clock that all nodes follow.
+ */
+const inTime = (until: string): string => `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
+
+/** By how much a node's time may differ from the database's, which it follows. */
+const CLOCKS_DIFFER_MS = 1_000
+
+/** No row: too late. */
 const BLOCK = `
 WITH held AS (
-  INSERT INTO conversations (id, kind, version, created_at) VALUES ($1, 'direct', 1, $4) ${RAISE}
+  INSERT INTO conversations (id, kind, version, created_at) SELECT $1, 'direct', 1, $4 WHERE ${inTime("$6")} ${RAISE}
 ), blocked AS (${NEW_BLOCK}
 ), due AS (
   INSERT INTO recounts (agent_id) SELECT $3 FROM blocked WHERE counts
 ), posted AS (${blockedPosted("$5")})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
-/** No row: there is a report already, and nothing was done. */
+/** No row: too late, or there is a report already; nothing was done. */
 const REPORT = `
 WITH reported AS (
-  INSERT INTO reports (agent_id, reported_id, created_at, id, reason, conversation_id) VALUES ($2, $3, $4, $5, $6, $1)
+  INSERT INTO reports (agent_id, reported_id, created_at, id, reason, conversation_id)
+  SELECT $2, $3, $4, $5, $6, $1 WHERE ${inTime("$8")}
   ON CONFLICT (agent_id, reported_id) DO NOTHING
   RETURNING agent_id
 ), held AS (
@@ -411,7 +423,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     agentId: string,
     conversationId: string
   ) => Effect.Effect<ContextFacts | undefined, SqlError.SqlError>
-  readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange, SqlError.SqlError>
+  readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange | "TooLate", SqlError.SqlError>
   /** Undefined: it is not. */
   readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, SqlError.SqlError>
   /** Undefined: somebody else changed the pair's blocks meanwhile, and nothing was done. */
@@ -495,6 +507,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
         }
       >("conversation_context", CONTEXT)
       type BlockColumns = { readonly epoch: number; readonly version: number; readonly created: boolean }
+      const madeWithin = yield* MadeWithin
       const block = database.prepared<BlockColumns>("block", BLOCK)
       const report = database.prepared<BlockColumns>("report", REPORT)
       const blockedSince = database.prepared<{ created_at: number }>("blocked_since", BLOCKED_SINCE)
@@ -596,20 +609,18 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               oldestUnread: row.oldest,
               newestUnread: row.newest
             }),
-        block: (conversationId, { agentId, at, blockedId, report: reported }) =>
-          Effect.map(
-            Effect.flatMap(requestId, (request) =>
-              reported === null
-                ? block([conversationId, agentId, blockedId, at, request])
-                : report([conversationId, agentId, blockedId, at, reported.id, reported.reason, request])),
-            ([row]) =>
-              row === undefined
-                ? { outcome: "AlreadyReported", fence: null }
-                : {
-                  outcome: row.created ? "Blocked" : "AlreadyBlocked",
-                  fence: { epoch: row.epoch, version: row.version }
-                }
-          ),
+        block: Effect.fnUntraced(function*(conversationId, { agentId, at, blockedId, report: reported }) {
+          const request = yield* requestId
+          const until = madeWithin === null ? null : at + madeWithin
+          const [row] = yield* reported === null
+            ? block([conversationId, agentId, blockedId, at, request, until])
+            : report([conversationId, agentId, blockedId, at, reported.id, reported.reason, request, until])
+          if (row !== undefined) {
+            return { outcome: row.created ? "Blocked" : "AlreadyBlocked", fence: { epoch: row.epoch, version: row.version } }
+          }
+          const late = until !== null && (yield* Clock.currentTimeMillis) > until - CLOCKS_DIFFER_MS
+          return reported === null || late ? "TooLate" : { outcome: "AlreadyReported", fence: null }
+        }),
         blockedSince: (agentId, blockedId) => Effect.map(blockedSince([agentId, blockedId]), ([row]) => row?.created_at),
         unblock: (conversationId, { agentId, blockedId, since }) =>
           Effect.map(unblock([conversationId, agentId, blockedId, since]), ([row]) =>

@@ -168,7 +168,18 @@ const askDatabase = Effect.gen(function*() {
   )
 })
 
+/**
+ * How many milliseconds after it was asked for a change that cannot be told from a later one may still be made; null where
+ * the time is not the database's, which alone can say when a statement that was on its way for long arrives. As long as
+ * a caller is held (`Remotely.ts`): then it is told to try again, and perhaps does so elsewhere.
+ */
+export const MadeWithin = Context.Reference<number | null>("parley/platform/DatabaseClock/MadeWithin", {
+  defaultValue: () => null
+})
+
+const MADE_WITHIN_MS = 5_000
+
 /** For whatever is built on it time is the database's, as on every other node: a row's age is the same to all of them. */
 export const layer = Layer.effectContext(
-  Effect.map(follow(askDatabase), (clock) => Context.make(Clock.Clock, clock))
+  Effect.map(follow(askDatabase), (clock) => Context.make(Clock.Clock, clock).pipe(Context.add(MadeWithin, MADE_WITHIN_MS)))
 )
