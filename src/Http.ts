@@ -65,7 +65,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, Docs).pipe(
 )
 
 /** Listens once everything behind the routes is there and `ready` has completed; needs the rooms' services (Entities.ts). */
-export const layerOnce = <R>(ready: Effect.Effect<void, never, R>) =>
+export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
     Layer.provideMerge(GatewayLive),
     Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))

@@ -39,7 +39,7 @@ export interface Kind<Own> {
   ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Peers | RemoteCalls, unknown, Databases | Base>
   /** Whether it works on what entities own, or only asks those that do. */
   readonly owns: (config: Settings) => boolean
-  /** Completes when requests can be served; run once all is built, more than once. */
+  /** Completes when requests can be served; run once all is built. */
   readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Peers | Services>
   /** What else it does, beside serving. */
   readonly beside: (
@@ -72,9 +72,8 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
-    const ready = kind.ready(config)
-    // What takes the most time to build comes before `ready`, for from then on a node has work that waits for it.
-    const layer = Layer.merge(Http.layerOnce(ready), Layer.provide(kind.beside(config), Layer.effectDiscard(ready))).pipe(
+    // The routes take the most time to build and come before `ready`, for from then on a node has work that waits for it.
+    const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
       Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
       Layer.provide(kind.cluster(config)),
       Layer.provide(Maintenance.layer),

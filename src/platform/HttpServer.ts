@@ -215,15 +215,15 @@ export class HttpServer extends Context.Service<HttpServer, {
   readonly url: string
 }>()("parley/platform/HttpServer") {
   /** Listens once `routes` are built, and then `ready` has completed. */
-  static readonly layer = <A, E, R, R2 = never>(
+  static readonly layer = <A, E, R, E2 = never, R2 = never>(
     routes: Layer.Layer<A, E, R>,
     changes?: Partial<Patience>,
-    ready: Effect.Effect<void, never, R2> = Effect.void
+    ready: Effect.Effect<unknown, E2, R2> = Effect.void
   ) =>
     Layer.effect(HttpServer, Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...changes }, ready)))
 }
 
-const serve = <A, E, R, R2>(routes: Layer.Layer<A, E, R>, patience: Patience, ready: Effect.Effect<void, never, R2>) =>
+const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience, ready: Effect.Effect<unknown, E2, R2>) =>
   Effect.gen(function*() {
     const config = yield* Config
     const ids = yield* Ids
