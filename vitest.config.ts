@@ -22,13 +22,15 @@ export default defineConfig({
     include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["test/long/**/*.test.ts"],
     exclude: process.env["LONG"] === undefined ? ["test/long/**", "test/bench/**", ...mutants] : [],
     globalSetup: ["test/support/GlobalSetup.ts"],
+    setupFiles: ["test/support/PrintLogs.ts"],
     reporters: ["default", "./test/support/Budgets.ts"],
     pool: "forks",
     // A worker keeps its modules from file to file: loading them costs a second each time.
     isolate: false,
     // More than two cores: many tests wait for real timers and servers.
     maxWorkers: 3,
-    testTimeout: 20_000,
-    hookTimeout: 60_000
+    // For what hangs: how long a test takes is nobody's failure on a machine that is busy.
+    testTimeout: 180_000,
+    hookTimeout: 180_000
   }
 })

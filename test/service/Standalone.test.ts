@@ -7,6 +7,7 @@ import { join, resolve } from "node:path"
 import { settings } from "../../src/platform/Config.ts"
 import { eventually } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
+import { keepLog } from "../support/ServerLogs.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 const OLD_NODE = "/usr/local/bin:/usr/bin:/bin"
@@ -29,9 +30,20 @@ const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> 
   running.add(child)
   let stdout = ""
   let stderr = ""
-  child.stdout.on("data", (chunk: Buffer) => stdout += chunk.toString())
-  child.stderr.on("data", (chunk: Buffer) => stderr += chunk.toString())
-  const ended = new Promise<number | null>((done) => child.on("close", (code) => done(code)))
+  const log = keepLog(["runners/standalone.ts", ...args].join(" "))
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text
+    log.add(text)
+  })
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text
+    log.add(text)
+  })
+  const ended = new Promise<number | null>((done) =>
+    child.on("close", (code, signal) => {
+      log.end(code ?? signal ?? -1)
+      done(code)
+    }))
   return { child, stdout: () => stdout, stderr: () => stderr, ended }
 }
 
@@ -157,7 +169,7 @@ describe("npm start", () => {
     third.child.kill("SIGINT")
     assert.strictEqual(await third.ended, 130)
     slow.destroy()
-  }, 60_000)
+  })
 
   it("says in one line that Node is too old", ({ skip }) => {
     const env = { PATH: OLD_NODE }

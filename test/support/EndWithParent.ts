@@ -1,10 +1,19 @@
-/** Loaded before a server that several test files use: it stops when the worker that started it ends, however that ends, and leaves its exit code. */
-import { writeFileSync } from "node:fs"
+/** Loaded before a server that several test files use: it stops when the worker that started it ends, however that ends, and leaves its exit code and what it wrote at its end. */
+import { appendFileSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 
+const folder = process.env["DATA_DIR"] ?? ""
 const ignored = () => undefined
-process.stdin.on("error", ignored).on("close", () => process.kill(process.pid, "SIGTERM")).resume()
-// By then nobody reads what it writes.
+process.stdin.on("error", ignored).on("close", () => {
+  // From now on nobody reads what it writes.
+  for (const stream of [process.stdout, process.stderr]) {
+    stream.write = (text: string | Uint8Array) => {
+      appendFileSync(join(folder, "last.log"), text)
+      return true
+    }
+  }
+  process.kill(process.pid, "SIGTERM")
+}).resume()
 process.stdout.on("error", ignored)
 process.stderr.on("error", ignored)
-process.on("exit", (code) => writeFileSync(join(process.env["DATA_DIR"] ?? "", "ended"), String(code)))
+process.on("exit", (code) => writeFileSync(join(folder, "ended"), String(code)))

@@ -1,10 +1,13 @@
 import { setTimeout as pause } from "node:timers/promises"
 
+/** Long enough for any machine, however busy: it costs time only where something never comes. */
+export const PATIENCE_MS = 60_000
+
 /** Asks until there is an answer, every few milliseconds; fails after `timeoutMs`. For what another process does and does not announce. */
 export const eventually = async <A>(
   what: string,
   ask: () => Promise<A | undefined> | A | undefined,
-  timeoutMs = 5_000
+  timeoutMs = PATIENCE_MS
 ): Promise<A> => {
   const deadline = Date.now() + timeoutMs
   for (;;) {
@@ -16,7 +19,7 @@ export const eventually = async <A>(
 }
 
 /** The promise's value, or a failure that says what it was waiting for. */
-export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = 5_000): Promise<A> => {
+export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = PATIENCE_MS): Promise<A> => {
   const stop = new AbortController()
   try {
     return await Promise.race([

@@ -8,6 +8,7 @@ import type { TestProject } from "vitest/node"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import * as Migrations from "../../src/platform/Migrations.ts"
 import { layerPg } from "../../src/platform/Sql.ts"
+import { PATIENCE_MS } from "./Eventually.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -72,11 +73,13 @@ const endedBadly = async (folder: string): Promise<ReadonlyArray<string>> => {
   const problems: Array<string> = []
   for (const name of await readdir(folder)) {
     let code: string | undefined
-    for (const deadline = Date.now() + 20_000; code === undefined && Date.now() < deadline;) {
+    for (const deadline = Date.now() + PATIENCE_MS; code === undefined && Date.now() < deadline;) {
       code = await readFile(join(folder, name, "ended"), "utf8").catch(() => undefined)
       if (code === undefined) await new Promise((resolve) => setTimeout(resolve, 50))
     }
-    if (code !== "0") problems.push(`the server of several test files in ${name} ended with ${code ?? "nothing yet"}`)
+    if (code === "0") continue
+    const log = await readFile(join(folder, name, "last.log"), "utf8").catch(() => "")
+    problems.push(`the server of several test files in ${name} ended with ${code ?? "nothing yet"}\n${log}`)
   }
   return problems
 }

@@ -2,8 +2,9 @@ import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { within } from "./Eventually.ts"
+import { PATIENCE_MS, within } from "./Eventually.ts"
 import { SHORT_LIVED } from "./Server.ts"
+import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
@@ -18,7 +19,7 @@ export const runScript = async (
   script: string,
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>>,
-  timeoutMs: number
+  timeoutMs = PATIENCE_MS
 ): Promise<ScriptResult> => {
   const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "--import", "./runners/require-node.js", script, ...args], {
     cwd: ROOT,
@@ -27,9 +28,17 @@ export const runScript = async (
   })
   let stdout = ""
   let stderr = ""
-  child.stdout.setEncoding("utf8").on("data", (text: string) => stdout += text)
-  child.stderr.setEncoding("utf8").on("data", (text: string) => stderr += text)
-  const [code] = await within(`the end of ${[script, ...args].join(" ")}`, once(child, "close"), timeoutMs)
-    .finally(() => child.kill("SIGKILL"))
+  const command = [script, ...args].join(" ")
+  const log = keepLog(command)
+  child.stdout.setEncoding("utf8").on("data", (text: string) => {
+    stdout += text
+    log.add(text)
+  })
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    stderr += text
+    log.add(text)
+  })
+  child.on("close", (code, signal) => log.end(code ?? signal ?? -1))
+  const [code] = await within(`the end of ${command}`, once(child, "close"), timeoutMs).finally(() => child.kill("SIGKILL"))
   return { code: code as number | null, stdout, stderr }
 }

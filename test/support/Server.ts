@@ -7,9 +7,10 @@ import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } fr
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { eventually, within } from "./Eventually.ts"
+import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
 import { type Answer, Http } from "./Http.ts"
 import { Outbox } from "./Outbox.ts"
+import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
@@ -114,12 +115,22 @@ export class Server {
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
-    this.process.stdout?.setEncoding("utf8").on("data", (text: string) => this.stdout += text)
-    this.process.stderr?.setEncoding("utf8").on("data", (text: string) => this.stderr += text)
+    const log = keepLog(`${script} (process ${this.process.pid})`)
+    this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      this.stdout += text
+      log.add(text)
+    })
+    this.process.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      this.stderr += text
+      log.add(text)
+    })
     this.exited = new Promise((resolve, reject) => {
       this.process.on("error", reject)
       // `close`, not `exit`: the streams have been read to their end.
-      this.process.on("close", (code, signal) => resolve(code ?? signal ?? -1))
+      this.process.on("close", (code, signal) => {
+        log.end(code ?? signal ?? -1)
+        resolve(code ?? signal ?? -1)
+      })
     })
     // A worker that dies must not leave servers behind.
     if (!outlivesFile) process.once("exit", () => this.process.kill("SIGKILL"))
@@ -145,7 +156,7 @@ export class Server {
   }
 
   /** Waits for the printed address and for readiness. */
-  async ready(timeoutMs = 60_000): Promise<void> {
+  async ready(timeoutMs = 2 * PATIENCE_MS): Promise<void> {
     const gone = this.exited.then((how) => assert.fail(`the server ended (${how}) before it was ready\n${this.output}`))
     const printed = await Promise.race([
       gone,
@@ -167,7 +178,7 @@ export class Server {
   }
 
   /** Waits until the process has ended and all it wrote is read. */
-  exit(timeoutMs = 15_000): Promise<number | NodeJS.Signals> {
+  exit(timeoutMs = PATIENCE_MS): Promise<number | NodeJS.Signals> {
     return within(`the end of the server\n${this.output}`, this.exited, timeoutMs)
   }
 
@@ -223,7 +234,7 @@ export class Server {
   async settle(): Promise<void> {
     // What it logs is written before it answers the next request, and read here before the one after that is.
     for (let i = 0; i < 2; i++) {
-      const ready = await within("readiness", fetch(`${this.url}/v1/ready`).then((r) => r.status, () => 0), 10_000)
+      const ready = await within("readiness", fetch(`${this.url}/v1/ready`).then((r) => r.status, () => 0))
       assert.strictEqual(ready, 200, `it is not ready any more\n${this.output}`)
     }
     this.assertNoSecrets()
@@ -358,7 +369,7 @@ const makeTemplate = async (): Promise<string> => {
     if (await exists(path)) return path
     if (await mkdir(lock).then(() => true, () => false)) break
     await eventually("the database template of another worker", async () =>
-      await exists(path) || await released(lock) || undefined, 60_000)
+      await exists(path) || await released(lock) || undefined, 2 * PATIENCE_MS)
   }
   try {
     await writeFile(join(lock, "pid"), String(process.pid))

@@ -1,7 +1,8 @@
 import { type ChildProcess, spawn } from "node:child_process"
-import { closeSync, mkdirSync, openSync, readFileSync } from "node:fs"
+import { closeSync, existsSync, mkdirSync, openSync, readFileSync } from "node:fs"
 import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
+import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 
@@ -68,9 +69,12 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
   closeSync(log)
   const orphaned = () => child.kill("SIGKILL")
   process.once("exit", orphaned)
+  const script = options.script ?? "runners/standalone.ts"
+  const kept = keepLog(`${script} (process ${child.pid})`, () => existsSync(logFile) ? readFileSync(logFile, "utf8") : "")
   const ended = new Promise<number | null>((resolve) =>
-    child.once("exit", (code) => {
+    child.once("exit", (code, signal) => {
       process.off("exit", orphaned)
+      kept.end(code ?? signal ?? -1)
       resolve(code)
     })
   )

@@ -1,0 +1,28 @@
+/** Loaded before each test file: a test that fails prints what the servers wrote that it had. */
+import { setTimeout as pause } from "node:timers/promises"
+import { afterEach, aroundAll, type RunnerTask } from "vitest"
+import { forgetEnded, takeLogs } from "./ServerLogs.ts"
+
+const print = async (): Promise<void> => {
+  // What was written before the failure may still be on its way.
+  await pause(100)
+  const said = takeLogs()
+  if (said !== "") console.error(said)
+}
+
+/** Whether a hook failed here or further inside; of tests each has spoken for itself. */
+const hookFailed = (task: RunnerTask): boolean =>
+  task.type === "suite" && ((task.result?.errors?.length ?? 0) > 0 || task.tasks.some(hookFailed))
+
+afterEach(async ({ task }) => {
+  if (task.result?.state === "fail") await print()
+  forgetEnded()
+})
+
+// That no fixtures are wanted, Vitest reads in the text of this function.
+// oxlint-disable-next-line no-empty-pattern
+aroundAll(async (runFile, {}, file) => {
+  await runFile()
+  if (hookFailed(file)) await print()
+  forgetEnded()
+})
