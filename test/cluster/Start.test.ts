@@ -14,7 +14,7 @@ const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
   return rows.map((row: { readonly tablename: string }) => row.tablename)
 }
 
-describe("the start of a node", { timeout: 60_000 }, () => {
+describe("the start of a node", () => {
   it("names all that is missing at once", async () => {
     for (const { code, stderr } of await Promise.all([{}, { ROLE: "gateway" }].map((env) => run("runners/runner.ts", env)))) {
       assert.strictEqual(code, 1)

@@ -62,7 +62,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
       // What a block would be that raised no version: the actor goes on.
       assert.strictEqual(yield* node.send(a, b, "m3"), "Sent")
       assert.strictEqual((yield* node.run(violations)).length, 1)
-    })), 30_000)
+    })))
 
   it.effect("a first message is committed before the block or not at all", () =>
     live(Effect.gen(function*() {
@@ -97,7 +97,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
           FROM conversations c WHERE c.last_seq = 0`))
       assert.strictEqual(empty[0]?.messages, 0)
       assert.isAtMost(empty[0]?.rows ?? 0, told.get("Blocked") ?? 0)
-    })), 60_000)
+    })))
 
   it.effect("an answer through another node ends the wait for it", () =>
     live(Effect.gen(function*() {
@@ -107,7 +107,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
       assert.strictEqual(yield* nodes[0].send(a, b, "again"), "AwaitingReply")
       assert.strictEqual(yield* nodes[1].send(b, a, "reply"), "Sent")
       assert.strictEqual(yield* nodes[0].send(a, b, "again"), "Sent")
-    })), 30_000)
+    })))
 
   it.effect("a send in an established conversation is committed before the block or not at all", () =>
     live(Effect.gen(function*() {
@@ -145,7 +145,7 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
       const stored = yield* nodes[0].run(Effect.flatMap(SqlClient.SqlClient, (sql) =>
         sql`SELECT count(*) AS n, max(seq) AS last FROM messages`))
       assert.deepStrictEqual(stored, [{ n: sent, last: sent }], "what was accepted is there, and no more")
-    })), 60_000)
+    })))
 
   it.effect("both sides blocking and unblocking at once leave exactly the blocks that stand", () =>
     live(Effect.gen(function*() {
@@ -169,5 +169,5 @@ describe.skipIf(!isInstalled(18))("blocks racing sends over two nodes, PostgreSQ
         yield* two.unblock(b, a)
       }
       assert.deepStrictEqual(yield* Effect.all([one.send(a, b, "m"), two.send(b, a, "m")]), ["Sent", "Sent"])
-    })), 60_000)
+    })))
 })

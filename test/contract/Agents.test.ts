@@ -10,13 +10,13 @@ const other = (code: string): string => String((Number(code) + 1) % 1_000_000).p
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
 
-describe("wire.md J, Agents", { timeout: 20_000 }, () => {
+describe("wire.md J, Agents", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await sharedServer()
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("35. me is the whole own record", async () => {
     const agent = await newAgent(server, "me", { display_name: "Me", description: "myself" })

@@ -33,7 +33,7 @@ const GRACE_MS = 8_000
 /** What the server may have grown by when all of this is over, in MiB. */
 const GROWTH = 256
 
-describe("attacks", { timeout: 30_000 }, () => {
+describe("attacks", () => {
   let server: Server
   let honest: { readonly ann: TestAgent; readonly ben: TestAgent; readonly socket: Socket }
   let mallory: TestAgent
@@ -68,12 +68,12 @@ describe("attacks", { timeout: 30_000 }, () => {
     // They take their time beside everything else.
     slow = slowPeers()
     slow.catch(() => undefined)
-  }, 90_000)
+  })
   afterAll(async () => {
     await server.stop()
     receiver.closeAllConnections()
     receiver.close()
-  }, 20_000)
+  })
 
   /** MiB that the server's process has in memory; 0 where that cannot be read. */
   const resident = async (): Promise<number> => {

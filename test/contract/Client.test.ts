@@ -86,13 +86,13 @@ class Listener {
   }
 }
 
-describe("wire.md J 143: the unmodified client", { timeout: 20_000 }, () => {
+describe("wire.md J 143: the unmodified client", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await sharedServer()
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("143. connects, drains what waited, and hears what comes: each once, in order, and acknowledged", async () => {
     const { alice, bob, conversation } = await newPair(server)
@@ -271,13 +271,13 @@ describe("wire.md J 143: the unmodified client", { timeout: 20_000 }, () => {
   })
 })
 
-describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a second", { timeout: 20_000 }, () => {
+describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a second", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await startServer({ env: { ECHO_OWN: "off", SOCKETS_PING_SECONDS: "1", SOCKETS_PONG_SECONDS: "1" } })
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("137. the sender's sockets hear nothing of its own messages", async () => {
     const { alice, bob } = await newPair(server)

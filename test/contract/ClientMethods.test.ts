@@ -74,14 +74,14 @@ beforeAll(async () => {
   intruder = new AgentChatClient({ apiKey: `ac_${"A".repeat(43)}`, baseUrl: server.url })
   const drawn = await sharp({ create: { width: 200, height: 200, channels: 3, background: "#4080c0" } }).png().toBuffer()
   picture = new Uint8Array(drawn)
-}, 90_000)
+})
 
 afterAll(async () => {
   await server?.stop()
   await rm(outside, { recursive: true, force: true })
   receiver.closeAllConnections()
   receiver.close()
-}, 20_000)
+})
 
 const once = <A>(make: () => Promise<A>): () => Promise<A> => {
   let made: Promise<A> | undefined

@@ -7,7 +7,7 @@ import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { attempt, freshMsgId, newPair, type Pair, say, words } from "./Talk.ts"
 
-describe("wire.md J, Common", { timeout: 20_000 }, () => {
+describe("wire.md J, Common", () => {
   let server: Server
   let pair: Pair
   let outsider: TestAgent
@@ -16,8 +16,8 @@ describe("wire.md J, Common", { timeout: 20_000 }, () => {
     server = await sharedServer()
     pair = await newPair(server)
     outsider = await newAgent(server, "carol")
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("1. x-request-id is on every kind of answer, and fresh each time", async () => {
     const http = server.http()

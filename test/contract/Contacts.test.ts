@@ -9,13 +9,13 @@ import { attempt, contextOf, history, markRead, newPair, say } from "./Talk.ts"
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
 
-describe("wire.md J, Contacts", { timeout: 20_000 }, () => {
+describe("wire.md J, Contacts", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await sharedServer()
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   const pair = (): Promise<[TestAgent, TestAgent]> => Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
   const add = (agent: TestAgent, handle: string, notes?: unknown): Promise<Answer> =>

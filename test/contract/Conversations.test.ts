@@ -9,15 +9,15 @@ import { catchUp, contextOf, conversationsOf, history, idsOf, inbox, markRead, n
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
 
-describe("wire.md J, Conversations", { timeout: 20_000 }, () => {
+describe("wire.md J, Conversations", () => {
   let server: Server
   let outsider: TestAgent
 
   beforeAll(async () => {
     server = await sharedServer()
     outsider = await newAgent(server, "carol")
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   /** An agent that wrote to five others, one after the other. */
   const newHub = async () => {

@@ -6,7 +6,7 @@ import type { Answer } from "../support/Http.ts"
 import { freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import * as Shapes from "./Shapes.ts"
 
-describe("wire.md J, Directory", { timeout: 20_000 }, () => {
+describe("wire.md J, Directory", () => {
   let server: Server
   let database: string
   let addresses = 0
@@ -23,8 +23,8 @@ describe("wire.md J, Directory", { timeout: 20_000 }, () => {
         LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: "30"
       }
     })
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   const setStatus = async (handle: string, status: "restricted" | "suspended"): Promise<void> => {
     const client = new Client({ connectionString: database })

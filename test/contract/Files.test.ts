@@ -37,13 +37,13 @@ const bare = async (method: string, url: string, body?: Uint8Array<ArrayBuffer>)
   return new Answer(`${method} signed URL`, response.status, response.headers, await response.text())
 }
 
-describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
+describe("wire.md J, avatars and files", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await sharedServer()
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   const avatarOf = (agent: TestAgent) => `/v1/agents/${agent.handle}/avatar`
   const putAvatar = (agent: TestAgent, raw: Uint8Array<ArrayBuffer>, headers = {}) =>
@@ -410,7 +410,7 @@ describe("wire.md J, avatars and files", { timeout: 30_000 }, () => {
   })
 })
 
-describe("wire.md J, avatars and files on S3", { timeout: 30_000 }, () => {
+describe("wire.md J, avatars and files on S3", () => {
   let directory: string
   let store: S3rver
   let server: Server
@@ -428,13 +428,13 @@ describe("wire.md J, avatars and files on S3", { timeout: 30_000 }, () => {
         S3_FORCE_PATH_STYLE: "on"
       }
     })
-  }, 90_000)
+  })
   afterAll(async () => {
     await server.stop()
     // The last test has done so already.
     await store.close().catch(() => undefined)
     await rm(directory, { recursive: true, force: true })
-  }, 20_000)
+  })
 
   it("125, 126. the bytes go past the server, are checked at first use, and do not change after", async () => {
     const { alice, bob } = await newPair(server)

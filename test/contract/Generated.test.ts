@@ -243,8 +243,8 @@ describe("requests generated from the OpenAPI document", () => {
         WEBHOOK_ALLOW_PRIVATE: "loopback"
       }
     })
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("are answered as documented, many of them granted, and none breaks the server", { timeout: 60_000 + RUNS * 20_000 }, async () => {
     const document = (await server.http().get("/v1/openapi.json")).body as OpenApiDocument

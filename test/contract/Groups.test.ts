@@ -45,13 +45,13 @@ const isSystem = (event: string) => (frame: Frame): boolean =>
   frame.type === "message.new" &&
   (frame.payload as { content: { data?: { event?: string } } }).content.data?.event === event
 
-describe("wire.md J, Groups", { timeout: 20_000 }, () => {
+describe("wire.md J, Groups", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await startServer({ env: { LIMITS_GROUP_MEMBERS: "4", LIMITS_GROUP_INVITES_PER_DAY: "40" } })
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   const agents = (n: number): Promise<ReadonlyArray<TestAgent>> =>
     Promise.all(["alice", "bob", "carol", "dave", "erin"].slice(0, n).map((name) => newAgent(server, name)))

@@ -12,7 +12,7 @@ const failure = (promise: Promise<unknown>): Promise<unknown> =>
 const range = (from: number, to: number): ReadonlyArray<number> =>
   Array.from({ length: Math.abs(to - from) + 1 }, (_, i) => from < to ? from + i : from - i)
 
-describe("wire.md J, History, read, hide and Sync", { timeout: 20_000 }, () => {
+describe("wire.md J, History, read, hide and Sync", () => {
   let server: Server
   let outsider: TestAgent
   /** A conversation of 550 messages, all from alice but seq 2; bob has fetched none of those from 3 on. */
@@ -27,8 +27,8 @@ describe("wire.md J, History, read, hide and Sync", { timeout: 20_000 }, () => {
     }
     const last = await history(long.alice, long.conversation, "?limit=1")
     for (let seq = last[0]?.seq ?? 0; seq < 550; seq++) await say(long.alice, long.bob)
-  }, 120_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("80. history is newest first, 50 of them, both sides' alike", async () => {
     const { alice, bob, conversation } = long

@@ -32,7 +32,7 @@ const rename = (agent: TestAgent, key: string, name: string): Promise<Answer> =>
 const nameOf = async (agent: TestAgent): Promise<string> =>
   (await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).display_name
 
-describe("wire.md J, Idempotency", { timeout: 20_000 }, () => {
+describe("wire.md J, Idempotency", () => {
   let url: string
   let database: Client
   let one: Server
@@ -48,11 +48,11 @@ describe("wire.md J, Idempotency", { timeout: 20_000 }, () => {
     const env = { DATABASE_URL: url, LIMITS_OTP_COOLDOWN_SECONDS: "1" }
     ;[one, two] = await Promise.all([startServer({ env }), startServer({ env })])
     pair = await newPair(one)
-  }, 90_000)
+  })
   afterAll(async () => {
     await database.end()
     await Promise.all([one, two].map((server) => server.stop()))
-  }, 30_000)
+  })
 
   /** A second connection that holds what this statement locks, until it lets go. */
   const hold = async (statement: string, ...values: ReadonlyArray<string>): Promise<() => Promise<void>> => {

@@ -7,7 +7,7 @@ import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { freshMsgId, history, idsOf, inbox, newPair, say, words } from "./Talk.ts"
 
-describe("A server that stops", { timeout: 30_000 }, () => {
+describe("A server that stops", () => {
   const folders: Array<string> = []
   const newFolder = async (): Promise<string> => {
     const folder = await makeDataDir()
@@ -83,7 +83,7 @@ describe("A server that stops", { timeout: 30_000 }, () => {
           your_role: string
         }
         return members.length === 1 && your_role === "admin" || undefined
-      }, 20_000)
+      })
     }
     assert.deepStrictEqual((await alice2.http.get("/v1/groups/invites")).body, [])
     assert.notInclude((await bob2.http.get("/v1/contacts")).text, carol.handle)

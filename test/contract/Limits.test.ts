@@ -20,7 +20,7 @@ const limited = (answer: Answer, limit: number, withinSeconds: number): void => 
   assert.strictEqual(Math.max(1, Math.ceil(Number(details?.["retry_after_ms"]) / 1000)), seconds)
 }
 
-describe("wire.md J, limits", { timeout: 20_000 }, () => {
+describe("wire.md J, limits", () => {
   let server: Server
   let addresses = 0
 
@@ -51,8 +51,8 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
         LIMITS_BACKLOG_HARD: "6"
       }
     })
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   const somewhere = () => ({ "x-forwarded-for": `203.0.113.${addresses++}` })
 
@@ -208,7 +208,7 @@ describe("wire.md J, limits", { timeout: 20_000 }, () => {
       await burst()
       await mine.settled()
       return mine.count("rate_limit.warning") > 0 || undefined
-    }, 10_000)
+    })
     const warning = await mine.payload("rate_limit.warning", Shapes.RateWarning)
     assert.deepInclude(warning, { endpoint: "POST /v1/messages", limit: 10 })
     // Of several nodes the one that was given the eighth place may hear of it after the other of the ninth.

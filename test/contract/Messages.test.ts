@@ -8,13 +8,13 @@ import { attempt, catchUp, contextOf, conversationsOf, freshMsgId, history, idsO
 const failure = (promise: Promise<unknown>): Promise<unknown> =>
   promise.then(() => assert.fail("it was accepted"), (error: unknown) => error)
 
-describe("wire.md J, Sending", { timeout: 20_000 }, () => {
+describe("wire.md J, Sending", () => {
   let server: Server
 
   beforeAll(async () => {
     server = await sharedServer()
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("64. a first send is 201 with every field of a Message, seq 1, stored", async () => {
     const [alice, bob] = await Promise.all([newAgent(server, "alice", { display_name: "Alice" }), newAgent(server, "bob")])

@@ -20,15 +20,15 @@ const muteConversation = (agent: TestAgent, id: string): Promise<Answer> =>
 
 const inSeconds = (seconds: number): string => new Date(Date.now() + seconds * 1_000).toISOString()
 
-describe("wire.md J, mutes", { timeout: 20_000 }, () => {
+describe("wire.md J, mutes", () => {
   let server: Server
   let stranger: TestAgent
 
   beforeAll(async () => {
     server = await sharedServer()
     stranger = await newAgent(server, "stranger")
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("122. what is muted is not pushed, neither live nor on connect; sync, history and unread have it", async () => {
     const { alice, bob, conversation } = await newPair(server)

@@ -16,15 +16,15 @@ const updates = (socket: Socket): ReadonlyArray<typeof Shapes.Presence.Type> =>
 const saying = (status: string) => (frame: Frame): boolean =>
   frame.type === "presence.update" && frame.payload?.["status"] === status
 
-describe("wire.md J, presence", { timeout: 20_000 }, () => {
+describe("wire.md J, presence", () => {
   let server: Server
   let stranger: TestAgent
 
   beforeAll(async () => {
     server = await sharedServer()
     stranger = await newAgent(server, "stranger")
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("120. only contacts are visible, one by one and in a batch", async () => {
     const { alice, bob } = await newPair(server)
@@ -128,7 +128,7 @@ describe("wire.md J, presence", { timeout: 20_000 }, () => {
     ;(await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND")
   })
 
-  it("G.14: message and last_seen survive a restart", { timeout: 60_000 }, async () => {
+  it("G.14: message and last_seen survive a restart", async () => {
     const dataDir = await makeDataDir()
     const before = await startServer({ dataDir })
     const agent = await newAgent(before, "lasting")

@@ -6,7 +6,7 @@ import { type Server, startServer } from "../support/Server.ts"
 import { type Both, PATIENCE, type Race, races, WAITING } from "./Races.ts"
 import { attempt, say } from "./Talk.ts"
 
-describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one PostgreSQL", { timeout: 60_000 }, () => {
+describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one PostgreSQL", () => {
   let dead = false
 
   const aDeath = (race: Race): void => {

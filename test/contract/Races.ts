@@ -66,11 +66,11 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
     database = new Client(pair.database)
     await database.connect()
     await database.query(WITNESS)
-  }, 90_000)
+  })
   afterAll(async () => {
     await database?.end()
     await pair?.stop()
-  }, 30_000)
+  })
 
   /** Accounts as registration makes them, without the mail. */
   const agents = async (n: number): Promise<ReadonlyArray<Both>> => {

@@ -17,15 +17,15 @@ const RESERVED = (
 /** A code that is not this one. */
 const other = (code: string): string => String((Number(code) + 1) % 1_000_000).padStart(6, "0")
 
-describe("wire.md J, Registration", { timeout: 20_000 }, () => {
+describe("wire.md J, Registration", () => {
   let server: Server
   let http: Http
 
   beforeAll(async () => {
     server = await sharedServer()
     http = server.http()
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   const fresh = (prefix = "reg") => {
     const handle = freshHandle(prefix)

@@ -8,7 +8,7 @@ import { newAgent, type Server, startServer, type TestAgent } from "../support/S
 import * as Shapes from "./Shapes.ts"
 import { attempt, say } from "./Talk.ts"
 
-describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`, { timeout: 30_000 }, () => {
+describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`, () => {
   let redis: RedisServer
   let servers: readonly [Server, Server]
   let addresses = 0
@@ -26,11 +26,11 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
       LIMITS_RESTRICT_BLOCKS: "1"
     }
     servers = await Promise.all([startServer({ env }), startServer({ env })])
-  }, 90_000)
+  })
   afterAll(async () => {
     await Promise.all((servers ?? []).map((server) => server.stop()))
     await redis?.kill()
-  }, 30_000)
+  })
 
   const search = (server: Server, from: string): Promise<Answer> =>
     server.http().get("/v1/directory?q=al", { "x-forwarded-for": from })

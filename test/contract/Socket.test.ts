@@ -14,7 +14,7 @@ const newMessages = (socket: Socket): ReadonlyArray<Frame> => socket.frames.filt
 const refusal = async (socket: Socket, id: string): Promise<typeof Shapes.FrameError.Type> =>
   socket.payload((frame) => frame.type === "error" && frame["id"] === id, Shapes.FrameError)
 
-describe("wire.md J, WebSocket", { timeout: 20_000 }, () => {
+describe("wire.md J, WebSocket", () => {
   let server: Server
   let outsider: TestAgent
   /** Connected at the start and never sent a HELLO. */
@@ -27,8 +27,8 @@ describe("wire.md J, WebSocket", { timeout: 20_000 }, () => {
     const since = Date.now()
     silentFor = silent.closed.then(() => Date.now() - since)
     outsider = await newAgent(server, "carol")
-  }, 90_000)
-  afterAll(() => server.stop(), 20_000)
+  })
+  afterAll(() => server.stop())
 
   it("131. HELLO is answered by hello.ok, before anything else", async () => {
     const { alice, bob } = await newPair(server)

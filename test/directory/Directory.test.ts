@@ -123,7 +123,7 @@ describe.skipIf(!isInstalled(18))("100,000 agents, PostgreSQL 18", () => {
         assert.deepStrictEqual(handlesOf(found), ["bulk-042000", "bulk-042001"])
         assert.strictEqual(found.total, 100)
         assert.strictEqual((yield* directory.search(null, "bulk-", {})).total, 10_000)
-      }), 60_000)
+      }))
   })
 })
 

@@ -297,7 +297,7 @@ describe.skipIf(!isInstalled(18))("enforcement over two nodes, PostgreSQL 18", (
       )
       assert.strictEqual(yield* nodes[0](statusOf(target)), "active")
       assert.deepStrictEqual(yield* nodes[0](Effect.flatMap(SqlClient.SqlClient, (sql) => sql`SELECT no FROM recounts`)), [])
-    })), 30_000)
+    })))
 
   it.effect("a restore beside the report that would suspend is not lost, nor is a suspension beside an unblock", () =>
     live(Effect.gen(function*() {
@@ -316,5 +316,5 @@ describe.skipIf(!isInstalled(18))("enforcement over two nodes, PostgreSQL 18", (
         // Either the three reports came before, and count no more, or they are the only ones since.
         assert.strictEqual(yield* nodes[0](statusOf(target)), restores ? "active" : "suspended", `round ${round}`)
       }
-    })), 30_000)
+    })))
 })

@@ -448,7 +448,7 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
       assert.strictEqual((yield* one(Effect.flatMap(Groups, (groups) => groups.pending(creator.id, group.id, {})))).total, 199)
       yield* one(say(creator, group.id, "a full house"))
       yield* one(assertSound)
-    }))), 60_000)
+    }))))
 
   it.effect("nobody gets a message after its removal, nor keeps one from before, while both nodes send", () =>
     live(Effect.scoped(Effect.gen(function*() {
@@ -472,5 +472,5 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
         yield* two(Effect.flatMap(Groups, (groups) => groups.accept(c, invite_id ?? "")))
       }
       yield* one(assertSound)
-    }))), 60_000)
+    }))))
 })

@@ -8,7 +8,7 @@ import { DataDir } from "../../src/platform/DataDir.ts"
 import { admin, adminHere } from "../support/Admin.ts"
 import { makeDataDir } from "../support/Server.ts"
 
-describe("operators' commands without a server that runs", { timeout: 60_000 }, () => {
+describe("operators' commands without a server that runs", () => {
   it("open the database of a standalone server that is stopped, and no other's", async () => {
     const dataDir = await makeDataDir()
     try {

@@ -11,7 +11,7 @@ import { Socket } from "../support/Socket.ts"
 /** What a change by one process may take to be felt on another (wire.md G.8b). */
 const SECOND = 1_000
 
-describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL", { timeout: 40_000 }, () => {
+describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL", () => {
   let database: string
   let servers: readonly [Server, Server]
 
@@ -19,8 +19,8 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     database = await freshDatabase(18)
     const server = () => startServer({ env: { DATABASE_URL: database } })
     servers = await Promise.all([server(), server()])
-  }, 90_000)
-  afterAll(() => Promise.all(servers.map((server) => server.stop())), 30_000)
+  })
+  afterAll(() => Promise.all(servers.map((server) => server.stop())))
 
   const told = async (...args: ReadonlyArray<string>): Promise<string> => {
     const { code, stderr, stdout } = await adminHere({ DATABASE_URL: database }, ...args)

@@ -299,7 +299,7 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
         yield* untilShared(limits, 5_000)
       }),
       50
-    ), 20_000)
+    ))
 
   it.live("a server that is not there yet delays no start for longer than a second, and is used when it comes", () =>
     Effect.gen(function*() {

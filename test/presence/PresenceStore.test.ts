@@ -94,6 +94,6 @@ describe.skipIf(missingRedis !== "")(`in Redis${missingRedis}`, () => {
     await eventually("what was heard meanwhile", async () => {
       await run(store.get(["agt_a"]))
       return (await run(other.get(["agt_meanwhile"]))).get("agt_meanwhile")
-    }, 10_000)
+    })
   })
 })

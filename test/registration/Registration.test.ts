@@ -605,7 +605,7 @@ describe("the end of an account", () => {
 
 eachDatabase((database) => {
   describe("at once", () => {
-    layer(layerRoom(database), { timeout: 60_000 })((it) => {
+    layer(layerRoom(database))((it) => {
       it.effect("fifty verifies with the right code make one account", () =>
         Effect.gen(function*() {
           const registration = yield* Registration

@@ -6,7 +6,7 @@ import { makeDataDir, SHORT_LIVED } from "../support/Server.ts"
 
 describe("A server that is killed", () => {
   // Twenty kills: npm run test:kill.
-  it("keeps every acknowledged message exactly once over two kills", { timeout: 120_000 }, async () => {
+  it("keeps every acknowledged message exactly once over two kills", async () => {
     const seed = seedFromEnvironment()
     const lines = [`SEED=${seed}`]
     const dataDir = await makeDataDir()

@@ -137,7 +137,7 @@ eachPostgres((version) => {
             newest.set(message["conversation_id"], seq)
           }
         }
-      }), 60_000)
+      }))
 
     it.effect("both sides open the same conversation at the same time, each on another node", () =>
       Effect.gen(function*() {
@@ -157,7 +157,7 @@ eachPostgres((version) => {
           assert.sameMembers(seqs, [1, 2], `round ${round}`)
         }
         yield* on(0, audit)
-      }), 60_000)
+      }))
 
     it.effect("a node that slept through the opening of a conversation joins it", () =>
       Effect.gen(function*() {
@@ -178,7 +178,7 @@ eachPostgres((version) => {
         const reply = yield* send(0, a, b, "m1")
         assert.strictEqual(parse(reply.body)["seq"], 2)
         yield* on(0, audit)
-      }), 60_000)
+      }))
   })
 })
 
@@ -268,7 +268,7 @@ eachDatabase((database) => {
           [{ agent_id: b.id }]
         )
         yield* audit
-      }), 60_000)
+      }))
 
     it.effect("an own message sent while the backlog drains does not overtake it", () =>
       Effect.gen(function*() {

@@ -61,7 +61,7 @@ describe("keys before the fence", () => {
       Effect.gen(function*() {
         const { run } = yield* makeWorld(seam, coverage)
         assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, 0))
-      }), 60_000)
+      }))
   })
 })
 
@@ -85,7 +85,7 @@ describe("push before commit", () => {
         actors = yield* AgentActors
         const { run } = yield* makeWorld(seam, coverage)
         assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, 0))
-      }), 60_000)
+      }))
   })
 })
 
@@ -132,6 +132,6 @@ describe("numbers by identity column", () => {
         let said = "sound"
         for (let i = 0; i < 5 && said === "sound"; i++) said = yield* verdict(seam, interleaved)
         assert.match(said, /never shown|on a socket|offered/)
-      }), 60_000)
+      }))
   })
 })

@@ -4,7 +4,7 @@ import { inHistories, RUNS } from "./rules/Runs.ts"
 import { layerSociety, makeSocietyWorld } from "./rules/SocietyWorld.ts"
 import { stepsOf } from "./rules/Steps.ts"
 
-layer(layerSociety(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+layer(layerSociety(layerPgliteTest))((it) => {
   it.effect(`${RUNS} histories of agents who write, block, mute, gather and leave agree with the models`, () =>
     inHistories(
       ["Envelope", "Message as shown", "Direct conversation", "Agent", "Group invite", "Attachment"],

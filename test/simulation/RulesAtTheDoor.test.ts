@@ -5,14 +5,14 @@ import { layerRates, makeRatesWorld, rateStepsOf } from "./rules/RatesWorld.ts"
 import { inHistories, RUNS } from "./rules/Runs.ts"
 
 describe("codes", () => {
-  layer(layerCodes(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+  layer(layerCodes(layerPgliteTest))((it) => {
     it.effect(`${RUNS} histories of codes by e-mail agree with the model`, () =>
       inHistories(["Pending code"], (seed) => codeStepsOf(seed, 50), makeCodesWorld), 1_200_000)
   })
 })
 
 describe("rates", () => {
-  layer(layerRates(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+  layer(layerRates(layerPgliteTest))((it) => {
     it.effect(`${RUNS} histories of limited requests agree with the definition of a sliding window`, () =>
       inHistories([], (seed) => rateStepsOf(seed, 40), makeRatesWorld), 1_200_000)
   })

@@ -116,7 +116,7 @@ const search = <C, R>(
 
 describe("society", () => {
   const state: { mutant: Mutant | undefined } = { mutant: undefined }
-  layer(layerSociety(layerMutable(layerPgliteTest, state)), { timeout: "60 seconds" })((it) => {
+  layer(layerSociety(layerMutable(layerPgliteTest, state)))((it) => {
     for (const mutant of [...often, ...ALL ? rarely : []]) {
       it.effect(`the models find ${mutant.what}`, () =>
         Effect.gen(function*() {
@@ -125,7 +125,7 @@ describe("society", () => {
           isFound(yield* search(run, (seed) => stepsOf(seed, 90), mutant.seed), mutant.what)
         }).pipe(Effect.ensuring(Effect.sync(() => {
           state.mutant = undefined
-        }))), 120_000)
+        }))))
     }
   })
 })
@@ -141,15 +141,15 @@ describe("codes", () => {
       : []
   ] as const
   for (const [what, changes] of about) {
-    layer(layerCodes(layerPgliteTest, changes), { timeout: "60 seconds" })((it) => {
+    layer(layerCodes(layerPgliteTest, changes))((it) => {
       it.effect(`the model finds ${what}`, () =>
         Effect.gen(function*() {
           isFound(yield* search(yield* makeCodesWorld(new Ledger()), (seed) => codeStepsOf(seed, 50)), what)
-        }), 120_000)
+        }))
     })
   }
   if (ALL) {
-    layer(layerCodes(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+    layer(layerCodes(layerPgliteTest))((it) => {
       it.effect("the model finds a used code that leaves its cooldown", () =>
         Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
@@ -158,7 +158,7 @@ describe("codes", () => {
               $$ BEGIN NEW.cleared = false; RETURN NEW; END $$;
             CREATE TRIGGER keep_cooling BEFORE UPDATE ON code_addresses FOR EACH ROW EXECUTE FUNCTION keep_cooling();`).unprepared
           isFound(yield* search(yield* makeCodesWorld(new Ledger()), (seed) => codeStepsOf(seed, 50)), "cooldown")
-        }), 120_000)
+        }))
     })
   }
 })
@@ -181,7 +181,7 @@ class FixedWindows extends SlidingWindows {
 }
 
 describe("rates", () => {
-  layer(layerRates(layerPgliteTest), { timeout: "60 seconds" })((it) => {
+  layer(layerRates(layerPgliteTest))((it) => {
     it.effect("the definition finds a fixed window", () =>
       Effect.gen(function*() {
         const { take } = SlidingWindows.prototype
@@ -199,6 +199,6 @@ describe("rates", () => {
           }))
         )
         isFound(found, "a fixed window")
-      }), 120_000)
+      }))
   })
 })

@@ -29,7 +29,7 @@ const TRANSITIONS = [
 
 const seam = new Seam()
 
-layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS), { timeout: "60 seconds" })((it) => {
+layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
   it.effect(
     `${RUNS} runs of ${COMMANDS} commands or more agree with the model`,
     () =>
@@ -55,7 +55,7 @@ interleaving.pause = Effect.callback<void>((resume) => {
 })
 const INTERLEAVED_RUNS = Math.ceil(RUNS / 40)
 
-layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DATABASE_LANES: 3 }), { timeout: "60 seconds" })((it) => {
+layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DATABASE_LANES: 3 }))((it) => {
   it.effect(`${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`, () =>
     Effect.gen(function*() {
       const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })

@@ -7,7 +7,7 @@ import { runScript, type ScriptResult } from "./RunScript.ts"
 
 /** An operator's command in a process of its own, as `npm run admin -- …` gives it. */
 export const admin = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ScriptResult> =>
-  runScript("runners/admin.ts", args, env, 30_000)
+  runScript("runners/admin.ts", args, env)
 
 /** The same command without a process of its own, which takes most of a second: what it writes, and how it ends. */
 export const adminHere = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ScriptResult> => {
@@ -23,5 +23,5 @@ export const adminHere = (env: Readonly<Record<string, string>>, ...args: Readon
     Effect.provideService(Console.Console, written),
     Effect.map((done): ScriptResult => ({ code: done ? 0 : 1, stdout, stderr }))
   )
-  return within(`admin ${args.join(" ")}`, Effect.runPromise(program), 30_000)
+  return within(`admin ${args.join(" ")}`, Effect.runPromise(program))
 }

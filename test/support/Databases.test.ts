@@ -10,7 +10,7 @@ const using = <A, E>(use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E>) =>
 
 const began = using((sql) => sql`SELECT pg_postmaster_start_time() AS began`)
 
-describe("PGlite for a room's tests", { timeout: 60_000 }, () => {
+describe("PGlite for a room's tests", () => {
   it.effect("has no rows, and counts from 1, whatever the test before did", () =>
     Effect.gen(function*() {
       for (let i = 0; i < 3; i++) {

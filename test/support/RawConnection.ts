@@ -1,5 +1,5 @@
 import { connect, type Socket } from "node:net"
-import { eventually, within } from "./Eventually.ts"
+import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
 import type { Server } from "./Server.ts"
 
 export interface FrameInput {
@@ -84,13 +84,13 @@ export class RawConnection {
   }
 
   /** Everything that came until the server closed. */
-  async end(timeoutMs = 5_000): Promise<string> {
+  async end(timeoutMs = PATIENCE_MS): Promise<string> {
     await within("the server to close", this.closed, timeoutMs)
     return this.received
   }
 
   /** Waits for the server's close frame, which comes last, unmasked and short; 1006 if there was none. */
-  async closeCode(timeoutMs = 5_000): Promise<number> {
+  async closeCode(timeoutMs = PATIENCE_MS): Promise<number> {
     const code = await eventually("a close frame", () => this.lastClose() ?? (this.socket.destroyed ? 1006 : undefined), timeoutMs)
     this.drop()
     return code
@@ -109,14 +109,9 @@ export class RawConnection {
   }
 }
 
-/** Writes bytes on a connection of its own and gives all that came until it closed, by the server or after `patienceMs`. */
-export const exchange = async (server: Server, bytes: string | Uint8Array, patienceMs = 5_000): Promise<string> => {
+/** Writes bytes on a connection of its own and gives all that came until the server closed it. */
+export const exchange = async (server: Server, bytes: string | Uint8Array): Promise<string> => {
   const connection = await RawConnection.open(server)
   connection.write(bytes)
-  const timer = setTimeout(() => connection.drop(), patienceMs)
-  try {
-    return await connection.end(patienceMs + 1_000)
-  } finally {
-    clearTimeout(timer)
-  }
+  return connection.end()
 }

@@ -2,7 +2,7 @@ import { assert } from "@effect/vitest"
 import type { Schema } from "effect"
 import { setTimeout as pause } from "node:timers/promises"
 import { WebSocket } from "ws"
-import { eventually, within } from "./Eventually.ts"
+import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
 import { Answer, matching } from "./Http.ts"
 import { NODES, type Server } from "./Server.ts"
 
@@ -134,7 +134,7 @@ export class Socket {
   }
 
   /** The first frame, past or to come, of this type (or that this accepts). */
-  waitFor(wanted: string | ((frame: Frame) => boolean), timeoutMs = 5_000): Promise<Frame> {
+  waitFor(wanted: string | ((frame: Frame) => boolean), timeoutMs = PATIENCE_MS): Promise<Frame> {
     const wants = typeof wanted === "string" ? (frame: Frame) => frame.type === wanted : wanted
     const past = this.frames.find(wants)
     if (past !== undefined) return Promise.resolve(past)
@@ -183,7 +183,7 @@ export class Socket {
   }
 
   /** Waits for the server to close it. */
-  async end(timeoutMs = 5_000): Promise<Closed> {
+  async end(timeoutMs = PATIENCE_MS): Promise<Closed> {
     return within("the close", this.closed, timeoutMs)
   }
 
@@ -193,7 +193,7 @@ export class Socket {
   }
 
   /** Asserts that the server closes it with this code. */
-  async closedWith(code: number, timeoutMs = 5_000): Promise<Closed> {
+  async closedWith(code: number, timeoutMs = PATIENCE_MS): Promise<Closed> {
     const closed = await this.end(timeoutMs)
     assert.strictEqual(closed.code, code, closed.reason)
     return closed

@@ -343,7 +343,7 @@ eachDatabase((database) => {
         const dead = yield* sql<{ handle: string; attempts: number; failure: string }>`
           SELECT handle, attempts, failure FROM dead_webhook_deliveries WHERE webhook_id = ${webhook.id}`
         assert.deepStrictEqual(dead, [{ handle: b.handle, attempts: 9, failure: "answered 500" }])
-      }), 60_000)
+      }))
 
     it.effect("five failures in a row pause for five minutes, which costs no attempt; then one probe decides", () =>
       Effect.gen(function*() {
@@ -370,7 +370,7 @@ eachDatabase((database) => {
         yield* inTime("everything", () => posts().length === before + 13 ? true : undefined, 5_000)
         yield* aMoment
         assert.isTrue((yield* rowsOf(webhook.id)).every((row) => row.delivered === true))
-      }), 60_000)
+      }))
 
     it.effect("an answer that does not come within ten seconds, and one that leads elsewhere, are failures", () =>
       Effect.gen(function*() {
@@ -525,6 +525,6 @@ describe.skipIf(!isInstalled(18))("settings of webhooks", () => {
         yield* aMoment
         const page = yield* webhooks.list(webhook.agentId, {})
         assert.deepStrictEqual(page.webhooks.map(({ active }) => active), [false])
-      }), 60_000)
+      }))
   })
 })
