@@ -1,13 +1,30 @@
 import { once } from "node:events"
 import { createServer } from "node:net"
 
-/** A port of 127.0.0.1 on which nobody listens right now. */
+/** Below what systems give to outgoing connections, so that none has the port when it is first listened on, or again. */
+const [FIRST, PORTS] = [10_000, 20_000]
+
+const given = new Set<number>()
+
+/** A port of 127.0.0.1 on which nobody listens right now; a process is given each of them once. */
 export const freePort = async (): Promise<number> => {
-  const server = createServer().listen(0, "127.0.0.1")
-  await once(server, "listening")
-  const address = server.address()
+  for (let tries = 0; tries < PORTS; tries++) {
+    const port = FIRST + Math.floor(Math.random() * PORTS)
+    if (!given.has(port) && await isFree(port)) {
+      given.add(port)
+      return port
+    }
+  }
+  throw new Error("no port is free")
+}
+
+const isFree = async (port: number): Promise<boolean> => {
+  const server = createServer()
+  const listens = await new Promise<boolean>((resolve) => {
+    server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true))
+  })
+  if (!listens) return false
   server.close()
   await once(server, "close")
-  if (address === null || typeof address === "string") throw new Error("no port")
-  return address.port
+  return true
 }
