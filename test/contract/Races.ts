@@ -13,7 +13,7 @@ import { attempt, freshMsgId, say } from "./Talk.ts"
 const CALLERS = 200
 const callers = Array.from({ length: CALLERS }, (_, i) => i)
 /** For what a busy machine takes its time to do. */
-export const PATIENCE = 20_000
+export const PATIENCE = 60_000
 
 /** Who waits for a lock. */
 export const WAITING = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"

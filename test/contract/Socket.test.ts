@@ -600,7 +600,7 @@ describe("wire.md J, WebSocket", () => {
     const sent = await say(alice, bob)
     await reading.message(sent.id)
     stalled.resume()
-    const { reason } = await stalled.closedWith(1013, 10_000)
+    const { reason } = await stalled.closedWith(1013)
     assert.include(reason, "too slow")
     assert.deepStrictEqual(stalled.pushed(), [])
     // What it got is the beginning, in order and whole.
@@ -668,7 +668,7 @@ describe("wire.md J, WebSocket", () => {
   })
 
   it("132. without a HELLO within 5 s the socket closes with 1013", async () => {
-    const closed = await silent.end(8_000)
+    const closed = await silent.end()
     assert.strictEqual(closed.code, 1013)
     assert.isAtLeast(await silentFor, 4_900)
     assert.deepStrictEqual(silent.frames, [])

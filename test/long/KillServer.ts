@@ -206,7 +206,7 @@ class Trial {
     caller.close()
   }
 
-  /** Sends and acknowledges until the kill, which comes after so many milliseconds. */
+  /** Sends and acknowledges until the kill, which comes after so many milliseconds, or once a busy machine has come to something. */
   async workUntilKilled(ms: number): Promise<number> {
     const server = this.server!
     const callers = await Promise.all(Array.from({ length: IN_FLIGHT + 2 }, () => Caller.connect(server)))
@@ -228,7 +228,9 @@ class Trial {
       ...callers.slice(0, IN_FLIGHT).map(sender),
       ...callers.slice(IN_FLIGHT).map((caller, i) => this.drain(caller, this.agents[i]!))
     ]
+    const enough = this.sends.length + 100
     await wait(ms)
+    while (this.sends.length < enough) await wait(20)
     const atKill = underWay
     await server.kill()
     await Promise.all(working)

@@ -1,9 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
-import { connect, createServer } from "node:net"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
+import { freePort } from "../../runners/local/FreePort.ts"
 import { settings } from "../../src/platform/Config.ts"
 import { eventually } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
@@ -57,14 +58,6 @@ const listening = (server: Run): Promise<string> =>
     server.child.stdout?.on("data", look)
     server.child.on("close", (code) => reject(new Error(`ended with ${code}: ${server.stderr()}`)))
     look()
-  })
-
-const freePort = (): Promise<number> =>
-  new Promise((resolve) => {
-    const server = createServer().listen(0, "127.0.0.1", () => {
-      const address = server.address()
-      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : 0))
-    })
   })
 
 /** What a start that is refused writes: that many lines on standard error, nothing else, and a code that is not 0. */
@@ -122,9 +115,9 @@ describe("npm start", () => {
 
   it("makes the database, tells a person what to do, keeps others away, drains, and starts again after a SIGKILL", async () => {
     const dataDir = join(folder, "data")
-    const first = run({ DATA_DIR: dataDir, PORT: "0", MAIL_FORM: "Parley <hidden@example.com>" })
+    const port = String(await freePort())
+    const first = run({ DATA_DIR: dataDir, PORT: port, MAIL_FORM: "Parley <hidden@example.com>" })
     const url = await listening(first)
-    const { port } = new URL(url)
     assert.match(first.stdout(), /^Making the database/m)
     assert.include(first.stdout(), `${url}/docs`)
     assert.match(first.stdout(), new RegExp(`^  curl .*${url}/v1/register`, "m"))

@@ -75,6 +75,13 @@ export class Socket {
     return socket
   }
 
+  /** Connects with the key in a header, for which no HELLO is waited. */
+  static async byHeader(server: Server, key: string): Promise<Socket> {
+    const socket = await Socket.open(server, { authorization: `Bearer ${key}` })
+    await socket.waitFor("hello.ok")
+    return socket
+  }
+
   /** The HTTP answer to an upgrade that is refused. */
   static refusal(server: Server, headers: Readonly<Record<string, string>>, path = "/v1/ws"): Promise<Answer> {
     const ws = new WebSocket(server.wsUrl + path, { headers })
