@@ -112,7 +112,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
     ;(await attempt(alice, carol)).refused(403, "AGENT_RESTRICTED")
     await redis.launch()
-    await eventually("the limit of both", async () => await through(40) === 10 || undefined, 15_000)
+    await eventually("the limit of both", async () => await through(40) === 10 || undefined)
   })
 
   it("while it hangs each lets its own limit through, and hardly waits for it", async () => {
@@ -128,6 +128,6 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     } finally {
       redis.resume()
     }
-    await eventually("the limit of both", async () => await through(40) === 10 || undefined, 15_000)
+    await eventually("the limit of both", async () => await through(40) === 10 || undefined)
   })
 })
