@@ -11,6 +11,7 @@ import { admin } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { attempt, Cluster, missingForNodes, on, send, type Sent } from "../support/Nodes.ts"
+import { promptly } from "../support/Promptly.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 
@@ -170,7 +171,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
       const sockets = [await Socket.hello(one, agent.key), await Socket.hello(two, agent.key)]
       assert.strictEqual((await on(two, agent).http.get("/v1/agents/me")).status, 200)
       await act()
-      await Promise.all(sockets.map((socket) => socket.closedWith(1008, 1_000)))
+      await promptly("the ends", [one, two], Promise.all(sockets.map((socket) => socket.closedWith(1008))), 1_000)
     }
     const rotated = await newAgent(one, "rotated")
     await ends(rotated, async () => {
@@ -259,7 +260,8 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
       }
       const count = (id: string) => posts.filter((body) => body.includes(id)).length
       // The sweep of the outbox would take longer.
-      await eventually("the posts", () => sent.every(({ id }) => count(id) > 0) || undefined, 3_000)
+      const posted = eventually("the posts", () => sent.every(({ id }) => count(id) > 0) || undefined)
+      await promptly("the posts", [one, two], posted, 3_000)
       assert.deepStrictEqual(sent.map(({ id }) => count(id)), sent.map(() => 1))
     } finally {
       receiver.close()

@@ -5,7 +5,7 @@ import { freePort } from "../../runners/local/FreePort.ts"
 import { freshDatabase } from "../support/Databases.ts"
 import { runScript } from "../support/RunScript.ts"
 
-const run = (script: string, env: Readonly<Record<string, string>>) => runScript(script, [], env, 15_000)
+const run = (script: string, env: Readonly<Record<string, string>>) => runScript(script, [], env)
 
 const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
   const client = new Client(url)

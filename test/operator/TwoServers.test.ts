@@ -4,12 +4,11 @@ import * as Shapes from "../contract/Shapes.ts"
 import { attempt, say } from "../contract/Talk.ts"
 import { admin, adminHere } from "../support/Admin.ts"
 import { freshDatabase } from "../support/Databases.ts"
-import { eventually, within } from "../support/Eventually.ts"
+import { eventually } from "../support/Eventually.ts"
+import { promptly } from "../support/Promptly.ts"
 import { agentOf, freshHandle, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
-/** What a change by one process may take to be felt on another (wire.md G.8b). */
-const SECOND = 1_000
 
 describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL", () => {
   let database: string
@@ -21,6 +20,9 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     servers = await Promise.all([server(), server()])
   })
   afterAll(() => Promise.all(servers.map((server) => server.stop())))
+
+  /** A change by one process may take a second to be felt on another (wire.md G.8b). */
+  const withinASecond = <A>(what: string, awaited: Promise<A>): Promise<A> => promptly(what, servers, awaited, 1_000)
 
   const told = async (...args: ReadonlyArray<string>): Promise<string> => {
     const { code, stderr, stdout } = await adminHere({ DATABASE_URL: database }, ...args)
@@ -48,19 +50,25 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     // Sends are refused from the commit on, whatever the servers remember of the key.
     for (const i of [0, 1] as const) (await attempt(target[i], friend[i])).refused(403, "AGENT_SUSPENDED")
     for (const socket of sockets) {
-      assert.deepStrictEqual(await within("the close", socket.closed, SECOND), { code: 1008, reason: "account suspended" })
+      assert.deepStrictEqual(await withinASecond("the close", socket.closed), { code: 1008, reason: "account suspended" })
     }
     for (const [i, { http }] of target.entries()) {
-      await eventually(`the refusal by server ${i}`, async () => (await http.get("/v1/conversations")).status === 403 || undefined, SECOND)
+      await withinASecond(
+        `the refusal by server ${i}`,
+        eventually("it", async () => (await http.get("/v1/conversations")).status === 403 || undefined)
+      )
       assert.strictEqual((await http.get("/v1/agents/me")).ok(200, Shapes.Agent).status, "suspended")
     }
-    await eventually("the new admin", async () => {
+    await withinASecond("the new admin", eventually("it", async () => {
       const { your_role } = (await friend[1].http.get(`/v1/groups/${group.id}`)).ok(200, Shapes.Group)
       return your_role === "admin" || undefined
-    }, SECOND)
+    }))
     await told("agents", "restore", target[0].handle)
     for (const { http } of target) {
-      await eventually("the restore", async () => (await http.get("/v1/conversations")).status === 200 || undefined, SECOND)
+      await withinASecond(
+        "the restore",
+        eventually("it", async () => (await http.get("/v1/conversations")).status === 200 || undefined)
+      )
     }
   })
 

@@ -6,6 +6,7 @@ import { Balancer } from "../../runners/local/Balancer.ts"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { freshDatabase } from "./Databases.ts"
+import { eventually } from "./Eventually.ts"
 import type { Answer } from "./Http.ts"
 import { agentOf, type Server, startServer, type TestAgent } from "./Server.ts"
 
@@ -61,7 +62,7 @@ export class Cluster {
       DATABASE_URL: await freshDatabase(),
       DATABASE_POOL: "5",
       REDIS_URL: redis.url,
-      REDIS_TIMEOUT_MS: "1000",
+      REDIS_TIMEOUT_MS: "5000",
       SHARED_DIR: join(folder, "files"),
       MAIL_OUTBOX: join(folder, "outbox"),
       RUNNER_SECRET: "known to the nodes of this test",
@@ -79,6 +80,10 @@ export class Cluster {
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
     const node = await startServer({ script: "runners/runner.ts", dataDir, env: { ...this.env, ...ports, ...env } })
+    // A start does not wait for it.
+    if (env["REDIS_URL"] === undefined) {
+      await eventually("a connection to Redis", () => node.stderr.includes("Connected to Redis") || undefined)
+    }
     this.runnerPorts.set(node, ports.RUNNER_PORT)
     if (again === undefined) this.nodes.push(node)
     else this.nodes[this.nodes.indexOf(again)] = node
