@@ -40,7 +40,7 @@ it.live("a new owner's first batch knows what the owner before committed while i
     yield* sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`.pipe(
       Effect.filterOrFail((rows) => rows.length > 0),
       Effect.retry(Schedule.spaced("5 millis")),
-      Effect.timeout("5 seconds")
+      Effect.timeout("1 minute")
     )
     yield* Deferred.succeed(end, undefined)
     const [[first], [second]] = [yield* Fiber.join(before), yield* Fiber.join(after)]

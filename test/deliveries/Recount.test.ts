@@ -170,7 +170,7 @@ for (const [name, database, runs] of [["PGlite", layerPgliteTest, RUNS], ["Postg
                 yield* conversations.send(peer, { _tag: "Direct", handle: self.handle }, draft(`r${serial++}`))
                 // Posted and acknowledged behind the send's back.
                 yield* Effect.promise(() =>
-                  eventually("the post", async () => await Effect.runPromise(posted(webhook.id)) || undefined, 20_000))
+                  eventually("the post", async () => await Effect.runPromise(posted(webhook.id)) || undefined))
                 yield* deliveries.settled
                 yield* webhooks.remove(self.id, webhook.id)
                 took.set("webhook", (took.get("webhook") ?? 0) + 1)

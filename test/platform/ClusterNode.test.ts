@@ -18,13 +18,12 @@ describe("a node's address", () => {
     Effect.gen(function*() {
       const here = { RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 14_431 }
       const first = yield* Scope.make()
-      const claim = claimAddress(here, "700 millis")
-      yield* Scope.provide(claim, first)
-      const failure = yield* Effect.flip(Effect.scoped(claim))
+      yield* Scope.provide(claimAddress(here, "1 minute"), first)
+      const failure = yield* Effect.flip(Effect.scoped(claimAddress(here, "700 millis")))
       assert.include(failure.message, "127.0.0.1:14431")
-      yield* Effect.scoped(claimAddress({ ...here, RUNNER_PORT: 14_432 }, "700 millis"))
+      yield* Effect.scoped(claimAddress({ ...here, RUNNER_PORT: 14_432 }, "1 minute"))
       yield* Scope.close(first, Exit.void)
-      yield* Effect.scoped(claimAddress(here, "2 seconds"))
+      yield* Effect.scoped(claimAddress(here, "1 minute"))
     }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 6, kind: "empty" }).pipe(Layer.orDie))))
 })
 
@@ -41,15 +40,15 @@ describe("the locks of shards", () => {
       const here = RunnerAddress.make("127.0.0.1", 14_431)
       const shards = Array.from({ length: 60 }, (_, i) => ShardId.make("default", i + 1))
       // A third of this is what each operation has.
-      const config = ShardingConfig.layer({ shardsPerGroup: shards.length, shardLockExpiration: "1500 millis" })
+      const config = ShardingConfig.layer({ shardsPerGroup: shards.length, shardLockExpiration: "30 seconds" })
       yield* Effect.gen(function*() {
         const locks = yield* RunnerStorage.RunnerStorage
         assert.lengthOf(yield* locks.acquire(here, shards), shards.length)
-        link.delayMs = 5
+        link.delayMs = 50
         const began = performance.now()
         yield* Effect.forEach(shards.slice(1), (shard) => locks.release(here, shard), { concurrency: "unbounded", discard: true })
-        // One after the other they would wait for 118 answers, 10 ms each.
-        assert.isBelow(performance.now() - began, 800)
+        // One after the other they would wait for 118 answers, 100 ms each.
+        assert.isBelow(performance.now() - began, 6_000)
         assert.deepStrictEqual(yield* locks.refresh(here, shards), shards.slice(0, 1))
       }).pipe(Effect.provide(storage(database).pipe(
         Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
@@ -72,7 +71,7 @@ describe("what listens for other nodes", () => {
       yield* Effect.promise(() => once(silent, "connect"))
       const began = performance.now()
       yield* Scope.close(scope, Exit.void)
-      assert.isBelow(performance.now() - began, 2_000)
+      assert.isBelow(performance.now() - began, 30_000)
       silent.destroy()
     }))
 

@@ -15,6 +15,7 @@ import { Gateway } from "../../src/realtime/Gateway.ts"
 import { Pulse } from "../../src/platform/Pulse.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
+import { PATIENCE_MS } from "../support/Eventually.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
 
@@ -145,7 +146,7 @@ const call = (server: Server, path: string, init?: RequestInit): Effect.Effect<R
   })
 
 /** Writes bytes on a connection of its own and returns everything that comes back before it closes. */
-const raw = (server: Server, bytes: string, waitMs = 5000): Effect.Effect<string, unknown> =>
+const raw = (server: Server, bytes: string, waitMs = PATIENCE_MS): Effect.Effect<string, unknown> =>
   Effect.callback((resume) => {
     let received = ""
     const socket = connect(server.port, "127.0.0.1", () => socket.write(bytes))

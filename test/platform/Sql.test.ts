@@ -4,6 +4,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { Database, layerPg, sqlState } from "../../src/platform/Sql.ts"
 import { eachDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
+import { Stopwatch } from "../support/Promptly.ts"
 
 const table = (name: string) =>
   Effect.gen(function*() {
@@ -329,11 +330,11 @@ eachDatabase((database, { version }) => {
       Effect.gen(function*() {
         const { sql, ids, add } = yield* table("slow")
         const [before] = yield* sql`SELECT pg_backend_pid() AS pid`
-        const begun = Date.now()
+        const watch = new Stopwatch()
         const timedOut = yield* Effect.timeoutOption(sql`SELECT pg_sleep(0.5)`, "50 millis")
         assert.strictEqual(timedOut._tag, "None")
-        assert.isBelow(Date.now() - begun, 450)
-        const inside = yield* Effect.timeoutOption(sql.withTransaction(Effect.andThen(add(1), sql`SELECT pg_sleep(0.5)`)), "700 millis")
+        assert.isBelow(watch.stop(), 450)
+        const inside = yield* Effect.timeoutOption(sql.withTransaction(Effect.andThen(add(1), sql`SELECT pg_sleep(2)`)), "1500 millis")
         assert.strictEqual(inside._tag, "None")
         assert.deepStrictEqual(yield* ids, [])
         assert.deepStrictEqual((yield* sql`SELECT pg_backend_pid() AS pid`)[0], before)

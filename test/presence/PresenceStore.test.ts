@@ -72,7 +72,7 @@ describe.skipIf(missingRedis !== "")(`in Redis${missingRedis}`, () => {
     const one = () =>
       Layer.fresh(PresenceStore.layerRedis).pipe(
         Layer.provide(Layer.fresh(Redis.layer)),
-        Layer.provide(Config.layerTest({ REDIS_URL: Redacted.make(server.url), REDIS_TIMEOUT_MS: 2_000 }))
+        Layer.provide(Config.layerTest({ REDIS_URL: Redacted.make(server.url), REDIS_TIMEOUT_MS: 20_000 }))
       )
     const build = Effect.suspend(() => Effect.map(Layer.buildWithScope(one(), scope), Context.get(PresenceStore)))
     stores = await run(Effect.all([build, build]))

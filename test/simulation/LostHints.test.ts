@@ -72,12 +72,12 @@ describe("PostgreSQL 18", () => {
               const whole = Array.from({ length: MESSAGES }, (_, i) => i + 1)
               for (const [end, { seqs }] of ends.entries()) {
                 const missing = () => whole.filter((seq) => !seqs.includes(seq))
-                await eventually("every message", () => missing().length === 0 || undefined, 20_000).catch(() =>
+                await eventually("every message", () => missing().length === 0 || undefined).catch(() =>
                   assert.fail(`${"ab"[end]} has no ${missing().join(", ")} after ${seqs.join(" ")}, seed ${SEED}`))
                 assert.deepStrictEqual([...new Set(seqs)], whole, `in order, seed ${SEED}`)
               }
               for (const client of [fromA, fromB]) {
-                await eventually("an empty inbox", async () => (await client.sync()).length === 0 || undefined, 20_000)
+                await eventually("an empty inbox", async () => (await client.sync()).length === 0 || undefined)
               }
             } finally {
               for (const { realtime } of ends) realtime.disconnect()
