@@ -30,7 +30,7 @@ export default defineConfig({
     // More than two cores: many tests wait for real timers and servers.
     maxWorkers: 3,
     // For what hangs: how long a test takes is nobody's failure on a machine that is busy.
-    testTimeout: 180_000,
-    hookTimeout: 180_000
+    testTimeout: 300_000,
+    hookTimeout: 300_000
   }
 })
