@@ -12,7 +12,7 @@ import { exchange, frameOf, RawConnection } from "../support/RawConnection.ts"
 import { freshHandle, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
-import { attempt, freshMsgId, history, inbox, newPair, say } from "./Talk.ts"
+import { freshMsgId, history, inbox, newPair, say } from "./Talk.ts"
 
 /*
  * What is tried elsewhere: every route with another agent's ids, and fields that a
@@ -189,12 +189,7 @@ describe("attacks", () => {
     const talk = (async () => {
       for (let last = false; !last;) {
         last = over
-        const client_msg_id = freshMsgId()
-        const sent = await eventually("an honest send", async () => {
-          const answer = await attempt(ann, ben, { client_msg_id })
-          // A server that a busy machine lets stand still says so for a second.
-          return answer.status === 503 ? undefined : answer.ok(201, Shapes.Message)
-        })
+        const sent = await within("an honest send", say(ann, ben))
         await socket.message(sent.id)
         if (!last) await pause(50)
       }

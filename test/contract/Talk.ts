@@ -1,5 +1,5 @@
 import { assert } from "@effect/vitest"
-import type { Answer } from "../support/Http.ts"
+import { type Answer, untilTaken } from "../support/Http.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import * as Shapes from "./Shapes.ts"
 
@@ -20,8 +20,10 @@ export const attempt = (from: TestAgent, to: TestAgent | string, fields: object 
   })
 
 /** Sends a new message, and asserts the answer's shape. */
-export const say = async (from: TestAgent, to: TestAgent, fields: object = {}): Promise<Shapes.Message> =>
-  (await attempt(from, to, fields)).ok(201, Shapes.Message)
+export const say = async (from: TestAgent, to: TestAgent, fields: object = {}): Promise<Shapes.Message> => {
+  const same = { client_msg_id: freshMsgId(), content: { text: words() }, ...fields }
+  return (await untilTaken(() => attempt(from, to, same))).ok(201, Shapes.Message)
+}
 
 /** The caller's undelivered messages, at most 500 of them. */
 export const inbox = async (agent: TestAgent): Promise<typeof Shapes.SyncRows.Type> =>

@@ -1,6 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Schema } from "effect"
 import { request as httpRequest } from "node:http"
+import { setTimeout as pause } from "node:timers/promises"
 
 /** What a refusal says; a plain copy, so that two of them can be compared. */
 export interface Refusal {
@@ -136,6 +137,19 @@ export class Http {
 
   delete(path: string): Promise<Answer> {
     return this.request("DELETE", path)
+  }
+}
+
+/**
+ * Asks again for a moment while the answer is 503, as the published client does: a server that a busy machine let stand
+ * still refuses changes when it goes on. For what may be asked twice.
+ */
+export const untilTaken = async (ask: () => Promise<Answer>): Promise<Answer> => {
+  for (let tries = 1;; tries++) {
+    const answer = await ask()
+    if (answer.status !== 503 || tries === 20) return answer
+    console.warn(`asked again: ${answer}`)
+    await pause(250)
   }
 }
 

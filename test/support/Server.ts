@@ -8,7 +8,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
-import { type Answer, Http } from "./Http.ts"
+import { type Answer, Http, untilTaken } from "./Http.ts"
 import { Outbox } from "./Outbox.ts"
 import { keepLog } from "./ServerLogs.ts"
 
@@ -340,11 +340,12 @@ export const newAgent = async (
   const handle = freshHandle(prefix)
   const email = `${handle}@example.com`
   const http = server.http()
-  const begun = await http.post("/v1/register", { email, handle, ...profile })
+  const begun = await untilTaken(() => http.post("/v1/register", { email, handle, ...profile }))
   assert.strictEqual(begun.status, 200, `${begun}`)
   // The shapes of both answers are asserted by the registration tests.
   const { pending_id } = begun.body as { pending_id: string }
-  const done = await http.post("/v1/register/verify", { pending_id, code: await server.code(email) })
+  const code = await server.code(email)
+  const done = await untilTaken(() => http.post("/v1/register/verify", { pending_id, code }))
   assert.strictEqual(done.status, 200, `${done}`)
   const { agent, api_key } = done.body as { agent: { id: string }; api_key: string }
   return agentOf(server, { id: agent.id, handle, email }, api_key)
