@@ -23,11 +23,17 @@ export class Balancer {
 
   private constructor(urls: () => ReadonlyArray<string>) {
     this.look = async () => {
+      let silent = 0
       const asked = urls().map(async (url) => {
-        const yes = await fetch(`${url}/v1/ready`, { signal: AbortSignal.timeout(1_000) }).then((r) => r.ok, () => false)
+        const yes = await fetch(`${url}/v1/ready`, { signal: AbortSignal.timeout(1_000) }).then((r) => r.ok, (error: unknown) => {
+          if (error instanceof Error && error.name === "TimeoutError") silent++
+          return false
+        })
         return yes ? [new URL(url)] : []
       })
-      this.ready = (await Promise.all(asked)).flat()
+      const ready = (await Promise.all(asked)).flat()
+      // A machine may be too busy for any of them to answer in time: they stay what they were.
+      if (ready.length > 0 || silent === 0) this.ready = ready
     }
     this.timer = setInterval(() => void this.look(), LOOK_MS)
     this.server = createServer((incoming, answer) => {
