@@ -6,15 +6,15 @@ import { type Closed, Socket } from "../support/Socket.ts"
 
 const LIMIT = 20
 
-describe.skipIf(missingForNodes !== "")(`sockets of one agent on two nodes${missingForNodes}`, { timeout: 60_000 }, () => {
+describe.skipIf(missingForNodes !== "")(`sockets of one agent on two nodes${missingForNodes}`, () => {
   let cluster: Cluster
   let one: Server
   let two: Server
   beforeAll(async () => {
     cluster = await Cluster.start(2)
     ;[one, two] = cluster.nodes as [Server, Server]
-  }, 90_000)
-  afterAll(() => cluster?.stop(), 30_000)
+  })
+  afterAll(() => cluster?.stop())
 
   const header = (key: string) => ({ authorization: `Bearer ${key}` })
 
@@ -22,11 +22,11 @@ describe.skipIf(missingForNodes !== "")(`sockets of one agent on two nodes${miss
   const settle = async (sockets: ReadonlyArray<Socket>, staying: number) => {
     const closed = new Map<Socket, Closed>()
     for (const socket of sockets) void socket.closed.then((how) => closed.set(socket, how))
-    await eventually(`${staying} sockets`, () => sockets.length - closed.size <= staying || undefined, 15_000)
+    await eventually(`${staying} sockets`, () => sockets.length - closed.size <= staying || undefined)
     const open = sockets.filter((socket) => !closed.has(socket))
     // Each of these is one on both sides.
     await Promise.all(open.map(async (socket) => {
-      await socket.waitFor("hello.ok", 15_000)
+      await socket.waitFor("hello.ok")
       await socket.settled()
     }))
     return { open, closed: [...closed.values()] }
@@ -35,7 +35,7 @@ describe.skipIf(missingForNodes !== "")(`sockets of one agent on two nodes${miss
   /** Whether one more socket gets in. */
   const enters = async (node: Server, key: string): Promise<Socket | undefined> => {
     const socket = await Socket.open(node, header(key))
-    const entered = await socket.waitFor("hello.ok", 15_000).then(() => true, () => false)
+    const entered = await socket.waitFor("hello.ok").then(() => true, () => false)
     if (!entered) await socket.closedWith(1013)
     return entered ? socket : undefined
   }
@@ -92,7 +92,7 @@ describe.skipIf(missingForNodes !== "")(`sockets of one agent on two nodes${miss
       const socket = await enters(one, key)
       if (socket !== undefined) again.push(socket)
       return again.length === LIMIT || undefined
-    }, 20_000)
+    })
     assert.isUndefined(await enters(one, key))
     await Promise.all(again.map((socket) => socket.close()))
   })

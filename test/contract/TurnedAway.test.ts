@@ -21,12 +21,12 @@ const upgrade = (key: string): string =>
 /** Asserts that the upgrade is completed, and the socket closed with 1013 before anything is said on it. */
 const turnedAway = async (server: Server, headers: Readonly<Record<string, string>>): Promise<string> => {
   const socket = await Socket.open(server, headers)
-  const { reason } = await socket.closedWith(1013, 10_000)
+  const { reason } = await socket.closedWith(1013)
   assert.deepStrictEqual(socket.frames, [])
   return reason
 }
 
-describe.skipIf(!isInstalled(18))("a server whose database is away", { timeout: 40_000 }, () => {
+describe.skipIf(!isInstalled(18))("a server whose database is away", () => {
   let server: Server
   let wire: Wire
   let ada: TestAgent
@@ -37,12 +37,12 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", { timeout: 
     url.port = String(wire.port)
     server = await startServer({ env: { DATABASE_URL: url.href } })
     ada = await newAgent(server, "ada")
-  }, 90_000)
+  })
   afterAll(async () => {
     wire?.mend()
     await server?.stop()
     wire?.stop()
-  }, 30_000)
+  })
 
   it("158. completes an upgrade whose key it cannot check and closes with 1013, a HELLO with such a key alike; what is certain stays a refusal", async () => {
     const live = await Socket.hello(server, ada.key)
@@ -52,14 +52,14 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", { timeout: 
     for (const key of [ada.key, unknown]) assert.include(await turnedAway(server, bearer(key)), "key")
     const hello = await Socket.open(server)
     hello.send({ type: "hello", api_key: ada.key, capabilities: ["ack"] })
-    await hello.closedWith(1013, 10_000)
+    await hello.closedWith(1013)
     // Nobody has to be asked about that one.
     ;(await Socket.refusal(server, { authorization: "Bearer garbage" })).refused(401, "UNAUTHORIZED")
     wire.mend()
     const back = await eventually("a socket", async () => {
       const socket = await Socket.open(server, bearer(ada.key))
       return socket.waitFor("hello.ok").then(() => socket, () => undefined)
-    }, 20_000)
+    })
     await live.settled()
     await back.close()
     await live.close()
@@ -82,7 +82,7 @@ describe.skipIf(!isInstalled(18))("a server whose database is away", { timeout: 
   })
 })
 
-describe.skipIf(!isInstalled(18))("a server that is asked to stop", { timeout: 40_000 }, () => {
+describe.skipIf(!isInstalled(18))("a server that is asked to stop", () => {
   it("158. completes upgrades and closes them with 1013 as long as it takes any, and refuses bad keys as ever", async () => {
     const database = await freshDatabase(18)
     const server = await startServer({ env: { DATABASE_URL: database, DRAIN_SECONDS: "5", HTTP_HEADERS_SECONDS: "60" } })
@@ -112,13 +112,13 @@ describe.skipIf(!isInstalled(18))("a server that is asked to stop", { timeout: 4
     ;(await Socket.refusal(server, bearer(mallory.key))).refused(403, "AGENT_SUSPENDED")
 
     // The port is closed, the connection is not.
-    await eventually("new connections to be refused", () => fetch(server.url).then(() => undefined, () => true), 10_000)
+    await eventually("new connections to be refused", () => fetch(server.url).then(() => undefined, () => true))
     late.write(upgrade(alice.key).slice(60))
     assert.strictEqual(await late.closeCode(), 1013)
     assert.match(late.received, /^HTTP\/1\.1 101 /)
     send.write(body.slice(10))
     assert.match(await send.end(), /^HTTP\/1\.1 201 /)
-    await staying.closedWith(1001, 10_000)
+    await staying.closedWith(1001)
     await server.stop()
   })
 })

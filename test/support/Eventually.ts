@@ -3,18 +3,20 @@ import { setTimeout as pause } from "node:timers/promises"
 /** Long enough for any machine, however busy: it costs time only where something never comes. */
 export const PATIENCE_MS = 60_000
 
-/** Asks until there is an answer, every few milliseconds; fails after `timeoutMs`. For what another process does and does not announce. */
+const [AT_FIRST_MS, LATER_MS, LATER] = [5, 25, 40] as const
+
+/** Asks until there is an answer, every few milliseconds, more seldom after a while; fails after `timeoutMs`. For what another process does and does not announce. */
 export const eventually = async <A>(
   what: string,
   ask: () => Promise<A | undefined> | A | undefined,
   timeoutMs = PATIENCE_MS
 ): Promise<A> => {
   const deadline = Date.now() + timeoutMs
-  for (;;) {
+  for (let asked = 0;; asked++) {
     const answer = await ask()
     if (answer !== undefined) return answer
     if (Date.now() > deadline) throw new Error(`waited ${timeoutMs} ms in vain for ${what}`)
-    await pause(5)
+    await pause(asked < LATER ? AT_FIRST_MS : LATER_MS)
   }
 }
 
