@@ -73,7 +73,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
           const failure = cause.reasons.find(Cause.isFailReason)?.error
           const isRefusal = failure instanceof NodeRefused
           const isSilence = Cause.isTimeoutError(failure)
-          target.failures = isRefusal ? FAILURES : target.failures + 1
+          target.failures = Math.max(isRefusal ? FAILURES : 0, target.failures + 1)
           target.reason = isRefusal
             ? failure.reason
             : links.problem(target.node) ??
@@ -94,12 +94,14 @@ export class NodeProbes extends Context.Service<NodeProbes, {
               target.wake.closeUnsafe()
               yield* Effect.timeout(client.Greet({ from: self, to: target.node, wire: WIRE }), ANSWER)
               answered(target)
-              yield* Effect.timeoutOption(target.wake.await, AGAIN)
+              yield* Effect.timeoutOption(target.wake.await, AGAIN_MS)
             }
           }).pipe(
             Effect.scoped,
             Effect.catchCause((cause) => Effect.sync(() => failed(target, cause))),
-            Effect.andThen(Effect.timeoutOption(target.wake.await, AGAIN)),
+            // Handshakes with one that never gets in cost more than greetings.
+            Effect.andThen(Effect.suspend(() =>
+              Effect.timeoutOption(target.wake.await, Math.min(AGAIN_MS * 2 ** Math.max(0, target.failures - FAILURES), SELDOM_MS)))),
             Effect.forever
           )
 
@@ -153,14 +155,14 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         yield* look.pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("What the other nodes say could not be read", cause)),
-          Effect.repeat(Schedule.spaced(AGAIN)),
+          Effect.repeat(Schedule.spaced(AGAIN_MS)),
           Effect.forkScoped
         )
 
         const others = () => rows.filter(({ address, isFresh, isLocked, listed }) =>
           address !== self && listed !== null && isLocked && isFresh)
         yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
-          Effect.retry(Schedule.spaced(AGAIN)),
+          Effect.retry(Schedule.spaced(AGAIN_MS)),
           Effect.andThen(Effect.suspend(() =>
             Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true }))),
           Effect.forkScoped
@@ -212,7 +214,8 @@ interface Target {
   toldAt: number
 }
 
-const AGAIN = "500 millis"
+const AGAIN_MS = 500
+const SELDOM_MS = 4_000
 const SAID_EVERY = "1 second"
 const ANSWER = "2 seconds"
 /** Greetings in a row without an answer: one may have met a moment in which either side was busy. */
