@@ -18,13 +18,14 @@ import { common } from "./Cluster.ts"
 import type { Settings } from "./Config.ts"
 import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
 import * as Migrations from "./Migrations.ts"
+import { nameOf } from "./NodeAddress.ts"
 import { Complete, whileAble } from "./NodeDuty.ts"
 import * as NodeLinks from "./NodeLinks.ts"
 import * as NodePort from "./NodePort.ts"
 import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { nameOf, ownsShards, PeerRpcs, Peers } from "./Peers.ts"
+import { ownsShards, PeerRpcs, Peers } from "./Peers.ts"
 import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { layerPg } from "./Sql.ts"
@@ -60,7 +61,7 @@ export const claimAddress = (
 ) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const address = `${RUNNER_HOST}:${RUNNER_PORT}`
+    const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
     const key = lockKeyOf(address)
     const claimed = yield* Deferred.make<void>()
     const hold = Effect.scoped(Effect.gen(function*() {
@@ -160,7 +161,7 @@ const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight =>
 const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const address = `${RUNNER_HOST}:${RUNNER_PORT}`
+    const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
     yield* sql`DELETE FROM cluster_runners WHERE address = ${address}`
     yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
   })

@@ -1,11 +1,12 @@
 import * as NodeSocket from "@effect/platform-node/NodeSocket"
-import { Context, Duration, Effect, Layer, Scope } from "effect"
+import { Context, Effect, Layer, Scope } from "effect"
 import { type RunnerAddress, Runners } from "effect/cluster"
 import { RpcClient, RpcSerialization } from "effect/rpc"
 import { Socket } from "effect/socket"
 import { connect, type Socket as NetSocket } from "node:net"
 import { connect as connectTls } from "node:tls"
 import type { Settings } from "./Config.ts"
+import { nameOf } from "./NodeAddress.ts"
 import { clientTls } from "./NodeSecret.ts"
 
 /** What is said goes out at once: two small texts in a row would wait for the other side's 40 ms. */
@@ -46,7 +47,7 @@ const attempt = (open: () => NetSocket, opened: string): Effect.Effect<NetSocket
     connection.on("close", () => resume(Effect.fail(Object.assign(new Error("closed"), { code: "ECONNRESET" }))))
     return Effect.sync(() => connection.destroy())
   }).pipe(
-    Effect.timeoutOrElse({ duration: Duration.fromInputUnsafe(PATIENCE), orElse: () => Effect.fail(timedOut) })
+    Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.fail(timedOut) })
   )
 
 /** Answers of the machine or the network: no other secret would help. */
@@ -67,9 +68,10 @@ export const layer = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">) =>
       known.set(node, value)
     }
 
-    const dial = Effect.fnUntraced(function*({ host, port }: RunnerAddress.RunnerAddress) {
+    const dial = Effect.fnUntraced(function*(address: RunnerAddress.RunnerAddress) {
+      const { host, port } = address
       if (ways.length === 0) return yield* attempt(() => connect({ ...AT_ONCE, host, port }), "connect")
-      const node = `${host}:${port}`
+      const node = nameOf(address)
       const first = preferred.get(node) ?? 0
       let failure: NodeJS.ErrnoException = timedOut
       for (const [i] of ways.entries()) {
@@ -87,7 +89,7 @@ export const layer = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">) =>
 
     const open = (address: RunnerAddress.RunnerAddress) =>
       Effect.gen(function*() {
-        const node = `${address.host}:${address.port}`
+        const node = nameOf(address)
         const connection = yield* dial(address).pipe(
           Effect.mapError((cause) => {
             remember(problems, node, explain(cause, RUNNER_SECRET !== undefined))

@@ -1,6 +1,7 @@
 import { Cause, Clock, Context, Effect, FiberMap, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
-import { RunnerAddress, Runners, ShardingConfig } from "effect/cluster"
+import { Runners, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
+import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeLinks } from "./NodeLinks.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "./RateLimits.ts"
@@ -47,7 +48,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         const links = yield* NodeLinks
         const protocol = yield* Runners.RpcClientProtocol
         const { runnerAddress } = yield* ShardingConfig.ShardingConfig
-        const self = Option.match(runnerAddress, { onNone: () => "", onSome: ({ host, port }) => `${host}:${port}` })
+        const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
         const now = monotonicMillis(yield* Clock.Clock)
         const fork = Effect.runForkWith(yield* Effect.context<never>())
         const fibers = yield* FiberMap.make<string>()
@@ -235,11 +236,6 @@ const failures = Object.fromEntries(
     })
   ])
 ) as Record<"refused" | "silent" | "unreachable", Metric.Counter<number>>
-
-const addressOf = (node: string): RunnerAddress.RunnerAddress => {
-  const colon = node.lastIndexOf(":")
-  return RunnerAddress.make(node.slice(0, colon), Number(node.slice(colon + 1)))
-}
 
 /** Where a node that starts differs from those that are there, a line for each thing. */
 export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {

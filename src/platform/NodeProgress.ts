@@ -1,7 +1,8 @@
 import { Clock, Effect, HashRing, Layer, Option, Schedule } from "effect"
 import { type RunnerAddress, Sharding, ShardingConfig } from "effect/cluster"
 import { shards } from "./Cluster.ts"
-import { nameOf, type NodeList, ownsShards, Peers } from "./Peers.ts"
+import { nameOf } from "./NodeAddress.ts"
+import { type NodeList, ownsShards, Peers } from "./Peers.ts"
 import { monotonicMillis } from "./RateLimits.ts"
 import { Readiness } from "./Readiness.ts"
 

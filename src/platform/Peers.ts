@@ -1,7 +1,8 @@
 import { Clock, Context, Effect, Layer, Option, RcMap, Schedule, Schema, Semaphore } from "effect"
-import { ClusterMetrics, type Runner, RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
+import { ClusterMetrics, type Runner, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { SqlClient } from "effect/sql"
+import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeProbes } from "./NodeProbes.ts"
 import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
 import { monotonicMillis } from "./RateLimits.ts"
@@ -230,10 +231,3 @@ const MAX_REMEMBERED = 1_000
 
 /** A gateway has no shards. */
 export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
-
-export const nameOf = ({ host, port }: RunnerAddress.RunnerAddress): string => `${host}:${port}`
-
-const addressOf = (node: string): RunnerAddress.RunnerAddress => {
-  const colon = node.lastIndexOf(":")
-  return RunnerAddress.make(node.slice(0, colon), Number(node.slice(colon + 1)))
-}

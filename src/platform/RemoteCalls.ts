@@ -2,7 +2,7 @@ import { Cause, Context, Effect, Exit, type Fiber, Latch, Layer, Metric, Queue, 
 import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { Ids } from "./Ids.ts"
-import { nameOf } from "./Peers.ts"
+import { nameOf } from "./NodeAddress.ts"
 import { Pulse } from "./Pulse.ts"
 import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "./RequestId.ts"

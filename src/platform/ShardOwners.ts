@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { type RunnerAddress, Runners, type ShardId } from "effect/cluster"
-import { nameOf } from "./Peers.ts"
+import { nameOf } from "./NodeAddress.ts"
 
 /**
  * On which other node each shard was when the cluster last sent something there: a
