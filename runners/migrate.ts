@@ -1,10 +1,10 @@
 import { Effect, Layer } from "effect"
-import * as ClusterNode from "../src/platform/ClusterNode.ts"
+import * as ClusterNode from "../src/cluster/ClusterNode.ts"
 import { Config, ConfigInvalid } from "../src/platform/Config.ts"
-import * as Migrations from "../src/platform/Migrations.ts"
-import { layerPg } from "../src/platform/Sql.ts"
+import * as Migrations from "../src/database/Migrations.ts"
+import { layerPg } from "../src/database/Sql.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
-import { runToEnd, say, warnings } from "../src/Process.ts"
+import { runToEnd, say, warnings } from "../src/Server.ts"
 
 // Brings the database of a cluster up to this version, before any of its nodes starts.
 runToEnd(Effect.gen(function*() {

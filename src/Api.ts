@@ -1,6 +1,6 @@
 import { HttpApi, OpenApi } from "effect/http-api"
-import { AgentsApi } from "./agents/AgentsApi.ts"
-import { AvatarsApi } from "./agents/AvatarsApi.ts"
+import { AccountsApi } from "./accounts/AccountsApi.ts"
+import { AvatarsApi } from "./avatars/AvatarsApi.ts"
 import { AttachmentsApi } from "./attachments/AttachmentsApi.ts"
 import { ContactsApi } from "./contacts/ContactsApi.ts"
 import { ConversationsApi } from "./conversations/ConversationsApi.ts"
@@ -8,7 +8,7 @@ import { GroupsApi } from "./groups/GroupsApi.ts"
 import { MessagesApi } from "./conversations/MessagesApi.ts"
 import { MutesApi } from "./mutes/MutesApi.ts"
 import { DirectoryApi } from "./directory/DirectoryApi.ts"
-import { WireErrors } from "./platform/WireErrors.ts"
+import { WireErrors } from "./wire/WireErrors.ts"
 import { PresenceApi } from "./presence/PresenceApi.ts"
 import { RegistrationApi } from "./registration/RegistrationApi.ts"
 import { published } from "./service/OpenApiDocument.ts"
@@ -17,7 +17,7 @@ import { WebhooksApi } from "./webhooks/WebhooksApi.ts"
 
 /** The whole HTTP contract: routes and the OpenAPI document both come from here. */
 export class Api extends HttpApi.make("parley")
-  .add(RegistrationApi, AgentsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
+  .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
   .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({

@@ -1,8 +1,8 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { AgentsHttp } from "./agents/AgentsHttp.ts"
-import { AvatarsHttp } from "./agents/AvatarsHttp.ts"
+import { AccountsHttp } from "./accounts/AccountsHttp.ts"
+import { AvatarsHttp } from "./avatars/AvatarsHttp.ts"
 import { Api } from "./Api.ts"
 import { AttachmentsHttp } from "./attachments/AttachmentsHttp.ts"
 import { FilesHttp } from "./attachments/FilesHttp.ts"
@@ -18,10 +18,10 @@ import { MessagesHttp } from "./conversations/MessagesHttp.ts"
 import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
 import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
-import { HttpServer, type SelfContained } from "./platform/HttpServer.ts"
-import { Idempotency } from "./platform/Idempotency.ts"
+import { HttpServer, type SelfContained } from "./http/HttpServer.ts"
+import { Idempotency } from "./idempotency/Idempotency.ts"
 import { ProcessMetrics } from "./platform/Telemetry.ts"
-import { WireErrors } from "./platform/WireErrors.ts"
+import { WireErrors } from "./wire/WireErrors.ts"
 import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
@@ -32,7 +32,7 @@ import { WebhooksHttp } from "./webhooks/WebhooksHttp.ts"
 /** The handlers of every group of the Api. */
 const rooms = Layer.mergeAll(
   RegistrationHttp,
-  AgentsHttp,
+  AccountsHttp,
   AvatarsHttp,
   DirectoryHttp,
   ContactsHttp,

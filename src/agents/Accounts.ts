@@ -2,13 +2,13 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
-import { orUnavailable } from "../platform/OrUnavailable.ts"
-import type { Unavailable } from "../platform/WireError.ts"
+import { orUnavailable } from "../wire/OrUnavailable.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 import { Sessions } from "../realtime/Gateway.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
 import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
-import { Deletions } from "./Deletions.ts"
+import { Deletions } from "../accounts/Deletions.ts"
 
 export interface NewAccount {
   readonly handle: string

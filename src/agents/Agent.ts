@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, Name, Text } from "../platform/Text.ts"
-import { WireError } from "../platform/WireError.ts"
+import { DateTimeString, iso, Name, Text } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
 
 export type AgentId = string
 export type AgentStatus = "active" | "restricted" | "suspended"

@@ -1,4 +1,4 @@
-import { WireError } from "../platform/WireError.ts"
+import { WireError } from "../wire/WireError.ts"
 
 export const MAX_ATTACHMENT_BYTES = 26_214_400
 

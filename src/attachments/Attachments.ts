@@ -10,13 +10,13 @@ import {
   type GroupNotFound
 } from "../conversations/Conversation.ts"
 import type { GroupDeleted } from "../groups/Group.ts"
-import { GroupSettings } from "../groups/GroupSettings.ts"
-import { Blobs, type StorageUnavailable, type Verdict } from "../platform/Blobs.ts"
+import { GroupReads } from "../messages/GroupReads.ts"
+import { Blobs, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"
-import { IdempotentIds } from "../platform/IdempotentIds.ts"
-import { type Batch, batchUpTo } from "../platform/Jobs.ts"
-import { unavailable } from "../platform/Unavailable.ts"
-import { NotFound, type Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
+import { type Batch, batchUpTo } from "../cluster/Job.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { NotFound, type Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
 
@@ -74,7 +74,7 @@ export class Attachments extends Context.Service<Attachments, {
       const agents = yield* Agents
       const blobs = yield* Blobs
       const clock = yield* Clock.Clock
-      const groups = yield* GroupSettings
+      const groups = yield* GroupReads
       const config = yield* Config
       const ids = yield* IdempotentIds
       const repo = yield* AttachmentsRepo

@@ -4,7 +4,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
-import { ValidationFailed } from "../platform/WireError.ts"
+import { ValidationFailed } from "../wire/WireError.ts"
 import { Attachments, type NewUpload as Announced } from "./Attachments.ts"
 import type { NewUpload } from "./AttachmentsApi.ts"
 

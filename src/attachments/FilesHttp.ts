@@ -3,7 +3,7 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
 import { Budgets } from "../auth/Budgets.ts"
-import { Blobs, type SignedFiles } from "../platform/Blobs.ts"
+import { Blobs, type SignedFiles } from "../files/Blobs.ts"
 
 /** The token of a signed URL, which is the rest of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>

@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { Agent } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { sha256 } from "../platform/Ids.ts"
-import { Unauthorized, type Unavailable } from "../platform/WireError.ts"
+import { Unauthorized, type Unavailable } from "../wire/WireError.ts"
 
 const KEY = /^ac_[A-Za-z0-9_-]{43}$/
 

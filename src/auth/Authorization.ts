@@ -3,7 +3,7 @@ import type { HttpServerResponse } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
-import { RateLimited, Unauthorized, Unavailable } from "../platform/WireError.ts"
+import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
 

@@ -1,11 +1,11 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { addressKey, addressOf } from "../platform/ClientAddress.ts"
+import { addressKey, addressOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
-import { RateLimits } from "../platform/RateLimits.ts"
-import type { Charge, RateState } from "../platform/RateRule.ts"
-import { RateLimited } from "../platform/WireError.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
+import type { Charge, RateState } from "../rates/RateRule.ts"
+import { RateLimited } from "../wire/WireError.ts"
 
 /** On an endpoint whose handler takes a budget of its own before it does anything else. */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
-import { orUnavailable } from "../platform/OrUnavailable.ts"
-import type { Unavailable } from "../platform/WireError.ts"
+import { orUnavailable } from "../wire/OrUnavailable.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 import { ContactsRepo } from "./ContactsRepo.ts"
 
 /** Removed with one statement. */

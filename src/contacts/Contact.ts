@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { AgentStatusSchema } from "../agents/Agent.ts"
-import { DateTimeString, Text } from "../platform/Text.ts"
-import { WireError } from "../platform/WireError.ts"
+import { DateTimeString, Text } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
 
 /** An agent in the caller's contact list; one-sided, the other never learns of it (wire.md C.1). */
 export const Contact = Schema.Struct({

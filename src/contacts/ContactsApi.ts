@@ -3,11 +3,11 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { Confirm } from "../platform/Confirm.ts"
-import { Idempotency } from "../platform/Idempotency.ts"
-import { pageQuery } from "../platform/Page.ts"
-import { HandleInput } from "../platform/Text.ts"
-import { NotFound } from "../platform/WireError.ts"
+import { Confirm } from "../wire/Confirmation.ts"
+import { Idempotency } from "../idempotency/Idempotency.ts"
+import { pageQuery } from "../wire/Page.ts"
+import { HandleInput } from "../wire/Text.ts"
+import { NotFound } from "../wire/WireError.ts"
 import { AlreadyReported, BlockedAgent, Contact, ContactCheck, Notes, Reason } from "./Contact.ts"
 
 const params = { handle: HandleInput }

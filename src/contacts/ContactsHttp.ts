@@ -4,8 +4,8 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
-import { confirm } from "../platform/Confirm.ts"
-import { RateLimits } from "../platform/RateLimits.ts"
+import { confirm } from "../wire/Confirmation.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
 import { Contacts, type Page } from "./Contacts.ts"
 
 const figures = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })

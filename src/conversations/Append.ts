@@ -1,10 +1,10 @@
 import { Effect } from "effect"
 import { type Head, HEADS } from "../deliveries/DeliveriesRepo.ts"
-import { Database } from "../platform/Sql.ts"
+import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Telemetry.ts"
-import { intoOutbox, mayHook, unmuted } from "../webhooks/Outbox.ts"
-import { MESSAGE_COLUMNS, messageColumns, storing } from "./BatchStatement.ts"
-import type { Draft } from "./Message.ts"
+import { intoOutbox, mayHook, unmuted } from "../messages/Outbox.ts"
+import { MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
+import type { Draft } from "../messages/Message.ts"
 
 /** A send that its Conversation has decided to accept, on the state that it knows. */
 export interface Append {

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { createHmac } from "node:crypto"
-import { DateTimeString } from "../platform/Text.ts"
-import { WireError } from "../platform/WireError.ts"
+import { DateTimeString } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
 
 export type ConversationId = string
 

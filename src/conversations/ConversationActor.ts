@@ -1,9 +1,9 @@
 import { Cause, Effect, Exit } from "effect"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
-import { Unauthorized, Unavailable } from "../platform/WireError.ts"
-import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
+import { Unauthorized, Unavailable } from "../wire/WireError.ts"
+import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
-import { iso } from "../platform/Text.ts"
+import { iso } from "../wire/Text.ts"
 import type { Append, Appended } from "./Append.ts"
 import {
   AgentRestricted,
@@ -17,7 +17,7 @@ import {
 } from "./Conversation.ts"
 import type { SendCommand, SendFailure, Sent } from "./ConversationEntity.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
-import { messageJson, type Rendered, renderMessage, type StoredMessage } from "./Message.ts"
+import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 
 /** What a conversation needs from the world around it. */
 export interface Surroundings {

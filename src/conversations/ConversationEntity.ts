@@ -2,8 +2,8 @@ import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
-import { StorageUnavailable } from "../platform/Blobs.ts"
-import { Unauthorized, Unavailable } from "../platform/WireError.ts"
+import { StorageUnavailable } from "../files/Blobs.ts"
+import { Unauthorized, Unavailable } from "../wire/WireError.ts"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -15,7 +15,7 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "./Conversation.ts"
-import { Draft, MessageSender } from "./Message.ts"
+import { Draft, MessageSender } from "../messages/Message.ts"
 
 /** A direct send, complete: whoever handles it asks nobody who the two are. */
 export const SendCommand = Schema.Struct({

@@ -1,26 +1,26 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Agent } from "../agents/Agent.ts"
 import { AgentNotFound } from "../agents/Agent.ts"
-import { AgentActors } from "../agents/AgentActors.ts"
+import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
-import { ColdSlots } from "../agents/ColdSlots.ts"
+import { ColdSlots } from "../push/ColdSlots.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { Deliveries, LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import type { GroupSendFailure } from "../groups/GroupEntity.ts"
 import { Groups } from "../groups/Groups.ts"
-import { GroupSettings, isGroupId } from "../groups/GroupSettings.ts"
+import { GroupReads, isGroupId } from "../messages/GroupReads.ts"
 import { Config } from "../platform/Config.ts"
-import { makeGroupCommit } from "../platform/GroupCommit.ts"
+import { makeGroupCommit } from "../database/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
-import { monotonicMillis, RateLimits } from "../platform/RateLimits.ts"
-import type { RateRule } from "../platform/RateRule.ts"
-import { RemoteCalls } from "../platform/RemoteCalls.ts"
+import { monotonicMillis, RateLimits } from "../rates/RateLimits.ts"
+import type { RateRule } from "../rates/RateRule.ts"
+import { RemoteCalls } from "../cluster/RemoteCalls.ts"
 import { Secrets } from "../platform/Secrets.ts"
-import { Database } from "../platform/Sql.ts"
-import { iso } from "../platform/Text.ts"
-import { unavailable } from "../platform/Unavailable.ts"
-import { type RateLimited, Unavailable, ValidationFailed } from "../platform/WireError.ts"
-import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
+import { Database } from "../database/Sql.ts"
+import { iso } from "../wire/Text.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { type RateLimited, Unavailable, ValidationFailed } from "../wire/WireError.ts"
+import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend } from "./Append.ts"
 import { ConversationNotFound, GroupNotFound, isOfSender, makeDirectIds } from "./Conversation.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
@@ -38,7 +38,7 @@ import {
   type UnblockOutcome
 } from "./ConversationEntity.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
-import { type ContentTooLarge, type Draft, messageJson, renderMessage } from "./Message.ts"
+import { type ContentTooLarge, type Draft, messageJson, renderMessage } from "../messages/Message.ts"
 import { makeReading, type Reading } from "./Reading.ts"
 
 /** Who sends. */
@@ -98,7 +98,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const slots = yield* ColdSlots
       const deliveries = yield* Deliveries
       const groups = yield* Groups
-      const groupSettings = yield* GroupSettings
+      const groupSettings = yield* GroupReads
       const limits = yield* RateLimits
       const ids = yield* Ids
       const calls = yield* RemoteCalls

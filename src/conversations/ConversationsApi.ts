@@ -2,8 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { Idempotency } from "../platform/Idempotency.ts"
-import { pageQuery } from "../platform/Page.ts"
+import { Idempotency } from "../idempotency/Idempotency.ts"
+import { pageQuery } from "../wire/Page.ts"
 import { ConversationContext, ConversationListItem, ConversationNotFound, Party } from "./Conversation.ts"
 
 /** The list as a page, for callers that are no first-party client (wire.md B1). */

@@ -4,8 +4,8 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
-import type { PageQuery } from "../platform/Page.ts"
-import { RateLimits } from "../platform/RateLimits.ts"
+import type { PageQuery } from "../wire/Page.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
 import { Conversations } from "./Conversations.ts"
 
 /** First-party clients read the list as a bare array; everybody else gets a page (wire.md B1). */

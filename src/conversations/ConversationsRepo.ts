@@ -1,13 +1,13 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentStatus, Policy } from "../agents/Agent.ts"
-import { MadeWithin } from "../platform/DatabaseClock.ts"
+import { MadeWithin } from "../database/DatabaseClock.ts"
 import { requestId } from "../platform/RequestId.ts"
-import { Database } from "../platform/Sql.ts"
-import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
+import { Database } from "../database/Sql.ts"
+import { intoOutbox, mayHook } from "../messages/Outbox.ts"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
-import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "./Message.ts"
+import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "../messages/Message.ts"
 
 /** A direct conversation as committed, with the fence that decisions on it stand behind. */
 export interface LoadedDirect {

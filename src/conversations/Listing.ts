@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { CursorId } from "../platform/Page.ts"
-import type { MessageType } from "./Message.ts"
+import { CursorId } from "../wire/Page.ts"
+import type { MessageType } from "../messages/Message.ts"
 
 const LABELS: Readonly<Record<MessageType, string>> = {
   text: "Message",

@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
-import type { Batch } from "../platform/Jobs.ts"
-import { Database } from "../platform/Sql.ts"
+import type { Batch } from "../cluster/Job.ts"
+import { Database } from "../database/Sql.ts"
 
 const DAY_MS = 86_400_000
 /** Conversations in a batch, and about how many envelopes of each. */

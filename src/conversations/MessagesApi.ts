@@ -3,13 +3,13 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { StorageUnavailable } from "../platform/Blobs.ts"
-import { Confirm } from "../platform/Confirm.ts"
-import { Idempotency } from "../platform/Idempotency.ts"
+import { StorageUnavailable } from "../files/Blobs.ts"
+import { Confirm } from "../wire/Confirmation.ts"
+import { Idempotency } from "../idempotency/Idempotency.ts"
 import { GroupDeleted } from "../groups/Group.ts"
-import { Limit, Offset } from "../platform/Page.ts"
-import { HandleInput, JsonObject, Text } from "../platform/Text.ts"
-import { Forbidden } from "../platform/WireError.ts"
+import { Limit, Offset } from "../wire/Page.ts"
+import { HandleInput, JsonObject, Text } from "../wire/Text.ts"
+import { Forbidden } from "../wire/WireError.ts"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -23,7 +23,7 @@ import {
   InboxRestricted,
   RecipientBacklogged
 } from "./Conversation.ts"
-import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "./Message.ts"
+import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "../messages/Message.ts"
 
 /** The body of a send (wire.md C.6); which of `to` and `conversation_id` and that content is there is checked by the rules. */
 export const SendBody = Schema.Struct({

@@ -4,16 +4,16 @@ import { Agents } from "../agents/Agents.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import type { GroupDeleted } from "../groups/Group.ts"
 import { Groups } from "../groups/Groups.ts"
-import { type GroupCard, GroupSettings, isGroupId } from "../groups/GroupSettings.ts"
-import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../platform/Page.ts"
-import { iso, isoOrNull } from "../platform/Text.ts"
-import { unavailable } from "../platform/Unavailable.ts"
-import type { Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { type GroupCard, GroupReads, isGroupId } from "../messages/GroupReads.ts"
+import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { iso, isoOrNull } from "../wire/Text.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import type { Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
 import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
 import { Listing } from "./Listing.ts"
-import { messageJson, MessageNotFound, renderMessage, type Setting } from "./Message.ts"
+import { messageJson, MessageNotFound, renderMessage, type Setting } from "../messages/Message.ts"
 
 export interface HistoryQuery {
   readonly limit: number
@@ -62,7 +62,7 @@ export const makeReading = Effect.gen(function*() {
   const agents = yield* Agents
   const deliveries = yield* Deliveries
   const groups = yield* Groups
-  const groupSettings = yield* GroupSettings
+  const groupSettings = yield* GroupReads
   const now = () => clock.currentTimeMillisUnsafe()
 
   const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {

@@ -1,17 +1,17 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import type { AgentActor } from "../agents/AgentActor.ts"
-import { AgentActors } from "../agents/AgentActors.ts"
+import type { AgentActor } from "../push/AgentActor.ts"
+import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
-import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../conversations/Message.ts"
-import { GroupSettings } from "../groups/GroupSettings.ts"
-import { makeGroupCommit } from "../platform/GroupCommit.ts"
+import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../messages/Message.ts"
+import { GroupReads } from "../messages/GroupReads.ts"
+import { makeGroupCommit } from "../database/GroupCommit.ts"
 import { requestIdOf } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
-import { Database } from "../platform/Sql.ts"
-import { iso } from "../platform/Text.ts"
-import { unavailable } from "../platform/Unavailable.ts"
-import { Forbidden, Unavailable } from "../platform/WireError.ts"
-import { WebhookSignals } from "../webhooks/WebhookSignals.ts"
+import { Database } from "../database/Sql.ts"
+import { iso } from "../wire/Text.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { Forbidden, Unavailable } from "../wire/WireError.ts"
+import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { Inboxes } from "./Inboxes.ts"
@@ -73,7 +73,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       const repo = yield* DeliveriesRepo
       const agents = yield* Agents
       const actors = yield* AgentActors
-      const groupSettings = yield* GroupSettings
+      const groupSettings = yield* GroupReads
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)

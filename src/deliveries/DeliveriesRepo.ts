@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { type MessageRow, type StoredMessage, storedMessage } from "../conversations/Message.ts"
-import { Database } from "../platform/Sql.ts"
-import { intoOutbox, mayHook } from "../webhooks/Outbox.ts"
+import { type MessageRow, type StoredMessage, storedMessage } from "../messages/Message.ts"
+import { Database } from "../database/Sql.ts"
+import { intoOutbox, mayHook } from "../messages/Outbox.ts"
 
 /** An envelope that waits for its recipient, with its message. */
 export interface Pending {

@@ -1,5 +1,5 @@
 import { Context, type Effect } from "effect"
-import type { Unavailable } from "../platform/WireError.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 
 /** The numbered inbox of each recipient, for the rooms that make or end accounts. */
 export class Inboxes extends Context.Service<Inboxes, {

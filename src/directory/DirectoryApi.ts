@@ -2,8 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { OptionalAuthorization } from "../auth/OptionalAuthorization.ts"
-import { pageQuery, QueryInt } from "../platform/Page.ts"
-import { codePoints, DateTimeString, HandleInput } from "../platform/Text.ts"
+import { pageQuery, QueryInt } from "../wire/Page.ts"
+import { codePoints, DateTimeString, HandleInput } from "../wire/Text.ts"
 import { DirectoryBudget } from "./DirectoryBudget.ts"
 
 /** An agent as the directory shows it (wire.md C.4). */

@@ -2,11 +2,11 @@ import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
 import { CurrentCaller } from "../auth/OptionalAuthorization.ts"
-import { addressKey, addressOf } from "../platform/ClientAddress.ts"
+import { addressKey, addressOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
-import { RateLimits } from "../platform/RateLimits.ts"
-import type { RateRule } from "../platform/RateRule.ts"
-import { RateLimited } from "../platform/WireError.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
+import type { RateRule } from "../rates/RateRule.ts"
+import { RateLimited } from "../wire/WireError.ts"
 
 /**
  * How often the directory may be asked: an agent per minute and per 24 hours, an IP

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { Database } from "../platform/Sql.ts"
+import { Database } from "../database/Sql.ts"
 
 /** How far `total` counts. */
 export const COUNTED = 10_000

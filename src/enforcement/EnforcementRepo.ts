@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { Database } from "../platform/Sql.ts"
+import { Database } from "../database/Sql.ts"
 import type { Counted } from "./Standing.ts"
 
 /** Everything a judgement is made on, from one snapshot. */

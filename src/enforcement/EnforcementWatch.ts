@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { SqlError } from "effect/sql"
-import { AgentActors } from "../agents/AgentActors.ts"
+import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Groups } from "../groups/Groups.ts"
-import { type Batch, batchUpTo, job } from "../platform/Jobs.ts"
-import { Unavailable } from "../platform/WireError.ts"
+import { type Batch, batchUpTo, job } from "../cluster/Job.ts"
+import { Unavailable } from "../wire/WireError.ts"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo } from "./EnforcementRepo.ts"
 

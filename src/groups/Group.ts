@@ -1,6 +1,6 @@
 import { Schema } from "effect"
-import { DateTimeString } from "../platform/Text.ts"
-import { WireError } from "../platform/WireError.ts"
+import { DateTimeString } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
 
 export type GroupId = string
 export type Role = "admin" | "member"
@@ -17,7 +17,7 @@ export const GroupMember = Schema.Struct({
   joined_at: DateTimeString
 }).annotate({ identifier: "GroupMember" })
 
-export const GroupSettings = Schema.Struct({ who_can_invite: Schema.Literal("admin") })
+export const GroupReads = Schema.Struct({ who_can_invite: Schema.Literal("admin") })
 
 /** A group as one of its members sees it (wire.md C.1). */
 export const Group = Schema.Struct({
@@ -26,7 +26,7 @@ export const Group = Schema.Struct({
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
   created_by: Schema.String,
-  settings: GroupSettings,
+  settings: GroupReads,
   member_count: Schema.Int,
   created_at: DateTimeString,
   last_message_at: Schema.NullOr(DateTimeString),

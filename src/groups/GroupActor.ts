@@ -3,11 +3,11 @@ import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
 import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
 import type { Sent } from "../conversations/ConversationEntity.ts"
-import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../conversations/Message.ts"
-import type { GroupCommit, Settled } from "../platform/GroupCommit.ts"
+import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
+import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { requestId } from "../platform/RequestId.ts"
-import { iso } from "../platform/Text.ts"
-import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { iso } from "../wire/Text.ts"
+import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
   closeInvite,

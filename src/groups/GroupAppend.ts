@@ -1,9 +1,9 @@
 import { Effect } from "effect"
-import { MESSAGE_COLUMNS, messageColumns, storing } from "../conversations/BatchStatement.ts"
-import type { Draft } from "../conversations/Message.ts"
-import { Database } from "../platform/Sql.ts"
+import { MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
+import type { Draft } from "../messages/Message.ts"
+import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Telemetry.ts"
-import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
+import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
 
 /** A send to a group, accepted on the members that its actor knows. */
 export interface GroupAppend {

@@ -12,9 +12,9 @@ import {
   InboxRestricted
 } from "../conversations/Conversation.ts"
 import { Sent } from "../conversations/ConversationEntity.ts"
-import { Draft, MessageSender } from "../conversations/Message.ts"
-import { StorageUnavailable } from "../platform/Blobs.ts"
-import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../platform/WireError.ts"
+import { Draft, MessageSender } from "../messages/Message.ts"
+import { StorageUnavailable } from "../files/Blobs.ts"
+import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { AddResult, Candidate, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
 /** A group send, complete: whoever handles it asks nobody who the sender is. */

@@ -1,24 +1,24 @@
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
-import { MAX_AVATAR_BYTES } from "../agents/AvatarImage.ts"
-import { AvatarAnswer, imageRefusals, rawImage } from "../agents/AvatarsApi.ts"
+import { MAX_AVATAR_BYTES } from "../avatars/AvatarImage.ts"
+import { AvatarAnswer, imageRefusals, rawImage } from "../avatars/AvatarsApi.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
-import { StorageUnavailable } from "../platform/Blobs.ts"
-import { Confirm } from "../platform/Confirm.ts"
-import { Idempotency, RawBodyLimit } from "../platform/Idempotency.ts"
-import { pageQuery } from "../platform/Page.ts"
-import { DateTimeString, HandleInput, Text } from "../platform/Text.ts"
-import { Forbidden, NotFound } from "../platform/WireError.ts"
+import { StorageUnavailable } from "../files/Blobs.ts"
+import { Confirm } from "../wire/Confirmation.ts"
+import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
+import { pageQuery } from "../wire/Page.ts"
+import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
+import { Forbidden, NotFound } from "../wire/WireError.ts"
 import {
   AddResult,
   Group,
   GroupDeleted,
   GroupFull,
   GroupInvite,
-  GroupSettings,
+  GroupReads,
   InviteNotFound,
   LastAdmin,
   NotAdmin,
@@ -41,7 +41,7 @@ const AvatarUrl = Text(1, 2048).check(
   )
 )
 
-const Settings = Schema.Struct({ who_can_invite: Schema.optionalKey(GroupSettings.fields.who_can_invite) })
+const Settings = Schema.Struct({ who_can_invite: Schema.optionalKey(GroupReads.fields.who_can_invite) })
 
 export const CreatedGroup = Schema.Struct({
   group: Group,

@@ -3,12 +3,12 @@ import type { SqlError } from "effect/sql"
 import { type AgentStatus, type Policy, statusAt } from "../agents/Agent.ts"
 import { Config } from "../platform/Config.ts"
 import { requestId } from "../platform/RequestId.ts"
-import { Database } from "../platform/Sql.ts"
-import { hookedAmong, intoOutbox, unmuted } from "../webhooks/Outbox.ts"
+import { Database } from "../database/Sql.ts"
+import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
 import type { Candidate, Change, GroupState, Profile, Role } from "./Group.ts"
 import { DAY_MS } from "./Group.ts"
 import type { Numbered } from "./GroupAppend.ts"
-import { groupPictures } from "./GroupPictures.ts"
+import { groupPictures } from "../messages/GroupPictures.ts"
 
 export interface StoredInvite {
   readonly id: string
@@ -307,7 +307,7 @@ const invite = (row: InviteColumns): StoredInvite => ({
   createdAt: row.created_at
 })
 
-/** All SQL of groups, the batch statement (GroupAppend.ts) and other rooms' reads (GroupSettings.ts) apart. */
+/** All SQL of groups, the batch statement (GroupAppend.ts) and other rooms' reads (GroupReads.ts) apart. */
 export class GroupsRepo extends Context.Service<GroupsRepo, {
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, SqlError.SqlError>
   readonly wasMember: (groupId: string, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, isoOrNull } from "../platform/Text.ts"
-import { WireError } from "../platform/WireError.ts"
-import type { MuteKind } from "./MuteSet.ts"
+import { DateTimeString, iso, isoOrNull } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
+import type { MuteKind } from "../push/MuteSet.ts"
 
 /** A mute as stored; times in milliseconds. */
 export interface StoredMute {

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { Database } from "../platform/Sql.ts"
+import { Database } from "../database/Sql.ts"
 import type { StoredMute } from "./Mute.ts"
-import type { MuteKind } from "./MuteSet.ts"
+import type { MuteKind } from "../push/MuteSet.ts"
 
 /** Where a page of the list ended. */
 export interface MutePosition {

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { Text } from "../platform/Text.ts"
+import { Text } from "../wire/Text.ts"
 
 /** Who gives a command: the operating system's user. */
 const Who = Text(1, 200)

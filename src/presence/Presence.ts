@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { DateTimeString, isoOrNull, Text } from "../platform/Text.ts"
+import { DateTimeString, isoOrNull, Text } from "../wire/Text.ts"
 
 export const PresenceStatusSchema = Schema.Literals(["online", "offline", "busy"])
 export type PresenceStatus = typeof PresenceStatusSchema.Type

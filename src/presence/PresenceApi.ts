@@ -1,9 +1,9 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
-import { Idempotency } from "../platform/Idempotency.ts"
-import { HandleInput } from "../platform/Text.ts"
-import { NotFound } from "../platform/WireError.ts"
+import { Idempotency } from "../idempotency/Idempotency.ts"
+import { HandleInput } from "../wire/Text.ts"
+import { NotFound } from "../wire/WireError.ts"
 import { Presence, PresenceChange } from "./Presence.ts"
 
 /** Presence of contacts, and the own one (wire.md C.9). */

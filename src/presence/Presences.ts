@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import type { SqlError } from "effect/sql"
-import { AgentActors } from "../agents/AgentActors.ts"
+import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Config } from "../platform/Config.ts"
-import { unavailable } from "../platform/Unavailable.ts"
-import { NotFound, type Unavailable } from "../platform/WireError.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { NotFound, type Unavailable } from "../wire/WireError.ts"
 import { PresencePosts } from "../webhooks/PresencePosts.ts"
 import {
   alive,

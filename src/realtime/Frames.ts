@@ -1,7 +1,7 @@
 import { Schema } from "effect"
-import { SyncRow } from "../conversations/Message.ts"
+import { SyncRow } from "../messages/Message.ts"
 import { GroupInvite } from "../groups/Group.ts"
-import { DateTimeString, isStorable } from "../platform/Text.ts"
+import { DateTimeString, isStorable } from "../wire/Text.ts"
 import { Presence, PresenceChange } from "../presence/Presence.ts"
 
 const frame = <const Type extends string, P extends Schema.Top>(type: Type, payload: P, about: string) =>

@@ -1,10 +1,10 @@
 import { Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
-import type { AgentActor, LiveSession } from "../agents/AgentActor.ts"
-import { messageJson, type Place, type Rendered } from "../conversations/Message.ts"
+import type { AgentActor, LiveSession } from "../push/AgentActor.ts"
+import { messageJson, type Place, type Rendered } from "../messages/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
-import { isStorable } from "../platform/Text.ts"
+import { isStorable } from "../wire/Text.ts"
 import type { CloseReason } from "./Gateway.ts"
 
 /** Rows read from storage at once. */

@@ -1,8 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import { type Batch, batchUpTo } from "../platform/Jobs.ts"
-import type { RateRule } from "../platform/RateRule.ts"
-import { Database } from "../platform/Sql.ts"
+import { type Batch, batchUpTo } from "../cluster/Job.ts"
+import type { RateRule } from "../rates/RateRule.ts"
+import { Database } from "../database/Sql.ts"
 
 /** What became of an attempt, and how full the window is. */
 export interface Attempted {

@@ -1,5 +1,5 @@
 import { Schema } from "effect"
-import { rateDetails, WireError } from "../platform/WireError.ts"
+import { rateDetails, WireError } from "../wire/WireError.ts"
 
 export type Purpose = "register" | "recover" | "rotate"
 

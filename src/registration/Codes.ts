@@ -2,11 +2,11 @@ import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
-import type { Batch } from "../platform/Jobs.ts"
+import type { Batch } from "../cluster/Job.ts"
 import { Mailer } from "../platform/Mailer.ts"
-import { orUnavailable } from "../platform/OrUnavailable.ts"
+import { orUnavailable } from "../wire/OrUnavailable.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
-import type { Unavailable } from "../platform/WireError.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 import {
   CodeExpired,
   CodeInvalid,

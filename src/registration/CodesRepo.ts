@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
-import type { Batch } from "../platform/Jobs.ts"
+import type { Batch } from "../cluster/Job.ts"
 import type { Purpose } from "./Code.ts"
 
 export interface NewCode {

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Accounts, type Issued } from "../agents/Accounts.ts"
 import type { AgentId } from "../agents/Agent.ts"
-import { Forbidden, type Unavailable } from "../platform/WireError.ts"
+import { Forbidden, type Unavailable } from "../wire/WireError.ts"
 import {
   CodeExpired,
   type CodeInvalid,

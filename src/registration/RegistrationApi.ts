@@ -2,7 +2,7 @@ import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
 import { AnonymousBudget } from "../auth/Budgets.ts"
-import { HandleInput, lowerCase, Text } from "../platform/Text.ts"
+import { HandleInput, lowerCase, Text } from "../wire/Text.ts"
 import {
   CodeExpired,
   CodeInvalid,

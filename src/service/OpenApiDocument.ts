@@ -1,5 +1,5 @@
 import { JsonSchema, Schema } from "effect"
-import { MethodNotAllowed, NotFound } from "../platform/WireError.ts"
+import { MethodNotAllowed, NotFound } from "../wire/WireError.ts"
 import { clientFrames, serverFrames } from "../realtime/Frames.ts"
 import { Degraded } from "./ServiceApi.ts"
 

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { Unauthorized, UpgradeRequired, WireError } from "../platform/WireError.ts"
+import { Unauthorized, UpgradeRequired, WireError } from "../wire/WireError.ts"
 
 export class NotReady extends WireError<NotReady>()("NotReady", {
   code: "NOT_READY",

@@ -1,11 +1,11 @@
 import { Context, Effect, Layer, Schema } from "effect"
 import { Agents } from "../agents/Agents.ts"
-import { messageJson } from "../conversations/Message.ts"
+import { messageJson } from "../messages/Message.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
-import { GroupSettings } from "../groups/GroupSettings.ts"
-import { iso } from "../platform/Text.ts"
-import type { Unavailable } from "../platform/WireError.ts"
-import type { WebhookEvent } from "./Outbox.ts"
+import { GroupReads } from "../messages/GroupReads.ts"
+import { iso } from "../wire/Text.ts"
+import type { Unavailable } from "../wire/WireError.ts"
+import type { WebhookEvent } from "../messages/Outbox.ts"
 
 /** What an event's data is made from, as its statement wrote it; ids are those of agents, times milliseconds. */
 const ReadSubject = Schema.fromJsonString(Schema.Struct({
@@ -44,7 +44,7 @@ export class EventData extends Context.Service<EventData, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const deliveries = yield* Deliveries
-      const groupSettings = yield* GroupSettings
+      const groupSettings = yield* GroupReads
       const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle)
 
       const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {

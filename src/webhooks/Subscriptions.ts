@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { orUnavailable } from "../platform/OrUnavailable.ts"
-import type { Unavailable } from "../platform/WireError.ts"
+import { orUnavailable } from "../wire/OrUnavailable.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
 /** What agents have asked to be told, for the room that ends accounts. */

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
-import { DateTimeString, iso, Text } from "../platform/Text.ts"
-import { WireError } from "../platform/WireError.ts"
-import { type WebhookEvent, webhookEvents } from "./Outbox.ts"
+import { DateTimeString, iso, Text } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
+import { type WebhookEvent, webhookEvents } from "../messages/Outbox.ts"
 
 /** A webhook as stored; times in milliseconds. */
 export interface StoredWebhook {

@@ -1,6 +1,6 @@
 import { Effect, Latch } from "effect"
 import type { SqlError } from "effect/sql"
-import type { Unavailable } from "../platform/WireError.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 

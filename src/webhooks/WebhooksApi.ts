@@ -1,11 +1,11 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
-import { Confirm } from "../platform/Confirm.ts"
-import { Idempotency } from "../platform/Idempotency.ts"
-import { pageQuery } from "../platform/Page.ts"
-import { Text } from "../platform/Text.ts"
-import { NotFound } from "../platform/WireError.ts"
+import { Confirm } from "../wire/Confirmation.ts"
+import { Idempotency } from "../idempotency/Idempotency.ts"
+import { pageQuery } from "../wire/Page.ts"
+import { Text } from "../wire/Text.ts"
+import { NotFound } from "../wire/WireError.ts"
 import { CreatedWebhook, Secret, TooManyWebhooks, Webhook, WebhookEventSchema } from "./Webhook.ts"
 
 export const NewWebhook = Schema.Struct({

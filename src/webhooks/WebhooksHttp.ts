@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { Api } from "../Api.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
-import { confirm } from "../platform/Confirm.ts"
+import { confirm } from "../wire/Confirmation.ts"
 import { toWebhook } from "./Webhook.ts"
 import { Webhooks } from "./Webhooks.ts"
 

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { Database } from "../platform/Sql.ts"
-import type { WebhookEvent } from "./Outbox.ts"
+import { Database } from "../database/Sql.ts"
+import type { WebhookEvent } from "../messages/Outbox.ts"
 import type { StoredWebhook } from "./Webhook.ts"
 
 export interface NewWebhook {

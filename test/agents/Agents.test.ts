@@ -8,7 +8,7 @@ import { AgentsRepo, type NewAgent } from "../../src/agents/AgentsRepo.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { sha256 } from "../../src/platform/Ids.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
-import type { Unavailable } from "../../src/platform/WireError.ts"
+import type { Unavailable } from "../../src/wire/WireError.ts"
 
 /** The repo with a tap on every look-up: how many there were, and what happens before each. */
 class Tap extends Context.Service<Tap, {

@@ -4,7 +4,7 @@ import type { Append, Appended } from "../../src/conversations/Append.ts"
 import type { DirectState } from "../../src/conversations/Conversation.ts"
 import { ConversationActor, type Published } from "../../src/conversations/ConversationActor.ts"
 import type { SendCommand } from "../../src/conversations/ConversationEntity.ts"
-import type { Settled } from "../../src/platform/GroupCommit.ts"
+import type { Settled } from "../../src/database/GroupCommit.ts"
 import { draft } from "../support/Rooms.ts"
 import { makeSurroundings } from "../support/Surroundings.ts"
 

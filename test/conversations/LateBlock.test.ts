@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Clock, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
-import { MadeWithin } from "../../src/platform/DatabaseClock.ts"
+import { MadeWithin } from "../../src/database/DatabaseClock.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 
 const [one, other] = ["agt_00000000000000000001", "agt_00000000000000000002"]

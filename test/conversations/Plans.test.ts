@@ -1,12 +1,12 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { ColdSlots } from "../../src/agents/ColdSlots.ts"
+import { ColdSlots } from "../../src/push/ColdSlots.ts"
 import { makeAppend } from "../../src/conversations/Append.ts"
 import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
 import { MessageRetention } from "../../src/conversations/MessageRetention.ts"
 import { DeliveriesRepo } from "../../src/deliveries/DeliveriesRepo.ts"
 import { makeGroupAppend } from "../../src/groups/GroupAppend.ts"
-import { GroupSettings } from "../../src/groups/GroupSettings.ts"
+import { GroupReads } from "../../src/messages/GroupReads.ts"
 import { GroupsRepo } from "../../src/groups/GroupsRepo.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
@@ -39,7 +39,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
         ConversationsRepo.layer,
         DeliveriesRepo.layer,
         ColdSlots.layer,
-        GroupSettings.layer,
+        GroupReads.layer,
         GroupsRepo.layer,
         MessageRetention.layer
       )).pipe(

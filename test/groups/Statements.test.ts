@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { vi } from "vitest"
 import { Agents } from "../../src/agents/Agents.ts"
 import { Groups } from "../../src/groups/Groups.ts"
-import { PgliteSession } from "../../src/platform/PgliteSession.ts"
+import { PgliteSession } from "../../src/database/PgliteSession.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
 

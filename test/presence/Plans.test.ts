@@ -1,6 +1,6 @@
 import { it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { DeletionsRepo } from "../../src/agents/DeletionsRepo.ts"
+import { DeletionsRepo } from "../../src/accounts/DeletionsRepo.ts"
 import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
 import { MutesRepo } from "../../src/mutes/MutesRepo.ts"
 import { PresenceRepo } from "../../src/presence/PresenceRepo.ts"

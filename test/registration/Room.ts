@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
-import { Deletions } from "../../src/agents/Deletions.ts"
+import { Deletions } from "../../src/accounts/Deletions.ts"
 import { AgentsRepo } from "../../src/agents/AgentsRepo.ts"
 import { Auth } from "../../src/auth/Auth.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"

@@ -3,16 +3,16 @@ import { assert } from "@effect/vitest"
 import { Context, Effect, Layer, type Scope } from "effect"
 import { HttpEffect, HttpRouter, type HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
-import { AgentsApi } from "../../src/agents/AgentsApi.ts"
-import { AgentsHttp } from "../../src/agents/AgentsHttp.ts"
+import { AccountsApi } from "../../src/accounts/AccountsApi.ts"
+import { AccountsHttp } from "../../src/accounts/AccountsHttp.ts"
 import { Authorization, AuthorizationEvenSuspended } from "../../src/auth/Authorization.ts"
 import { AnonymousBudget, Budgets } from "../../src/auth/Budgets.ts"
-import { answerHeadersOf } from "../../src/platform/AnswerHeaders.ts"
+import { answerHeadersOf } from "../../src/http/AnswerHeaders.ts"
 import type { Settings } from "../../src/platform/Config.ts"
-import { Idempotency } from "../../src/platform/Idempotency.ts"
-import { IdempotencyRepo } from "../../src/platform/IdempotencyRepo.ts"
-import { RateLimits } from "../../src/platform/RateLimits.ts"
-import { WireErrors } from "../../src/platform/WireErrors.ts"
+import { Idempotency } from "../../src/idempotency/Idempotency.ts"
+import { IdempotencyRepo } from "../../src/idempotency/IdempotencyRepo.ts"
+import { RateLimits } from "../../src/rates/RateLimits.ts"
+import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
 import { AddressLimits } from "../../src/registration/AddressLimits.ts"
 import { RegistrationApi } from "../../src/registration/RegistrationApi.ts"
@@ -21,7 +21,7 @@ import type { TestDatabase } from "../support/Databases.ts"
 import { layerRoom } from "./Room.ts"
 
 /** The rooms' part of the contract, so that nothing else must be built. */
-class RoomApi extends HttpApi.make("parley").add(RegistrationApi, AgentsApi).middleware(WireErrors) {}
+class RoomApi extends HttpApi.make("parley").add(RegistrationApi, AccountsApi).middleware(WireErrors) {}
 
 export interface WebAnswer {
   readonly status: number
@@ -51,7 +51,7 @@ export class Web extends Context.Service<Web, {
         HttpServerRequest.HttpServerRequest | Scope.Scope
       > = yield* HttpRouter.toHttpEffect(
         HttpApiBuilder.layer(RoomApi).pipe(
-          Layer.provide(Layer.mergeAll(RegistrationHttp, AgentsHttp)),
+          Layer.provide(Layer.mergeAll(RegistrationHttp, AccountsHttp)),
           Layer.provide(Layer.mergeAll(
             Authorization.layer,
             AuthorizationEvenSuspended.layer,

@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
-import { AgentActors } from "../../src/agents/AgentActors.ts"
+import { AgentActors } from "../../src/push/AgentActors.ts"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import type { Command } from "./Commands.ts"

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { AgentActors } from "../../src/agents/AgentActors.ts"
-import { directSetting, renderMessage } from "../../src/conversations/Message.ts"
+import type { AgentActors } from "../../src/push/AgentActors.ts"
+import { directSetting, renderMessage } from "../../src/messages/Message.ts"
 import type { Mutant } from "./World.ts"
 
 /**

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "../../src/platform/Sql.ts"
+import { Database } from "../../src/database/Sql.ts"
 import { layerPgliteTest } from "./Databases.ts"
 
 /** One test's use of a database, from the layer's building to its end. */

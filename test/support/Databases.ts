@@ -5,10 +5,10 @@ import { mkdir, readFile, rename, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import * as Migrations from "../../src/platform/Migrations.ts"
-import { PgliteDatabase } from "../../src/platform/Pglite.ts"
-import type { PgliteSession } from "../../src/platform/PgliteSession.ts"
-import { type Database, layerPg, layerPglite, layerPgliteOf } from "../../src/platform/Sql.ts"
+import * as Migrations from "../../src/database/Migrations.ts"
+import { PgliteDatabase } from "../../src/database/Pglite.ts"
+import type { PgliteSession } from "../../src/database/PgliteSession.ts"
+import { type Database, layerPg, layerPglite, layerPgliteOf } from "../../src/database/Sql.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 

@@ -6,8 +6,8 @@ import { join } from "node:path"
 import { Client } from "pg"
 import type { TestProject } from "vitest/node"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import * as Migrations from "../../src/platform/Migrations.ts"
-import { layerPg } from "../../src/platform/Sql.ts"
+import * as Migrations from "../../src/database/Migrations.ts"
+import { layerPg } from "../../src/database/Sql.ts"
 import { PATIENCE_MS } from "./Eventually.ts"
 
 declare module "vitest" {

@@ -1,7 +1,7 @@
 import { assert } from "@effect/vitest"
 import { Effect, Layer, type Scope } from "effect"
 import { SqlClient } from "effect/sql"
-import { Database } from "../../src/platform/Sql.ts"
+import { Database } from "../../src/database/Sql.ts"
 
 interface Node {
   readonly "Node Type": string

@@ -1,4 +1,4 @@
-import type { RateRule } from "../../src/platform/RateRule.ts"
+import type { RateRule } from "../../src/rates/RateRule.ts"
 
 /**
  * A sliding window of one key as it is defined, as slowly as it can be said. A clock

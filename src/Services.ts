@@ -1,0 +1,112 @@
+import { Layer } from "effect"
+import { Accounts } from "./agents/Accounts.ts"
+import { AgentActors, SessionsLive } from "./push/AgentActors.ts"
+import { AgentEntityLive } from "./push/AgentEntityLive.ts"
+import { Agents } from "./agents/Agents.ts"
+import { AgentsRepo } from "./agents/AgentsRepo.ts"
+import { Deletions } from "./accounts/Deletions.ts"
+import { DeletionsRepo } from "./accounts/DeletionsRepo.ts"
+import { Avatars } from "./avatars/Avatars.ts"
+import { AvatarsRepo } from "./avatars/AvatarsRepo.ts"
+import { RemoteSockets } from "./push/RemoteSockets.ts"
+import { ColdSlots } from "./push/ColdSlots.ts"
+import { Attachments } from "./attachments/Attachments.ts"
+import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
+import { AddressBooks } from "./contacts/AddressBooks.ts"
+import { Contacts } from "./contacts/Contacts.ts"
+import { ContactsRepo } from "./contacts/ContactsRepo.ts"
+import { ConversationEntityLive } from "./conversations/ConversationEntityLive.ts"
+import { Conversations } from "./conversations/Conversations.ts"
+import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
+import { MessageRetention } from "./conversations/MessageRetention.ts"
+import { Deliveries } from "./deliveries/Deliveries.ts"
+import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
+import { Directory } from "./directory/Directory.ts"
+import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
+import { GroupEntityLive } from "./groups/GroupEntityLive.ts"
+import { Enforcement } from "./enforcement/Enforcement.ts"
+import { EnforcementRepo } from "./enforcement/EnforcementRepo.ts"
+import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
+import { Groups } from "./groups/Groups.ts"
+import { GroupReads } from "./messages/GroupReads.ts"
+import { GroupsRepo } from "./groups/GroupsRepo.ts"
+import * as Jobs from "./Jobs.ts"
+import { Mutes } from "./mutes/Mutes.ts"
+import { MutesRepo } from "./mutes/MutesRepo.ts"
+import { Blobs } from "./files/Blobs.ts"
+import { IdempotencyRepo } from "./idempotency/IdempotencyRepo.ts"
+import { IdempotentIds } from "./idempotency/IdempotentIds.ts"
+import { Mailer } from "./platform/Mailer.ts"
+import { PresenceRepo } from "./presence/PresenceRepo.ts"
+import { Presences } from "./presence/Presences.ts"
+import { PresenceStore } from "./presence/PresenceStore.ts"
+import { RateLimits } from "./rates/RateLimits.ts"
+import { Secrets } from "./platform/Secrets.ts"
+import { AddressAttemptsRepo } from "./registration/AddressAttemptsRepo.ts"
+import { AddressLimits } from "./registration/AddressLimits.ts"
+import { Codes } from "./registration/Codes.ts"
+import { CodesRepo } from "./registration/CodesRepo.ts"
+import { Registration } from "./registration/Registration.ts"
+import { EventData } from "./webhooks/EventData.ts"
+import { PresencePosts } from "./webhooks/PresencePosts.ts"
+import { Subscriptions } from "./webhooks/Subscriptions.ts"
+import { WebhookActors } from "./webhooks/WebhookActors.ts"
+import { WebhookEntityLive } from "./webhooks/WebhookEntityLive.ts"
+import { Webhooks } from "./webhooks/Webhooks.ts"
+import { WebhookSignals } from "./messages/WebhookSignals.ts"
+import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
+
+/** The services of the rooms, on a database, a cluster and the platform's small services. */
+export const services = Registration.layer.pipe(
+  Layer.provideMerge(Accounts.layer),
+  Layer.provideMerge(Deletions.layer),
+  Layer.provideMerge(Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
+  Layer.provideMerge(Conversations.layer),
+  Layer.provideMerge(PresencePosts.layer),
+  Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
+  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer)),
+  Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
+  Layer.provideMerge(Deliveries.layer),
+  Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),
+  Layer.provideMerge(Deliveries.layerInboxes),
+  Layer.provideMerge(SessionsLive),
+  Layer.provideMerge(AgentActors.layer),
+  Layer.provideMerge(RemoteSockets.layer),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
+  Layer.provideMerge(Layer.mergeAll(
+    AddressAttemptsRepo.layer,
+    AgentsRepo.layer,
+    AttachmentsRepo.layer,
+    AvatarsRepo.layer,
+    CodesRepo.layer,
+    ColdSlots.layer,
+    ContactsRepo.layer,
+    ConversationsRepo.layer,
+    DeliveriesRepo.layer,
+    DeletionsRepo.layer,
+    DirectoryRepo.layer,
+    EnforcementRepo.layer,
+    GroupReads.layer,
+    GroupsRepo.layer,
+    IdempotencyRepo.layer,
+    IdempotentIds.layer,
+    Mailer.layer,
+    MessageRetention.layer,
+    MutesRepo.layer,
+    PresenceRepo.layer,
+    PresenceStore.layer,
+    RateLimits.layer,
+    Secrets.layer,
+    WebhookSignals.layer,
+    WebhooksRepo.layer
+  ))
+)
+
+/** The services, the entities through which other processes reach this one's, and the jobs. */
+export const layer = Layer.mergeAll(
+  AgentEntityLive,
+  ConversationEntityLive,
+  GroupEntityLive,
+  WebhookEntityLive,
+  Jobs.layer
+).pipe(Layer.provideMerge(services))

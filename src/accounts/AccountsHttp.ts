@@ -1,0 +1,84 @@
+import { Effect } from "effect"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { Config } from "../platform/Config.ts"
+import { confirm } from "../wire/Confirmation.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
+import { Forbidden, Unauthorized } from "../wire/WireError.ts"
+import { AddressLimits } from "../registration/AddressLimits.ts"
+import { Registration } from "../registration/Registration.ts"
+import { Accounts } from "../agents/Accounts.ts"
+import { AgentNotFound, toCard, toRecord } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+
+/** The caller, where the path must name its own handle. */
+const own = Effect.fnUntraced(function*(handle: string) {
+  const caller = yield* CurrentAgent
+  return caller.handle === handle
+    ? caller
+    : yield* new Forbidden({ message: "Only the own account can be changed." })
+})
+
+/** The own account, and others' cards. */
+export const AccountsHttp = HttpApiBuilder.group(Api, "agents", (handlers) =>
+  Effect.gen(function*() {
+    const accounts = yield* Accounts
+    const agents = yield* Agents
+    const config = yield* Config
+    const addressLimits = yield* AddressLimits
+    const limits = yield* RateLimits
+    const registration = yield* Registration
+    const cards = { name: "cards", limit: config.LIMITS_CARDS_PER_MINUTE, windowMs: 60_000, window: "minute" }
+
+    /** The whole account of the caller; one that ended since it was let in has no key any more. */
+    const account = Effect.fnUntraced(function*(id: string) {
+      const agent = (yield* agents.byIds([id])).get(id)
+      return agent === undefined || agent.deletedAt !== null ? yield* new Unauthorized() : agent
+    })
+
+    return handlers.handleAll({
+      me: Effect.fnUntraced(function*() {
+        const agent = yield* account((yield* CurrentAgent).id)
+        return toRecord(agent, agents.avatarUrl(agent))
+      }),
+      card: Effect.fnUntraced(function*({ params }) {
+        yield* limits.take(cards, (yield* CurrentAgent).id)
+        const agent = yield* agents.byHandle(params.handle)
+        return agent === undefined ? yield* new AgentNotFound() : toCard(agent, agents.avatarUrl(agent))
+      }),
+      update: Effect.fnUntraced(function*({ params, payload }) {
+        const { id } = yield* own(params.handle)
+        const { description, display_name, settings } = payload
+        const agent = yield* accounts.update(id, {
+          ...(display_name === undefined ? {} : { displayName: display_name === "" ? null : display_name }),
+          ...(description === undefined ? {} : { description: description === "" ? null : description }),
+          ...(settings?.inbox_mode === undefined ? {} : { inboxMode: settings.inbox_mode }),
+          ...(settings?.group_invite_policy === undefined ? {} : { groupInvitePolicy: settings.group_invite_policy })
+        })
+        return agent === undefined ? yield* new Unauthorized() : toRecord(agent, agents.avatarUrl(agent))
+      }),
+      remove: Effect.fnUntraced(function*({ params }) {
+        const { id } = yield* own(params.handle)
+        yield* accounts.remove(id)
+        return confirm("The account is deleted; nobody will ever have its handle again.")
+      }),
+      rotateKey: Effect.fnUntraced(function*({ params, request }) {
+        const { id } = yield* own(params.handle)
+        yield* addressLimits.take("rotate", request)
+        return {
+          pending_id: yield* registration.rotate(yield* account(id)),
+          message: "A code is on its way to your address: confirm with it at /v1/agents/{handle}/rotate-key/verify."
+        }
+      }),
+      rotateKeyVerify: Effect.fnUntraced(function*({ params, payload, request }) {
+        const { id } = yield* own(params.handle)
+        yield* addressLimits.take("rotate_verify", request)
+        const { agent, apiKey } = yield* registration.completeRotation(
+          { pendingId: payload.pending_id, code: payload.code },
+          id
+        )
+        return { handle: agent.handle, api_key: apiKey }
+      })
+    })
+  }))

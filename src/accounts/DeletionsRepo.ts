@@ -1,0 +1,37 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../database/Sql.ts"
+
+/** An account that has ended and of which something may be left. */
+export interface Deletion {
+  readonly agentId: string
+  /** When it ended. */
+  readonly since: number
+}
+
+/** The rows that remember deletions until nothing is left of them; AgentsRepo writes them with the end of the account. */
+export class DeletionsRepo extends Context.Service<DeletionsRepo, {
+  /** Those that are due, the longest due first. */
+  readonly due: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Deletion>, SqlError.SqlError>
+  readonly postpone: (agentId: string, until: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly forget: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/accounts/DeletionsRepo") {
+  static readonly layer = Layer.effect(
+    DeletionsRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const due = database.prepared<{ agent_id: string; since: number }>(
+        "due_deletions",
+        "SELECT agent_id, since FROM deletions WHERE due_at <= $1 ORDER BY due_at LIMIT $2"
+      )
+      const postpone = database.prepared("postpone_deletion", "UPDATE deletions SET due_at = $2 WHERE agent_id = $1")
+      const forget = database.prepared("forget_deletion", "DELETE FROM deletions WHERE agent_id = $1")
+      return DeletionsRepo.of({
+        due: (at, limit) =>
+          Effect.map(due([at, limit]), (rows) => rows.map((row) => ({ agentId: row.agent_id, since: row.since }))),
+        postpone: (agentId, until) => Effect.asVoid(postpone([agentId, until])),
+        forget: (agentId) => Effect.asVoid(forget([agentId]))
+      })
+    })
+  )
+}

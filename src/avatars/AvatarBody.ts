@@ -1,0 +1,20 @@
+import { ByteSize, Effect } from "effect"
+import { HttpIncomingMessage, type HttpServerRequest } from "effect/http"
+import { PayloadTooLarge, ValidationFailed } from "../wire/WireError.ts"
+import { toWireFailure } from "../wire/WireErrors.ts"
+
+/** The bytes of a picture, of any content-type; not read before it is run. */
+export const avatarBody = (
+  request: HttpServerRequest.HttpServerRequest,
+  maxBytes: number
+): Effect.Effect<Buffer, PayloadTooLarge | ValidationFailed> => {
+  const tooLarge = new PayloadTooLarge({ message: `The picture is larger than ${maxBytes} bytes.` })
+  if (Number(request.headers["content-length"]) > maxBytes) return Effect.fail(tooLarge)
+  return request.arrayBuffer.pipe(
+    Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(maxBytes)),
+    Effect.map((bytes) => Buffer.from(bytes)),
+    Effect.mapError((error) =>
+      toWireFailure(error)?.status === 413 ? tooLarge : new ValidationFailed({ message: "The body could not be read." })
+    )
+  )
+}

@@ -1,0 +1,132 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Blobs, type StorageUnavailable } from "../files/Blobs.ts"
+import { Config } from "../platform/Config.ts"
+import { sha256 } from "../platform/Ids.ts"
+import { type Batch, batchUpTo } from "../cluster/Job.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
+import { Sessions } from "../realtime/Gateway.ts"
+import { Agents } from "../agents/Agents.ts"
+import { type ImageRefusal, makeAvatarImage } from "./AvatarImage.ts"
+import { avatarKeyOf, avatarUrlOf, isAvatarKey } from "../agents/AvatarUrl.ts"
+import { AvatarsRepo } from "./AvatarsRepo.ts"
+
+const DAY_MILLIS = 86_400_000
+const SWEEP_ROWS = 100
+/** When a picture is looked at again that could not be removed: it does not stand before the others. */
+const AGAIN_MILLIS = 600_000
+
+const objectOf = (key: string) => `avatars/${key}`
+
+export interface Avatar {
+  /** The SHA-256 of the picture. */
+  readonly key: string
+  readonly url: string
+}
+
+/**
+ * Pictures of agents and groups. A picture is named after its content, so its URL may
+ * be kept for ever and equal ones are one; whoever has one refers to it by that name.
+ * One that nobody refers to any more is removed a day later or two.
+ */
+export class Avatars extends Context.Service<Avatars, {
+  /**
+   * Counts a write of the agent's, whosever picture is set or taken away. Its place is
+   * taken before anything is done, and given back when the write fails.
+   */
+  readonly counted: <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
+  /** Makes the picture an avatar; stores nothing. */
+  readonly render: (bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | Unavailable>
+  /** Stores what was rendered, for whoever refers to it within a day. */
+  readonly store: (image: Buffer) => Effect.Effect<Avatar, StorageUnavailable | Unavailable>
+  /** Keeps a picture of this server's, if it is one and still there, for whoever refers to it within a day. */
+  readonly defer: (url: string) => Effect.Effect<void, Unavailable>
+  readonly set: (
+    agentId: string,
+    bytes: Buffer
+  ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unauthorized | Unavailable>
+  readonly clear: (agentId: string) => Effect.Effect<void, NotFound | RateLimited | Unavailable>
+  /** The bytes of a picture, which are WebP. */
+  readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
+  /** Looks at some of the pictures whose time has come, and removes those that nobody has. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
+}>()("parley/avatars/Avatars") {
+  static readonly layer = Layer.effect(
+    Avatars,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const sessions = yield* Sessions
+      const blobs = yield* Blobs
+      const clock = yield* Clock.Clock
+      const config = yield* Config
+      const limits = yield* RateLimits
+      const repo = yield* AvatarsRepo
+      const render = yield* makeAvatarImage
+      const now = () => clock.currentTimeMillisUnsafe()
+      const rate = {
+        name: "avatar_writes",
+        limit: config.LIMITS_AVATAR_WRITES_PER_MINUTE,
+        windowMs: 60_000,
+        window: "minute"
+      }
+
+      const counted = <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>): Effect.Effect<A, E | RateLimited, R> =>
+        Effect.flatMap(limits.take(rate, agentId), (place) =>
+          Effect.onError(write, () => Effect.sync(() => limits.giveBack(rate, agentId, place))))
+
+      const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
+        const key = sha256(image).toString("hex")
+        if (!(yield* unavailable(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
+        yield* blobs.putObject(objectOf(key), image, "image/webp")
+        return { key, url: avatarUrlOf(config, key) }
+      })
+
+      const look = Effect.fnUntraced(function*(key: string) {
+        if (!(yield* repo.condemn(key, now()))) return yield* repo.lookAgain(key, now() + DAY_MILLIS)
+        yield* blobs.removeObject(objectOf(key))
+        yield* repo.remove(key)
+      })
+      const sweep = Effect.gen(function*() {
+        const found = yield* repo.overdue(now(), SWEEP_ROWS)
+        for (const key of found) {
+          yield* Effect.tapError(look(key), () => Effect.ignore(repo.lookAgain(key, now() + AGAIN_MILLIS)))
+        }
+        return batchUpTo(SWEEP_ROWS)(found.length)
+      })
+
+      return Avatars.of({
+        counted,
+        render,
+        store,
+        defer: Effect.fnUntraced(function*(url) {
+          const key = avatarKeyOf(config, url)
+          if (key !== null) yield* unavailable(repo.defer(key, now() + DAY_MILLIS))
+        }),
+        sweep,
+        set: Effect.fn("Avatars.set")((agentId, bytes) =>
+          counted(agentId, Effect.gen(function*() {
+            const avatar = yield* store(yield* render(bytes))
+            const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
+            agents.forget(agentId)
+            yield* sessions.changed(agentId)
+            return done ? avatar : yield* new Unauthorized()
+          }))
+        ),
+        clear: Effect.fn("Avatars.clear")((agentId) =>
+          counted(agentId, Effect.gen(function*() {
+            const done = yield* unavailable(repo.clear(agentId, now()))
+            if (!done) return yield* new NotFound({ message: "No avatar is set." })
+            agents.forget(agentId)
+            yield* sessions.changed(agentId)
+          }))
+        ),
+        read: Effect.fn("Avatars.read")(function*(key) {
+          const bytes = isAvatarKey(key) ? yield* blobs.getObject(objectOf(key)) : undefined
+          return bytes ?? (yield* new NotFound({ message: "There is no such picture." }))
+        })
+      })
+    })
+  )
+}

@@ -1,0 +1,68 @@
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { Api } from "../Api.ts"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { Budgets } from "../auth/Budgets.ts"
+import { Config } from "../platform/Config.ts"
+import { confirm } from "../wire/Confirmation.ts"
+import { Forbidden } from "../wire/WireError.ts"
+import { avatarBody } from "./AvatarBody.ts"
+import { Avatars } from "./Avatars.ts"
+
+const own = Effect.fnUntraced(function*(handle: string) {
+  const caller = yield* CurrentAgent
+  return caller.handle === handle
+    ? caller.id
+    : yield* new Forbidden({ message: "Only the own account can be changed." })
+})
+
+const handlers = HttpApiBuilder.group(
+  Api,
+  "avatars",
+  Effect.fnUntraced(function*(handlers) {
+    const avatars = yield* Avatars
+    const config = yield* Config
+    return handlers.handleAll({
+      set: Effect.fnUntraced(function*({ params, request }) {
+        const id = yield* own(params.handle)
+        const { key, url } = yield* avatars.set(id, yield* avatarBody(request, config.LIMITS_AVATAR_BYTES))
+        return { avatar_key: key, avatar_url: url }
+      }),
+      clear: Effect.fnUntraced(function*({ params }) {
+        yield* avatars.clear(yield* own(params.handle))
+        return confirm("The avatar is removed.")
+      })
+    })
+  })
+)
+
+/** Anybody may look at a picture and keep it for ever: another one has another URL. */
+const pictures = HttpRouter.use((router) =>
+  Effect.gen(function*() {
+    const avatars = yield* Avatars
+    const budgets = yield* Budgets
+    yield* router.add(
+      "GET",
+      "/v1/avatars/:key",
+      Effect.gen(function*() {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        yield* budgets.ofAddress(request)
+        const key = request.url.replace(/[?#].*$/s, "").replace(/^.*\//s, "")
+        const headers = {
+          "cache-control": "public, max-age=31536000, immutable",
+          "etag": `"${key}"`,
+          "x-content-type-options": "nosniff",
+          "content-security-policy": "default-src 'none'; sandbox",
+          "cross-origin-resource-policy": "cross-origin"
+        }
+        const bytes = yield* avatars.read(key)
+        return request.headers["if-none-match"] === `"${key}"`
+          ? HttpServerResponse.empty({ status: 304, headers })
+          : HttpServerResponse.uint8Array(bytes, { contentType: "image/webp", headers })
+      })
+    )
+  })
+)
+
+export const AvatarsHttp = Layer.mergeAll(handlers, pictures)

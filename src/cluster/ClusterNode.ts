@@ -1,0 +1,221 @@
+import { Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
+import {
+  ClusterError,
+  MessageStorage,
+  type Runner,
+  RunnerAddress,
+  RunnerHealth,
+  Runners,
+  RunnerServer,
+  RunnerStorage,
+  Sharding,
+  ShardingConfig,
+  SqlRunnerStorage
+} from "effect/cluster"
+import { RpcSerialization, RpcServer } from "effect/rpc"
+import { SqlClient } from "effect/sql"
+import { common } from "./Cluster.ts"
+import type { Settings } from "../platform/Config.ts"
+import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
+import * as Migrations from "../database/Migrations.ts"
+import { nameOf } from "./NodeAddress.ts"
+import { Complete, whileAble } from "./NodeDuty.ts"
+import * as NodeLinks from "./NodeLinks.ts"
+import * as NodePort from "./NodePort.ts"
+import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
+import * as NodeProgress from "./NodeProgress.ts"
+import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { ownsShards, PeerRpcs, Peers } from "./Peers.ts"
+import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
+import { ShardOwners } from "./ShardOwners.ts"
+import { layerPg } from "../database/Sql.ts"
+
+/** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
+const LOCK = 7_217_536_002
+
+/** Makes the tables in which nodes find each other, unless they are there. */
+export const migrate = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql.withTransaction(Effect.andThen(
+    sql`SELECT pg_advisory_xact_lock(${LOCK})`,
+    Effect.scoped(Layer.build(SqlRunnerStorage.layerMigrations({})))
+  ))
+})
+
+/** Two nodes with one address. */
+export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ readonly address: string }> {
+  override get message(): string {
+    return `Another node of this database is ${this.address}: set RUNNER_HOST and RUNNER_PORT to where the others reach this one`
+  }
+}
+
+const LOCK_EXPIRES_MS = 10_000
+
+/**
+ * Claims the node's address for as long as it lives, on a session that PostgreSQL
+ * ends when it is not heard of: whoever is started again waits that long for itself.
+ */
+export const claimAddress = (
+  { RUNNER_HOST, RUNNER_PORT }: Pick<Settings, "RUNNER_HOST" | "RUNNER_PORT">,
+  patience: Duration.Input = LOCK_EXPIRES_MS + 5_000
+) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
+    const key = lockKeyOf(address)
+    const claimed = yield* Deferred.make<void>()
+    const hold = Effect.scoped(Effect.gen(function*() {
+      const session = yield* sql.reserve
+      // The session goes back to the pool.
+      yield* Effect.addFinalizer(() =>
+        Effect.ignore(Effect.andThen(
+          session.executeRaw("SELECT pg_advisory_unlock_all()", []),
+          session.executeRaw("RESET idle_session_timeout", [])
+        )))
+      yield* session.executeRaw(`SELECT set_config('idle_session_timeout', '${LOCK_EXPIRES_MS}', false)`, [])
+      const attempt = Effect.filterOrFail(
+        session.executeValues(`SELECT pg_try_advisory_lock(${ADDRESS_LOCKS}, ${key})`, []),
+        ([row]) => row?.[0] === true,
+        () => new NodeAddressTaken({ address })
+      )
+      yield* Effect.retry(attempt, {
+        while: (error) => error._tag === "NodeAddressTaken",
+        schedule: Schedule.spaced("500 millis")
+      })
+      yield* Deferred.succeed(claimed, undefined)
+      yield* Effect.repeat(session.executeRaw("SELECT 1", []), Schedule.spaced(LOCK_EXPIRES_MS / 4))
+    }))
+    // Its session may be lost, with the database for one: then it is claimed again.
+    yield* hold.pipe(Effect.ignore, Effect.repeat(Schedule.spaced("1 second")), Effect.forkScoped)
+    yield* Deferred.await(claimed).pipe(
+      Effect.timeoutOrElse({ duration: patience, orElse: () => Effect.fail(new NodeAddressTaken({ address })) })
+    )
+  })
+
+/** The shard locks have a connection to themselves; the others are for what hangs while it is asked again. */
+const CONNECTIONS = 4
+/** How long a node that asks to be listed waits before it is asked whether it is stopping. */
+const JOINS_WITHIN = "2 seconds"
+
+/**
+ * The list of nodes and the locks of shards, on connections of their own: whoever is too busy to
+ * answer agents must still say that it lives. Who in the list belongs to the cluster is decided from what all nodes say
+ * of each other (`Membership.ts`), never by one of them, and a node is listed once it would belong. The last node to
+ * leave is not told that nobody is left: it would report that as a failure. Shards that move are let go of one by one,
+ * some hundred at once, and each has a third of the locks' life for it: on a connection that waits for every answer those
+ * at the end would run out of theirs where the database is some milliseconds away or the node is busy.
+ */
+export const storage = (url: Redacted.Redacted<string>) =>
+  Layer.effect(
+    RunnerStorage.RunnerStorage,
+    Effect.gen(function*() {
+      const storage = yield* RunnerStorage.RunnerStorage
+      const table = yield* NodeTable
+      const rows = Effect.mapError(table.look, (cause) => new ClusterError.PersistenceError({ cause }))
+      const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
+        const said = new Map(rows.map((row) => [row.address, row]))
+        return { runners, said, listed: runners.map(([runner]) => sightOf(runner, said.get(nameOf(runner.address)))) }
+      })
+      const join = (runner: Runner.Runner) =>
+        Effect.flatMap(sightings, ({ listed, said }) =>
+          mayJoin(listed, sightOf(runner, said.get(nameOf(runner.address)))) ? Effect.void : Effect.fail("not yet")).pipe(
+            Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
+            Effect.timeout(JOINS_WITHIN),
+            Effect.mapError((cause) => new ClusterError.PersistenceError({ cause }))
+          )
+      let left = false
+      return yield* whileAble(RunnerStorage.RunnerStorage.of({
+        ...storage,
+        register: (runner) => Effect.andThen(join(runner), storage.register(runner, true)),
+        unregister: (address) =>
+          Effect.suspend(() => {
+            left = true
+            return Effect.andThen(storage.unregister(address), Effect.ignore(table.leave(nameOf(address))))
+          }),
+        // Nobody condemns or revives anybody.
+        setRunnerHealth: () => Effect.void,
+        getRunners: Effect.flatMap(sightings, ({ listed, runners }) => {
+          if (left && runners.length === 0) return Effect.never
+          const members = membersOf(listed)
+          return Effect.succeed(runners.map(([runner]): [Runner.Runner, boolean] => [runner, members.has(nameOf(runner.address))]))
+        })
+      }))
+    })
+  ).pipe(
+    Layer.provide(SqlRunnerStorage.layerStorage({})),
+    Layer.provideMerge(NodeTable.layer),
+    Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true }))
+  )
+
+const NOBODY: ReadonlySet<string> = new Set()
+
+const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight => ({
+  address: nameOf(runner.address),
+  ownsShards: ownsShards(runner),
+  listed: said?.listed ?? 0,
+  isCurrent: said !== undefined && said.isLocked && said.isFresh,
+  reaches: said?.reaches ?? NOBODY
+})
+
+/** A process that starts has no place in the list: what its predecessor at this address left there would speak for it. */
+const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const address = nameOf({ host: RUNNER_HOST, port: RUNNER_PORT })
+    yield* sql`DELETE FROM cluster_runners WHERE address = ${address}`
+    yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
+  })
+
+/** What all nodes of a cluster should have in common. */
+const factsOf = (config: Settings) =>
+  Effect.map(Migrations.latest, (schema): Facts => ({
+    wire: WIRE,
+    schema,
+    publicUrl: config.PUBLIC_URL ?? null,
+    limits: Object.fromEntries(
+      Object.entries(config).flatMap(([name, value]) =>
+        name.startsWith("LIMITS_") && typeof value === "number" ? [[name, value] as const] : [])
+    )
+  }))
+
+/**
+ * One of many nodes on PostgreSQL: its share of the shards is locked there, on a
+ * connection of its own, and calls come from the other nodes on RUNNER_PORT. A node
+ * that is killed loses its shards within about three seconds, one that hangs after
+ * ten, when the database ends its locks. A gateway is a node like the others, listed
+ * and listening for what they push to its sockets, but for its share, which is empty.
+ */
+export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
+  Layer.mergeAll(
+    NodeProgress.layer,
+    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs), {
+      spanPrefix: "RunnerServer",
+      disableTracing: true,
+      disableFatalDefects: true
+    })
+  ).pipe(
+    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers, NodeProbes.layerHandlers]),
+    Layer.provideMerge(RemoteCalls.layer),
+    Layer.provideMerge(Sharding.layer),
+    Layer.provide(RunnerHealth.layerNoop),
+    Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
+    Layer.provide(ShardOwners.layer),
+    Layer.provideMerge(MessageStorage.layerNoop),
+    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), NodeProbes.layer))),
+    Layer.provide(storage(config.DATABASE_URL)),
+    Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
+    Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
+    Layer.provide(RpcServer.layerProtocolSocketServer),
+    Layer.provide([NodeLinks.layer(config), NodePort.layer(config)]),
+    Layer.provide(RpcSerialization.layerSchemaBinary()),
+    Layer.provide(ShardingConfig.layer({
+      ...common,
+      runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
+      assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
+      refreshAssignmentsInterval: "500 millis",
+      // Nobody's health is checked by a single node; see `storage`.
+      runnerHealthCheckInterval: "1 hour",
+      shardLockExpiration: LOCK_EXPIRES_MS,
+      entityMessagePollInterval: "1 second"
+    }))
+  )

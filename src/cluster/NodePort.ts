@@ -1,0 +1,217 @@
+import * as NodeSocket from "@effect/platform-node/NodeSocket"
+import { Cause, Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { NetAddress } from "effect/net"
+import { Socket, SocketServer } from "effect/socket"
+import { once } from "node:events"
+import { createServer, type Server, type Socket as NetSocket } from "node:net"
+import { createServer as createTlsServer } from "node:tls"
+import type { Settings } from "../platform/Config.ts"
+import { AT_ONCE } from "./NodeLinks.ts"
+import { serverTls } from "./NodeSecret.ts"
+import { Pulse } from "../platform/StallGuard.ts"
+import { monotonicMillis } from "../rates/RateLimits.ts"
+
+/** The other nodes could not reach this one. */
+export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
+
+const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): NodeListenFailed => {
+  const code: unknown = Reflect.get(Object(cause), "code")
+  return new NodeListenFailed({
+    message: code === "EADDRINUSE"
+      ? `RUNNER_PORT ${RUNNER_PORT} on ${RUNNER_HOST} is in use: stop what listens there, or set RUNNER_PORT.`
+      : code === "EADDRNOTAVAIL" || code === "ENOTFOUND"
+      ? `RUNNER_HOST ${RUNNER_HOST} is not an address of this machine.`
+      : `Cannot listen for other nodes on ${RUNNER_HOST}:${RUNNER_PORT}: ${cause instanceof Error ? cause.message : String(cause)}`
+  })
+}
+
+/** A connection on which nothing comes is ended; a node that has nothing to say pings every five seconds. */
+const SILENT_MS = 10_000
+/** In which open connections may send what is left when this node stops listening. */
+const CLOSED_WITHIN = "500 millis"
+/** A node whose RUNNER_SECRET is being changed tries its other one at once. */
+const SECOND_TRY = "3 seconds"
+const LOGGED_EVERY_MS = 60_000
+const MAX_REMEMBERED = 1_000
+
+type Refusal = "secret" | "plain" | "encrypted" | "silent"
+
+const WORDS: Record<Refusal, string> = {
+  secret: "it does not know RUNNER_SECRET",
+  plain: "it does not encrypt: it has no RUNNER_SECRET, or is no node",
+  encrypted: "it encrypts, and this node has no RUNNER_SECRET",
+  silent: "it said nothing"
+}
+
+const counters = Object.fromEntries(
+  (["secret", "plain", "encrypted", "silent"] as const).map((reason) => [
+    reason,
+    Metric.counter("node_connections_refused_total", {
+      description: "Connections to RUNNER_PORT that were refused",
+      incremental: true,
+      attributes: { reason }
+    })
+  ])
+) as Record<Refusal, Metric.Counter<number>>
+
+const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
+  const code = error.code ?? ""
+  if (code === "ERR_TLS_HANDSHAKE_TIMEOUT") return "silent"
+  // Whoever hangs up by itself has not been refused.
+  if (code === "ECONNRESET" || code === "EPIPE") return undefined
+  return /WRONG_VERSION|HTTP_REQUEST|UNEXPECTED_MESSAGE|UNKNOWN_PROTOCOL|PACKET_LENGTH|RECORD_LAYER|UNSUPPORTED_PROTOCOL/.test(code)
+    ? "plain"
+    : "secret"
+}
+
+const isSocketError = (reason: Cause.Reason<unknown>): boolean =>
+  !Cause.isInterruptReason(reason) && Socket.isSocketError(Cause.isFailReason(reason) ? reason.error : reason.defect)
+
+/** When another node dies all its connections break off: that it has died is said by whoever watches it. */
+const isBroken = ({ reasons }: Cause.Cause<unknown>): boolean =>
+  reasons.every((reason) => Cause.isInterruptReason(reason) || isSocketError(reason))
+
+/** The first byte of a TLS handshake. */
+const HANDSHAKE = 0x16
+
+/** Where the other nodes connect to this one. Who is refused is counted, and told once a minute for each address and reason. */
+export const layer = (config: Settings, silentMs = SILENT_MS) =>
+  Layer.effect(
+    SocketServer.SocketServer,
+    Effect.gen(function*() {
+      const now = monotonicMillis(yield* Clock.Clock)
+      const fork = Effect.runForkWith(yield* Effect.context<never>())
+      const scope = yield* Effect.scope
+      const pulse = yield* Pulse
+      const told = new Map<string, number>()
+      const lastAccepted = new Map<string, number>()
+
+      const tell = (host: string, refusal: Refusal): void => {
+        counters[refusal].updateUnsafe(1, Context.empty())
+        const key = `${refusal} ${host}`
+        if (now() - (told.get(key) ?? Number.NEGATIVE_INFINITY) < LOGGED_EVERY_MS) return
+        if (told.size >= MAX_REMEMBERED) told.clear()
+        told.set(key, now())
+        fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
+      }
+      const refuse = (host: string, refusal: Refusal | undefined): void => {
+        if (refusal === undefined) return
+        if (refusal !== "secret") return tell(host, refusal)
+        const at = now()
+        fork(Effect.sleep(SECOND_TRY).pipe(
+          Effect.andThen(Effect.sync(() => {
+            if ((lastAccepted.get(host) ?? Number.NEGATIVE_INFINITY) < at) tell(host, refusal)
+          })),
+          Effect.forkIn(scope)
+        ))
+      }
+
+      const open = new Set<NetSocket>()
+      /** Connections that have said something and that nobody serves yet. */
+      const waiting = new Set<NetSocket>()
+      let serve: ((connection: NetSocket) => void) | undefined
+      const accept = (connection: NetSocket, host: string): void => {
+        if (lastAccepted.size >= MAX_REMEMBERED) lastAccepted.clear()
+        lastAccepted.set(host, now())
+        connection.pause()
+        if (serve !== undefined) return serve(connection)
+        waiting.add(connection)
+        connection.once("close", () => waiting.delete(connection))
+      }
+      const hostOf = ({ remoteAddress }: NetSocket): string => remoteAddress ?? "an unknown address"
+
+      const plain = (): Server =>
+        createServer(AT_ONCE).on("connection", (connection) => {
+          const host = hostOf(connection)
+          endSilent(connection)
+          connection.once("readable", () => {
+            const first = connection.read() as Buffer | null
+            if (first === null) return connection.destroy()
+            if (first[0] === HANDSHAKE) {
+              refuse(host, "encrypted")
+              return connection.destroy()
+            }
+            connection.unshift(first)
+            accept(connection, host)
+          })
+        })
+      const encrypted = (secret: NonNullable<Settings["RUNNER_SECRET"]>): Server =>
+        createTlsServer({ ...serverTls(secret), ...AT_ONCE, handshakeTimeout: silentMs })
+          .on("secureConnection", (connection) => {
+            endSilent(connection)
+            accept(connection, hostOf(connection))
+          })
+          .on("tlsClientError", (error, connection) => {
+            refuse(hostOf(connection), refusalOf(error))
+            connection.destroy()
+          })
+      const endSilent = (connection: NetSocket): void => {
+        const host = hostOf(connection)
+        connection.setTimeout(silentMs, () => {
+          if (connection.bytesRead === 0) refuse(host, "silent")
+          connection.destroy()
+        })
+      }
+
+      const listener = config.RUNNER_SECRET === undefined ? plain() : encrypted(config.RUNNER_SECRET)
+      listener.on("connection", (connection: NetSocket) => {
+        open.add(connection)
+        connection.once("close", () => open.delete(connection))
+        // Its reader hears of it, if it has one yet.
+        connection.on("error", () => {})
+      })
+      pulse.opens("nodes")
+      yield* Effect.acquireRelease(
+        Effect.callback<void, NodeListenFailed>((resume) => {
+          listener.once("error", (cause) => resume(Effect.fail(listenFailed(config, cause))))
+          listener.listen({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }, () => resume(Effect.void))
+        }),
+        () =>
+          Effect.gen(function*() {
+            const closed = once(listener, "close")
+            listener.close()
+            yield* Effect.timeoutOption(Effect.promise(() => closed), CLOSED_WITHIN)
+            for (const connection of open) connection.destroy()
+          })
+      )
+
+      const bound = listener.address()
+      if (bound === null || typeof bound === "string") return yield* Effect.die("the port of nodes has no address")
+      return SocketServer.SocketServer.of({
+        address: NetAddress.inetAddressFromIpStringUnsafe(bound.address, bound.port),
+        run: <R, E, _>(handler: (socket: Socket.Socket) => Effect.Effect<_, E, R>) =>
+          Effect.gen(function*() {
+            const context = yield* Effect.context<R>()
+            const serving = yield* Scope.make()
+            const track = Fiber.runIn(serving)
+            const forkHere = Effect.runForkWith(context)
+            serve = (connection) => {
+              const socket = Effect.acquireRelease(
+                Effect.suspend(() =>
+                  connection.closed
+                    ? Effect.fail(new Socket.SocketError({ reason: new Socket.SocketCloseError({ code: 1000 }) }))
+                    : Effect.succeed(connection)
+                ),
+                () => Effect.sync(() => connection.destroySoon())
+              )
+              track(forkHere(NodeSocket.fromDuplex(socket).pipe(
+                Effect.flatMap(handler),
+                Effect.asVoid,
+                Effect.catchCause((cause) =>
+                  isBroken(cause)
+                    ? Effect.logDebug("A connection from another node broke off")
+                    : Effect.logError("A connection from another node ended by a mistake of this one", cause))
+              )))
+            }
+            for (const connection of waiting) serve(connection)
+            waiting.clear()
+            return yield* Effect.callback<never>(() =>
+              Effect.suspend(() => {
+                serve = undefined
+                return Scope.close(serving, Exit.void)
+              })
+            )
+          })
+      })
+    })
+  )

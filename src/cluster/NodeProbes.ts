@@ -1,0 +1,261 @@
+import { Cause, Clock, Context, Effect, FiberMap, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
+import { Runners, ShardingConfig } from "effect/cluster"
+import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
+import { addressOf, nameOf } from "./NodeAddress.ts"
+import { NodeLinks } from "./NodeLinks.ts"
+import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { monotonicMillis } from "../rates/RateLimits.ts"
+
+/** Version of what nodes say to each other: raised whenever a node of before would misunderstand one of now. */
+export const WIRE = 2
+
+/** Why a node does not talk with the one that greets it, in words for its operator. */
+export class NodeRefused extends Schema.TaggedError<NodeRefused>()("NodeRefused", { reason: Schema.String }) {}
+
+/** Whether two nodes can talk at all. Of any version: its shape never changes. */
+const Greet = Rpc.make("Greet", {
+  payload: { from: Schema.String, to: Schema.String, wire: Schema.Int },
+  error: NodeRefused
+})
+export const ProbeRpcs = RpcGroup.make(Greet)
+
+export interface Greeting {
+  /** RUNNER_HOST:RUNNER_PORT of who greets. */
+  readonly from: string
+  /** Whom it takes this node for. */
+  readonly to: string
+  readonly wire: number
+}
+
+/**
+ * Which nodes answer this one. Greets every node that says something in `cluster_nodes`, listed or not, twice a second,
+ * and writes there who answered; so each node knows who can talk with whom. What it hears of a node that is not listed
+ * yet makes it greet that one at once: a newcomer waits for nothing but answers.
+ */
+export class NodeProbes extends Context.Service<NodeProbes, {
+  /** For the port of this node. */
+  readonly greeted: (greeting: Greeting) => Effect.Effect<void, NodeRefused>
+  /** Whether every other node has answered, or has not for a reason that is known. */
+  readonly isSettled: () => boolean
+  /** With whom this node cannot talk and why, for its operator. */
+  readonly explain: () => string
+}>()("parley/cluster/NodeProbes") {
+  static readonly layer = (facts: Facts) =>
+    Layer.effect(
+      NodeProbes,
+      Effect.gen(function*() {
+        const table = yield* NodeTable
+        const links = yield* NodeLinks
+        const protocol = yield* Runners.RpcClientProtocol
+        const { runnerAddress } = yield* ShardingConfig.ShardingConfig
+        const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
+        const now = monotonicMillis(yield* Clock.Clock)
+        const fork = Effect.runForkWith(yield* Effect.context<never>())
+        const fibers = yield* FiberMap.make<string>()
+        const targets = new Map<string, Target>()
+        const reaches = new Set<string>()
+        const changed = yield* Latch.make(true)
+        let rows: ReadonlyArray<NodeRow> = []
+
+        const warn = (target: Target, text: string): void => {
+          if (now() - target.toldAt < LOGGED_EVERY_MS) return
+          target.toldAt = now()
+          fork(Effect.logWarning(text))
+        }
+
+        const answered = (target: Target): void => {
+          target.failures = 0
+          target.reason = undefined
+          if (reaches.has(target.node)) return
+          reaches.add(target.node)
+          changed.openUnsafe()
+        }
+        const failed = (target: Target, cause: Cause.Cause<unknown>): void => {
+          const failure = cause.reasons.find(Cause.isFailReason)?.error
+          const isRefusal = failure instanceof NodeRefused
+          const isSilence = Cause.isTimeoutError(failure)
+          target.failures = Math.max(isRefusal ? FAILURES : 0, target.failures + 1)
+          target.reason = isRefusal
+            ? failure.reason
+            : links.problem(target.node) ??
+              (isSilence ? "it does not answer" : "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")
+          failures[isRefusal ? "refused" : isSilence ? "silent" : "unreachable"].updateUnsafe(1, Context.empty())
+          if (target.failures >= FAILURES && reaches.delete(target.node)) changed.openUnsafe()
+        }
+
+        /** Greets on one connection until an answer does not come. */
+        const converse = (target: Target) =>
+          Effect.gen(function*() {
+            const client = yield* Effect.provideService(
+              RpcClient.make(ProbeRpcs, { disableTracing: true }),
+              RpcClient.Protocol,
+              yield* protocol.make(addressOf(target.node))
+            )
+            while (true) {
+              target.wake.closeUnsafe()
+              yield* Effect.timeout(client.Greet({ from: self, to: target.node, wire: WIRE }), ANSWER)
+              answered(target)
+              yield* Effect.timeoutOption(target.wake.await, AGAIN_MS)
+            }
+          }).pipe(
+            Effect.scoped,
+            Effect.catchCause((cause) => Effect.sync(() => failed(target, cause))),
+            // Handshakes with one that never gets in cost more than greetings.
+            Effect.andThen(Effect.suspend(() =>
+              Effect.timeoutOption(target.wake.await, Math.min(AGAIN_MS * 2 ** Math.max(0, target.failures - FAILURES), SELDOM_MS)))),
+            Effect.forever
+          )
+
+        const targetOf = (node: string): Target | undefined => {
+          const known = targets.get(node)
+          if (known !== undefined || targets.size >= MAX_TARGETS || !ADDRESS.test(node) || node === self) return known
+          const target: Target = {
+            node,
+            wake: Latch.makeUnsafe(false),
+            failures: 0,
+            reason: undefined,
+            seenAt: now(),
+            toldAt: Number.NEGATIVE_INFINITY
+          }
+          targets.set(node, target)
+          fork(FiberMap.run(fibers, node, converse(target), { onlyIfMissing: true }))
+          return target
+        }
+
+        const look = Effect.gen(function*() {
+          rows = yield* table.look
+          const at = now()
+          for (const { address, isFresh, isLocked } of rows) {
+            if (!isFresh && !isLocked) continue
+            const target = targetOf(address)
+            if (target === undefined) continue
+            target.seenAt = at
+            // Of one that is gone the list of nodes tells.
+            if (isFresh && isLocked && !reaches.has(address) && target.reason !== undefined) {
+              warn(target, `Node ${address} cannot be reached from this one: ${target.reason}`)
+            }
+          }
+          for (const [node, { seenAt }] of targets) {
+            // A database that has crashed begins without rows.
+            if (at - seenAt < UNSEEN_MS) continue
+            targets.delete(node)
+            reaches.delete(node)
+            yield* FiberMap.remove(fibers, node)
+          }
+        })
+        yield* Effect.suspend(() => {
+          changed.closeUnsafe()
+          return table.say(self, reaches, facts)
+        }).pipe(
+          Effect.timeout("3 seconds"),
+          Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
+          Effect.andThen(Effect.timeoutOption(changed.await, SAID_EVERY)),
+          Effect.forever,
+          Effect.forkScoped
+        )
+        yield* look.pipe(
+          Effect.timeout("3 seconds"),
+          Effect.catchCause((cause) => Effect.logDebug("What the other nodes say could not be read", cause)),
+          Effect.repeat(Schedule.spaced(AGAIN_MS)),
+          Effect.forkScoped
+        )
+
+        const others = () => rows.filter(({ address, isFresh, isLocked, listed }) =>
+          address !== self && listed !== null && isLocked && isFresh)
+        yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
+          Effect.retry(Schedule.spaced(AGAIN_MS)),
+          Effect.andThen(Effect.suspend(() =>
+            Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true }))),
+          Effect.forkScoped
+        )
+
+        return NodeProbes.of({
+          greeted: ({ from, to, wire }) =>
+            Effect.suspend(() => {
+              const target = targetOf(from)
+              if (to !== self) {
+                return Effect.fail(new NodeRefused({ reason: `the node that answers there is ${self}` }))
+              }
+              if (wire !== WIRE) {
+                const versions = `version ${wire} of what nodes say to each other`
+                if (target !== undefined) {
+                  warn(target, `Node ${from} is refused: it speaks ${versions}, and this node version ${WIRE}`)
+                }
+                const reason = `it speaks version ${WIRE}, not ${versions}: all nodes must run the same release of Parley`
+                return Effect.fail(new NodeRefused({ reason }))
+              }
+              if (target !== undefined && !reaches.has(from)) target.wake.openUnsafe()
+              return Effect.void
+            }),
+          isSettled: () => others().every(({ address }) => reaches.has(address) || targets.get(address)?.reason !== undefined),
+          explain: () => {
+            const known = others()
+            const apart = known.flatMap(({ address, reaches: theirs }) => {
+              if (!reaches.has(address)) return [`${address}: ${targets.get(address)?.reason ?? "it has not answered yet"}`]
+              return theirs.has(self) ? [] : [`${address}: it cannot reach this node at ${self} (RUNNER_HOST, RUNNER_PORT, RUNNER_SECRET)`]
+            })
+            return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
+          }
+        })
+      })
+    )
+
+  /** What other nodes call. */
+  static readonly layerHandlers = ProbeRpcs.toLayer(Effect.map(NodeProbes, (probes) => ({ Greet: probes.greeted })))
+}
+
+interface Target {
+  readonly node: string
+  /** Opened when there is a reason to greet it now. */
+  readonly wake: Latch.Latch
+  failures: number
+  reason: string | undefined
+  /** When there was last a sign of it in the database, or a greeting. */
+  seenAt: number
+  toldAt: number
+}
+
+const AGAIN_MS = 500
+const SELDOM_MS = 4_000
+const SAID_EVERY = "1 second"
+const ANSWER = "2 seconds"
+/** Greetings in a row without an answer: one may have met a moment in which either side was busy. */
+const FAILURES = 2
+const UNSEEN_MS = 15_000
+const MAX_TARGETS = 1_000
+const LOGGED_EVERY_MS = 60_000
+const ADDRESS = /^.+:\d{1,5}$/
+
+const failures = Object.fromEntries(
+  (["refused", "silent", "unreachable"] as const).map((reason) => [
+    reason,
+    Metric.counter("node_greetings_failed_total", {
+      description: "Greetings to other nodes that got no answer, or a refusal",
+      incremental: true,
+      attributes: { reason }
+    })
+  ])
+) as Record<"refused" | "silent" | "unreachable", Metric.Counter<number>>
+
+/** Where a node that starts differs from those that are there, a line for each thing. */
+export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
+  const lines: Array<string> = []
+  const compare = (what: string, ofNode: (facts: Facts) => string | number | null | undefined, why: string): void => {
+    const here = ofNode(own)
+    const elsewhere = new Map<string, Array<string>>()
+    for (const { address, facts } of others) {
+      if (facts === undefined || ofNode(facts) === here) continue
+      const there = String(ofNode(facts) ?? "not set")
+      elsewhere.set(there, [...elsewhere.get(there) ?? [], address])
+    }
+    for (const [there, nodes] of elsewhere) {
+      lines.push(`${what} is ${here ?? "not set"} on this node and ${there} on ${nodes.join(", ")}: ${why}`)
+    }
+  }
+  compare("The database schema", ({ schema }) => schema, "run the same release of Parley on all nodes")
+  compare("PUBLIC_URL", ({ publicUrl }) => publicUrl, "the links that agents get depend on the node that they ask")
+  for (const name of Object.keys(own.limits)) {
+    compare(name, ({ limits }) => limits[name], "what is allowed depends on the node that is asked")
+  }
+  return lines
+}

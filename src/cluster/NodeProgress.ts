@@ -1,0 +1,106 @@
+import { Clock, Effect, HashRing, Layer, Option, Schedule } from "effect"
+import { type RunnerAddress, Sharding, ShardingConfig } from "effect/cluster"
+import { shards } from "./Cluster.ts"
+import { nameOf } from "./NodeAddress.ts"
+import { type NodeList, ownsShards, Peers } from "./Peers.ts"
+import { monotonicMillis } from "../rates/RateLimits.ts"
+import { Readiness } from "../platform/Readiness.ts"
+
+const LOOK = "500 millis"
+/** How long the list of nodes may be unreadable, this node be missing in it, and shards be on their way to it. */
+const UNREAD_MS = 10_000
+const UNLISTED_MS = 5_000
+const MOVING_MS = 15_000
+
+/** What is seen of a node and its cluster at one moment. */
+export interface Sight {
+  /** Of this node, as the list names it. */
+  readonly self: string
+  /** Whether it ought to hold shards; a gateway has to know who does. */
+  readonly owns: boolean
+  readonly list: NodeList | undefined
+  /** With whom it cannot talk and why. */
+  readonly explanation: string
+  /** Whether it holds each of the shards. */
+  readonly holds: (index: number) => boolean
+}
+
+/** Which shards are a node's own by the list, as every node works them out. */
+const shareOf = (list: NodeList, self: string): ReadonlyArray<number> => {
+  const ring = HashRing.make<RunnerAddress.RunnerAddress>()
+  for (const [runner, isHealthy] of list.runners) {
+    if (isHealthy && ownsShards(runner)) HashRing.add(ring, runner.address, { weight: runner.weight })
+  }
+  const owners = HashRing.getShards(ring, shards.length) ?? []
+  return owners.flatMap((owner, index) => nameOf(owner) === self ? [index] : [])
+}
+
+/**
+ * Whether a node makes progress as a member of its cluster: it knows the others, they know it, and
+ * it holds its shards. Shards that move do not count for a while; a node that has none at all does at once.
+ */
+export class ClusterProgress {
+  private unlistedSince: number | undefined
+  private wasListed = false
+  private incompleteSince: number | undefined
+  /** The list of which `share` is known: it changes rarely. */
+  private known = ""
+  private share: ReadonlyArray<number> = []
+
+  /** Why not, in words an operator can act on. To be asked often. */
+  look(now: number, { explanation, holds, list, owns, self }: Sight): string | undefined {
+    if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
+    if (now - list.at > UNREAD_MS) {
+      return `The list of nodes in the database (cluster_runners) could not be read for ${seconds(now - list.at)}.`
+    }
+    const healthy = list.runners.filter(([, isHealthy]) => isHealthy).map(([runner]) => runner)
+    const listed = healthy.some(({ address }) => nameOf(address) === self)
+    this.wasListed ||= listed
+    this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
+    if (this.unlistedSince !== undefined) {
+      this.incompleteSince = undefined
+      // One that was put out may be back in a moment; one that was never taken in owns nothing.
+      if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
+        return `This node, ${self}, does not belong to the cluster, since ${seconds(now - this.unlistedSince)}. ${explanation}`
+      }
+    }
+    if (!owns) {
+      return healthy.some(ownsShards) ? undefined : "No node that owns shards is there: start one with ROLE=runner."
+    }
+    if (!listed) return undefined
+    const key = healthy.filter(ownsShards).map(({ address, weight }) => `${nameOf(address)} ${weight}`).sort().join()
+    if (key !== this.known) {
+      this.known = key
+      this.share = shareOf(list, self)
+    }
+    const held = this.share.filter(holds).length
+    this.incompleteSince = held === this.share.length ? undefined : this.incompleteSince ?? now
+    if (this.incompleteSince === undefined) return undefined
+    const since = now - this.incompleteSince
+    if (held > 0 && since <= MOVING_MS) return undefined
+    return `This node holds ${held} of its ${this.share.length} shards, since ${seconds(since)}: another session has not let go of their locks, or this node's own session in PostgreSQL was lost (DATABASE_URL must lead there without a pooler that shares sessions).`
+  }
+}
+
+const seconds = (ms: number): string => `${Math.floor(ms / 1_000)} s`
+
+/** Makes readiness look at the node's part in its cluster. */
+export const layer = Layer.effectDiscard(Effect.gen(function*() {
+  const readiness = yield* Readiness
+  const sharding = yield* Sharding.Sharding
+  const peers = yield* Peers
+  const { assignedShardGroups, runnerAddress } = yield* ShardingConfig.ShardingConfig
+  const now = monotonicMillis(yield* Clock.Clock)
+  const progress = new ClusterProgress()
+  const look = () =>
+    progress.look(now(), {
+      self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
+      owns: assignedShardGroups.length > 0,
+      list: peers.list(),
+      explanation: peers.explain(),
+      holds: (index) => sharding.hasShardId(shards[index]!)
+    })
+  readiness.check(look)
+  // How long something is so has to be known when somebody asks.
+  yield* Effect.forkScoped(Effect.repeat(Effect.sync(look), Schedule.spaced(LOOK)))
+}))

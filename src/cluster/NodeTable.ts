@@ -1,0 +1,96 @@
+import { Context, Effect, Layer, Option, Schema } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { createHash } from "node:crypto"
+
+/** Settings and versions that the nodes of a cluster should have in common. */
+export const Facts = Schema.Struct({
+  /** Version of what nodes say to each other. */
+  wire: Schema.Int,
+  /** The last migration that the node knows. */
+  schema: Schema.String,
+  publicUrl: Schema.NullOr(Schema.String),
+  /** LIMITS_* by name. */
+  limits: Schema.Record(Schema.String, Schema.Number)
+})
+export type Facts = typeof Facts.Type
+
+/** A node's row, as the database sees it now. */
+export interface NodeRow {
+  readonly address: string
+  readonly reaches: ReadonlySet<string>
+  readonly facts: Facts | undefined
+  /** Its place in the order in which nodes were listed; null while it is not. */
+  readonly listed: number | null
+  /** Whether its process holds the lock of its address. */
+  readonly isLocked: boolean
+  /** Whether it has said something within the last three seconds. */
+  readonly isFresh: boolean
+}
+
+/** The class of the advisory locks of addresses: a process holds that of its own for as long as it lives. */
+export const ADDRESS_LOCKS = 721_753_601
+
+export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
+
+/** A row that is older than this is nobody's. */
+const FORGOTTEN = "10 minutes"
+
+const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
+const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(Facts))
+
+/** What the nodes of a cluster say of themselves, in the table `cluster_nodes` of its database. */
+export class NodeTable extends Context.Service<NodeTable, {
+  /** All that have said something within the last minutes, listed or not. */
+  readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
+  /** Replaces what this node said. */
+  readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts) => Effect.Effect<void, SqlError.SqlError>
+  /** Removes a node's row. */
+  readonly leave: (address: string) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/cluster/NodeTable") {
+  static readonly layer = Layer.effect(
+    NodeTable,
+    Effect.map(SqlClient.SqlClient, (sql) =>
+      NodeTable.of({
+        look: Effect.map(
+          sql<{
+            readonly address: string
+            readonly reaches: string
+            readonly facts: string
+            readonly listed: number | null
+            readonly locked: boolean
+            readonly fresh: boolean
+          }>`
+            WITH locks AS MATERIALIZED (
+              SELECT objid FROM pg_locks
+              WHERE locktype = 'advisory' AND classid = ${ADDRESS_LOCKS} AND objsubid = 2 AND granted
+                AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+            )
+            SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
+              n.lock_key::oid IN (SELECT objid FROM locks) AS locked,
+              clock_timestamp() - n.said_at < interval '3 seconds' AS fresh
+            FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
+            WHERE clock_timestamp() - n.said_at < ${FORGOTTEN}::interval
+          `,
+          (rows) =>
+            rows.map(({ address, facts, fresh, listed, locked, reaches }): NodeRow => ({
+              address,
+              reaches: new Set(decodeReaches(reaches)),
+              facts: Option.getOrUndefined(decodeFacts(facts)),
+              listed,
+              isLocked: locked,
+              isFresh: fresh
+            }))
+        ),
+        say: (address, reaches, facts) =>
+          sql`
+            INSERT INTO cluster_nodes (address, lock_key, reaches, facts, said_at)
+            VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)}, clock_timestamp())
+            ON CONFLICT (address) DO UPDATE
+            SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at
+          `,
+        leave: (address) =>
+          sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${FORGOTTEN}::interval`
+      })
+    )
+  )
+}

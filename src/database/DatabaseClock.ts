@@ -1,0 +1,185 @@
+import { Clock, Context, Effect, Layer, Option, Schedule } from "effect"
+import { SqlClient } from "effect/sql"
+import { monotonicMillis } from "../rates/RateLimits.ts"
+import { Readiness } from "../platform/Readiness.ts"
+
+/** Between two measurements, and over how long what they find is made up for. */
+const INTERVAL_MS = 30_000
+/** How often it is looked whether somebody has set the clock of this machine. */
+const TICK_MS = 1_000
+const ROUND_TRIPS = 5
+/** More than this in one step is nothing that clocks do by themselves. */
+const JUMP_MS = 1_000
+/** A measurement that may be wrong by more says nothing. */
+const VAGUE_MS = 500
+/** Measurements in a row, a tick apart, that must agree before a jump is believed. */
+const AGREEING = 3
+const PATIENCE = "5 seconds"
+
+/**
+ * A wall clock on top of a monotonic one: never goes back, and follows what it is told
+ * in small steps, at half its pace at the slowest. Only forward it may leap.
+ */
+export class SteeredTime {
+  private from: number
+  private to: number
+  private began = 0
+  private span = 0
+  private last = 0
+
+  constructor(offset: number) {
+    this.from = offset
+    this.to = offset
+  }
+
+  /** What is added to the monotonic time. */
+  offset(monotonic: number): number {
+    const passed = monotonic - this.began
+    return passed >= this.span ? this.to : this.from + (this.to - this.from) * (passed / this.span)
+  }
+
+  at(monotonic: number): number {
+    this.last = Math.max(this.last, monotonic + this.offset(monotonic))
+    return this.last
+  }
+
+  steer(monotonic: number, offset: number): void {
+    const from = this.offset(monotonic)
+    const leap = offset - from > JUMP_MS
+    this.from = leap ? offset : from
+    this.to = offset
+    this.began = monotonic
+    this.span = leap ? 0 : Math.max(INTERVAL_MS, 2 * (from - offset))
+  }
+}
+
+/** What the database's clock was ahead of the monotonic one of this process, and by how much that may be wrong. */
+interface Measured {
+  readonly offset: number
+  readonly error: number
+}
+
+const seconds = (ms: number): string => `${Math.abs(ms) < 10_000 ? (Math.abs(ms) / 1_000).toFixed(1) : Math.round(Math.abs(ms) / 1_000)} s`
+
+/**
+ * A clock that shows what `ask`, milliseconds of somebody else's clock, says: measured
+ * now and every 30 seconds, by the quickest of a few round trips, and taken from the
+ * machine's own wall clock while that agrees as far as a round trip can tell. When that
+ * is set, or the two no longer agree, this node is not ready until measurements have
+ * agreed for a moment.
+ */
+export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effect.Effect<number, E>, E, R>) {
+  const machine = yield* Clock.Clock
+  const monotonic = monotonicMillis(machine)
+  const readiness = Option.getOrUndefined(yield* Effect.serviceOption(Readiness))
+  const machineOffset = () => machine.currentTimeMillisUnsafe() - monotonic()
+
+  const measure = Effect.scoped(Effect.gen(function*() {
+    const ask = yield* asks
+    const found: Array<Measured> = []
+    for (let i = 0; i < ROUND_TRIPS; i++) {
+      const before = monotonic()
+      const answer = yield* ask
+      const after = monotonic()
+      found.push({ offset: answer - (before + after) / 2, error: (after - before) / 2 })
+    }
+    const best = found.reduce((a, b) => b.error < a.error ? b : a)
+    // As far as anybody can tell the machine's own clock is right: nodes on one machine then have one time.
+    const own = machineOffset()
+    return Math.abs(best.offset - own) <= best.error ? { ...best, offset: own } : best
+  }))
+
+  const first = yield* measure
+  const time = new SteeredTime(first.offset)
+  const off = machineOffset() - first.offset
+  if (Math.abs(off) > JUMP_MS + first.error) {
+    yield* Effect.logWarning(
+      `The clock of this machine is ${seconds(off)} ${off > 0 ? "ahead of" : "behind"} the database's, which is followed: set it right`
+    )
+  }
+
+  let measured = monotonic()
+  let machineWas = machineOffset()
+  /** What was measured since a jump, if that is not settled. */
+  let doubtful: Array<number> | undefined
+
+  const doubt = (why: string) => {
+    doubtful = []
+    readiness?.set("clock", why)
+    return Effect.logWarning(why)
+  }
+
+  const look = Effect.gen(function*() {
+    const machineIs = machineOffset()
+    const set = machineIs - machineWas
+    machineWas = machineIs
+    if (Math.abs(set) > JUMP_MS) {
+      yield* doubt(`The clock of this machine was set ${set > 0 ? "forward" : "back"} by ${seconds(set)}: it is compared with the database's.`)
+    }
+    if (doubtful === undefined && monotonic() - measured < INTERVAL_MS) return
+    const { error, offset } = yield* measure
+    const now = monotonic()
+    measured = now
+    if (error > VAGUE_MS) return
+    const ahead = offset - time.offset(now)
+    if (doubtful === undefined) {
+      if (Math.abs(ahead) <= JUMP_MS) return time.steer(now, offset)
+      yield* doubt(
+        `The clock of the database is suddenly ${seconds(ahead)} ${ahead > 0 ? "ahead" : "behind"}: it is measured again. If this stays, look at the clock of its machine.`
+      )
+    }
+    const agree = doubtful!.every((other) => Math.abs(other - offset) <= JUMP_MS)
+    doubtful = agree ? [...doubtful!, offset] : [offset]
+    if (doubtful.length < AGREEING) return
+    doubtful = undefined
+    time.steer(now, offset)
+    readiness?.set("clock", undefined)
+    yield* ahead < -JUMP_MS
+      ? Effect.logWarning(`The database's clock stays ${seconds(ahead)} behind: this node's runs at half its pace until they agree`)
+      : Effect.logInfo("This node has the time of the database again")
+  })
+  yield* look.pipe(
+    Effect.timeout(PATIENCE),
+    Effect.catchCause((cause) => Effect.logDebug("The database's clock could not be read", cause)),
+    Effect.repeat(Schedule.spaced(TICK_MS)),
+    Effect.delay(TICK_MS),
+    Effect.forkScoped
+  )
+
+  const millis = () => time.at(monotonic())
+  const clock: Clock.Clock = {
+    currentTimeMillisUnsafe: () => Math.floor(millis()),
+    currentTimeMillis: Effect.sync(() => Math.floor(millis())),
+    currentTimeNanosUnsafe: () => BigInt(Math.floor(millis() * 1_000)) * 1_000n,
+    currentTimeNanos: Effect.sync(() => BigInt(Math.floor(millis() * 1_000)) * 1_000n),
+    monotonicTimeNanosUnsafe: () => machine.monotonicTimeNanosUnsafe(),
+    monotonicTimeNanos: machine.monotonicTimeNanos,
+    sleep: (duration) => machine.sleep(duration)
+  }
+  return clock
+})
+
+/** The database's own clock, on one connection: waiting for a free one is no part of a round trip. */
+const askDatabase = Effect.gen(function*() {
+  const session = yield* (yield* SqlClient.SqlClient).reserve
+  return Effect.map(
+    session.executeValues("SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8", []),
+    ([row]) => Number(row?.[0])
+  )
+})
+
+/**
+ * How many milliseconds after it was asked for a change that cannot be told from a later one may still be made; null where
+ * the time is not the database's, which alone can say when a statement that was on its way for long arrives. As long as
+ * a caller is held (`Remotely.ts`): then it is told to try again, and perhaps does so elsewhere.
+ */
+export const MadeWithin = Context.Reference<number | null>("parley/database/DatabaseClock/MadeWithin", {
+  defaultValue: () => null
+})
+
+const MADE_WITHIN_MS = 5_000
+
+/** For whatever is built on it time is the database's, as on every other node: a row's age is the same to all of them. */
+export const layer = Layer.effectContext(
+  Effect.map(follow(askDatabase), (clock) => Context.make(Clock.Clock, clock).pipe(Context.add(MadeWithin, MADE_WITHIN_MS)))
+)

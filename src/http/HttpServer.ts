@@ -1,0 +1,505 @@
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import {
+  ByteSize,
+  Cause,
+  Clock,
+  Context,
+  Data,
+  Effect,
+  Exit,
+  Layer,
+  Logger,
+  Metric,
+  Random,
+  References,
+  Schedule,
+  Scope,
+  Tracer
+} from "effect"
+import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
+import { isUtf8 } from "node:buffer"
+import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
+import type { AddressInfo, Server } from "node:net"
+import type { Duplex } from "node:stream"
+import { Gateway } from "../realtime/Gateway.ts"
+import { answerHeadersOf } from "./AnswerHeaders.ts"
+import { Config, type Settings } from "../platform/Config.ts"
+import { Ids } from "../platform/Ids.ts"
+import { listeningUrl, listensOn } from "../platform/PublicUrl.ts"
+import { Pulse } from "../platform/StallGuard.ts"
+import { Readiness } from "../platform/Readiness.ts"
+import { requestIdFrom } from "../platform/RequestId.ts"
+import { countRequest } from "../platform/Telemetry.ts"
+import {
+  Forbidden,
+  MethodNotAllowed,
+  NotFound,
+  PayloadTooLarge,
+  Unavailable,
+  ValidationFailed,
+  wireBody,
+  type WireFailure
+} from "../wire/WireError.ts"
+import { answer, failureHeaders, refuse, toResponse } from "../wire/WireErrors.ts"
+
+/**
+ * Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`). One too
+ * many is dropped without a word, and its client tries again after 1, 3, 7, 15 and 31 seconds.
+ */
+const UNACCEPTED = 8_192
+
+/** The address cannot be listened on; the message says what to do. */
+export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
+
+/**
+ * Routes whose handlers take their services when their group is built, as all
+ * must (`routes satisfies SelfContained<typeof routes>`): a request has none.
+ */
+export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R>
+  ? [HttpRouter.Request.Only<"Requires" | "GlobalRequires", R>] extends [never] ? L
+  : "a handler asks for a service at request time"
+  : never
+
+/** How long the server waits for slow peers, in milliseconds; the first three are settings. */
+export interface Patience {
+  readonly headers: number
+  readonly request: number
+  readonly stalled: number
+  readonly keepAlive: number
+  /** How often connections are looked over for those that are late: by so much a time may be exceeded. */
+  readonly check: number
+  /** For which requests are still taken once the server is to stop. */
+  readonly linger: number
+  readonly drain: number
+}
+
+const patienceOf = (config: Settings): Patience => {
+  const headers = config.HTTP_HEADERS_SECONDS * 1_000
+  const request = config.HTTP_REQUEST_SECONDS * 1_000
+  const linger = (config.DRAIN_SECONDS ?? 0) * 1_000
+  return {
+    headers,
+    request,
+    stalled: config.HTTP_STALLED_SECONDS * 1_000,
+    keepAlive: 75_000,
+    check: 500,
+    linger,
+    drain: 10_000 - linger
+  }
+}
+
+const every20Millis = Schedule.spaced("20 millis")
+
+const CORS_REQUEST_HEADERS =
+  "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
+const CORS_RESPONSE_HEADERS =
+  "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
+const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
+
+/** Routes whose body is raw bytes of any content-type and of their own size limit. */
+const isRaw = (method: string | undefined, path: string): boolean =>
+  method === "PUT" && (path.endsWith("/avatar") || path.startsWith("/v1/files/"))
+
+/** The path of a request target as the router sees it: no query, repeated slashes as one, no slash at the end. */
+const pathOf = (target: string): string => {
+  const end = target.search(/[?#;]/)
+  const path = (end === -1 ? target : target.slice(0, end)).replace(/\/{2,}/g, "/")
+  return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
+}
+
+/**
+ * The answer to a request, which adds what every answer has: the request id, and
+ * on `/v1/*` what browsers want to see. `writeHead` is the one way out for all of
+ * them, and headers given to it at once are cheaper than headers set one by one.
+ */
+class Answer extends ServerResponse {
+  requestId = ""
+  /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
+  allowOrigin: string | undefined
+  server: { readonly draining: boolean } | undefined
+
+  override writeHead(status: number, reason?: unknown, headers?: unknown): this {
+    const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
+    const all: OutgoingHttpHeaders = { ...answerHeadersOf(this.req), ...given, "x-request-id": this.requestId }
+    if (this.allowOrigin !== undefined) {
+      if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
+      if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
+      if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
+    }
+    if (this.server?.draining === true) all["connection"] = "close"
+    countRequest(this.req.method, status)
+    return super.writeHead(status, all)
+  }
+
+  refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
+    const body = JSON.stringify(wireBody(failure))
+    this.writeHead(failure.status, {
+      "content-type": "application/json",
+      "content-length": Buffer.byteLength(body),
+      ...failureHeaders(failure),
+      ...headers
+    })
+    this.end(body)
+  }
+}
+
+/** Reads on without keeping anything, so that the peer reads its answer before the connection goes, within reason. */
+const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
+  let size = read
+  request.on("data", (chunk: Buffer) => {
+    size += chunk.length
+    if (size > 8 * maxBytes) request.destroy()
+  })
+}
+
+/**
+ * The body of a request that is no upload, whole: a fiber is not spent on it
+ * before it is there, and reading it by callback costs half of what a fiber
+ * waiting for the stream does. Undefined is one that is too large.
+ */
+const read = (request: IncomingMessage, maxBytes: number, done: (body: Buffer | undefined) => void): void => {
+  const { "content-length": length, "transfer-encoding": encoding } = request.headers
+  if (encoding === undefined && (length === undefined || length === "0")) return done(Buffer.alloc(0))
+  let first: Buffer | undefined
+  let rest: Array<Buffer> | undefined
+  let size = 0
+  const onData = (chunk: Buffer) => {
+    size += chunk.length
+    if (size > maxBytes) {
+      request.off("data", onData)
+      request.off("end", onEnd)
+      discard(request, size, maxBytes)
+      return done(undefined)
+    }
+    if (first === undefined) first = chunk
+    else (rest ??= [first]).push(chunk)
+  }
+  const onEnd = () => done(rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest))
+  request.on("data", onData)
+  request.on("end", onEnd)
+}
+
+/** Remembers which methods each path answers, whatever adds them to the router. */
+const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>): HttpRouter.HttpRouter => {
+  const seen = new Set<string>()
+  const record = (method: string, path: HttpRouter.PathInput) => {
+    if (method === "*" || seen.has(`${method} ${path}`)) return
+    seen.add(`${method} ${path}`)
+    routes.on(method, path, true)
+  }
+  return HttpRouter.HttpRouter.of({
+    ...router,
+    addAll: (added) => {
+      for (const route of added) record(route.method, route.path)
+      return router.addAll(added)
+    },
+    add: (method, path, handler, options) => {
+      record(method, path)
+      return router.add(method, path, handler, options)
+    }
+  })
+}
+
+/**
+ * The HTTP server of this process: `node:http`, owned here because a socket must
+ * not cost a fiber. Requests go to the routes, upgrades of `/v1/ws` to the
+ * Gateway. Whatever is refused before either sees it is answered in the wire's
+ * shape and with a request id, like everything else.
+ *
+ * Closing it drains: readiness turns away, new sockets are, the port closes, requests in flight
+ * finish within `drain`, then the sockets are told to go.
+ */
+export class HttpServer extends Context.Service<HttpServer, {
+  readonly port: number
+  /** Base of absolute URLs that work from where the server listens. */
+  readonly url: string
+}>()("parley/http/HttpServer") {
+  /** Listens once `routes` are built, and then `ready` has completed. */
+  static readonly layer = <A, E, R, E2 = never, R2 = never>(
+    routes: Layer.Layer<A, E, R>,
+    changes?: Partial<Patience>,
+    ready: Effect.Effect<unknown, E2, R2> = Effect.void
+  ) =>
+    Layer.effect(HttpServer, Effect.flatMap(Config, (config) => serve(routes, { ...patienceOf(config), ...changes }, ready)))
+}
+
+const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience, ready: Effect.Effect<unknown, E2, R2>) =>
+  Effect.gen(function*() {
+    const config = yield* Config
+    const ids = yield* Ids
+    const gateway = yield* Gateway
+    const readiness = yield* Readiness
+    const pulse = yield* Pulse
+    const scope = yield* Effect.scope
+
+    const known = FindMyWay.make<true>({ maxParamLength: 16_384 })
+    const recordingRouter = Layer.effect(
+      HttpRouter.HttpRouter,
+      Effect.map(HttpRouter.HttpRouter, (router) => recording(router, known))
+    )
+    const routed = yield* HttpRouter.toHttpEffect(Layer.provide(routes, recordingRouter)).pipe(
+      // A name in a path may be as long as the request line; the route decides what it thinks of it.
+      Effect.provideService(HttpRouter.RouterConfig, { maxParamLength: 16_384 })
+    )
+    const methodsOf = (target: string): Array<string> => {
+      const methods = CORS_METHODS.split(", ").filter((method) => known.find(method, target) !== undefined)
+      if (methods.length === 0) return methods
+      if (methods.includes("GET")) methods.push("HEAD")
+      return [...methods, "OPTIONS"]
+    }
+
+    const noRoute = (request: HttpServerRequest.HttpServerRequest) => {
+      const methods = methodsOf(request.url)
+      return methods.length === 0
+        ? toResponse(new NotFound({ message: "This API has no such path." }))
+        : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") })
+    }
+    const bodies = new WeakMap<object, Effect.Effect<string>>()
+    const withBody = Effect.withFiber((fiber) => {
+      const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+      const text = bodies.get(request.source)
+      // Shadows the getter that would read the stream, which has been read.
+      if (text !== undefined) Object.defineProperty(request, "text", { value: text })
+      return routed
+    })
+    const app = Effect.catchCause(withBody, (cause) => {
+      for (const reason of cause.reasons) {
+        if (
+          Cause.isFailReason(reason) && HttpServerError.isHttpServerError(reason.error) &&
+          reason.error.reason._tag === "RouteNotFound"
+        ) return Effect.map(HttpServerRequest.HttpServerRequest, noRoute)
+      }
+      return answer(cause)
+    })
+
+    const requestScope = yield* Scope.fork(scope, "parallel")
+    // Every request copies the context that it begins with. Handlers bring what they need, so it holds the settings
+    // of the runtime alone.
+    const handle = yield* NodeHttpServer.makeHandler(app, { scope: requestScope }).pipe(
+      withRuntimeOnly,
+      Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
+    )
+
+    const origins = new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
+    const anyOrigin = origins.has("*")
+    const allowOrigin = (origin: string | undefined): string =>
+      anyOrigin ? "*" : origin !== undefined && origins.has(origin) ? origin : ""
+
+    const logged = (yield* References.MinimumLogLevel) === "Debug" || config.LOG_LEVEL === "debug"
+    const context = yield* Effect.context<never>()
+    const log = Effect.runForkWith(context)
+    const state = { draining: false }
+    let inFlight = 0
+    function finished(this: ServerResponse) {
+      inFlight--
+      if (logged && this instanceof Answer) {
+        log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
+          request_id: this.requestId,
+          method: this.req.method ?? "",
+          path: pathOf(this.req.url ?? ""),
+          status: this.statusCode
+        })))
+      }
+    }
+
+    /** What can be refused before a route is looked for; undefined lets the request pass. */
+    const refusal = (request: IncomingMessage, path: string, raw: boolean): WireFailure | undefined => {
+      if (request.headers.host === undefined && request.httpVersion === "1.1") {
+        return new ValidationFailed({ message: "The Host header is missing." })
+      }
+      // In the query too: no text that comes in may hold one.
+      if (request.url?.includes("%00") === true) {
+        return new ValidationFailed({ message: "The address holds a NUL character." })
+      }
+      if (path.includes("%")) {
+        try {
+          decodeURIComponent(path)
+        } catch {
+          return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
+        }
+      }
+      return !raw && Number(request.headers["content-length"]) > config.LIMITS_BODY_BYTES ? new PayloadTooLarge() : undefined
+    }
+
+    const onRequest = (request: IncomingMessage, response: Answer, expectsContinue = false) => {
+      inFlight++
+      response.on("close", finished)
+      const id = requestIdFrom(request.headers["x-request-id"], ids)
+      request.headers["x-request-id"] = id
+      response.requestId = id
+      response.server = state
+      const path = pathOf(request.url ?? "/")
+      if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
+      if (request.method === "OPTIONS") {
+        request.resume()
+        const methods = methodsOf(path)
+        response.writeHead(204, {
+          "allow": methods.length === 0 ? CORS_METHODS : methods.join(", "),
+          ...(response.allowOrigin === undefined ? undefined : {
+            "access-control-allow-methods": CORS_METHODS,
+            "access-control-allow-headers": CORS_REQUEST_HEADERS,
+            "access-control-max-age": "86400"
+          })
+        })
+        response.end()
+        return
+      }
+      const raw = isRaw(request.method, path)
+      const refused = refusal(request, path, raw)
+      if (refused !== undefined) {
+        if (expectsContinue) return response.refuse(refused, { connection: "close" })
+        response.refuse(refused)
+        return discard(request, 0, config.LIMITS_BODY_BYTES)
+      }
+      if (expectsContinue) response.writeContinue()
+      if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
+      if (raw) {
+        if (!pulse.isLate("http")) return handle(request, response)
+        response.refuse(new Unavailable())
+        return discard(request, 0, config.LIMITS_BODY_BYTES)
+      }
+      request.headers["content-type"] = "application/json"
+      read(request, config.LIMITS_BODY_BYTES, (body) => {
+        if (body === undefined) return response.refuse(new PayloadTooLarge())
+        if (pulse.isLate("http")) return response.refuse(new Unavailable())
+        if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
+        bodies.set(request, Effect.succeed(body.toString("utf8")))
+        handle(request, response)
+      })
+    }
+
+    const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
+      const id = requestIdFrom(request.headers["x-request-id"], ids)
+      if (pathOf(request.url ?? "/").toLowerCase() !== "/v1/ws") {
+        refuse(socket, new NotFound({ message: "This path has no socket: it is at /v1/ws." }), id)
+      } else if (request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "") {
+        refuse(socket, new Forbidden({ message: "This origin may not connect from a browser." }), id)
+      } else {
+        gateway.upgrade(request, socket, head, id)
+      }
+    }
+
+    const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
+      // The response that this connection is in the middle of; Node keeps it on the socket.
+      const current = (socket as Duplex & { readonly _httpMessage?: ServerResponse | null })._httpMessage
+      if (error.code === "ECONNRESET" || !socket.writable || current?.headersSent === true) {
+        socket.destroy()
+        return
+      }
+      const id = current instanceof Answer ? current.requestId : requestIdFrom(undefined, ids)
+      const [status, message] = error.code === "HPE_HEADER_OVERFLOW"
+        ? [431, "The request line and headers are larger than 16 KiB."] as const
+        : error.code === "ERR_HTTP_REQUEST_TIMEOUT"
+        ? [408, "The request took too long to arrive."] as const
+        : error.code === "HPE_CHUNK_EXTENSIONS_OVERFLOW"
+        ? [413, "The chunk extensions are too large."] as const
+        : [400, "This is not a valid HTTP request."] as const
+      countRequest(undefined, status)
+      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id)
+    }
+
+    const server = createServer({
+      ServerResponse: Answer,
+      headersTimeout: patience.headers,
+      requestTimeout: patience.request,
+      keepAliveTimeout: patience.keepAlive,
+      connectionsCheckingInterval: patience.check,
+      maxHeaderSize: 16_384,
+      requireHostHeader: false,
+      // Any other protocol that a caller offers to switch to is answered in this one.
+      shouldUpgradeCallback: (request: IncomingMessage) => request.headers.upgrade?.toLowerCase() === "websocket"
+    }, (request, response) => onRequest(request, response))
+    // Without an end to it, a peer that stops reading keeps its connection and what waits on it for ever.
+    server.timeout = patience.stalled
+    server.on("checkContinue", (request, response) => onRequest(request, response, true))
+    server.on("checkExpectation", (request, response) => {
+      response.requestId = requestIdFrom(request.headers["x-request-id"], ids)
+      response.refuse({ code: "VALIDATION_ERROR", message: "The only expectation is 100-continue.", status: 417 }, {
+        connection: "close"
+      })
+    })
+    server.on("upgrade", onUpgrade)
+    server.on("connect", (request, socket) =>
+      refuse(socket, new MethodNotAllowed(), requestIdFrom(request.headers["x-request-id"], ids)))
+    server.on("clientError", onClientError)
+
+    yield* ready
+    pulse.opens("http")
+    yield* listen(server, config)
+    const { port } = server.address() as AddressInfo
+    listensOn(config, port)
+    server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
+
+    yield* Scope.addFinalizer(scope, Effect.gen(function*() {
+      state.draining = true
+      gateway.turnAway()
+      readiness.set("draining", "The server is shutting down.")
+      // Whoever spreads the requests is to see it before connections are refused.
+      if (patience.linger > 0) yield* Effect.sleep(patience.linger)
+      server.close()
+      yield* Effect.suspend(() => {
+        server.closeIdleConnections()
+        return inFlight === 0 ? Effect.void : Effect.fail("busy")
+      }).pipe(
+        Effect.retry(every20Millis),
+        Effect.timeoutOrElse({
+          duration: patience.drain,
+          orElse: () => Effect.logWarning(`Gave up waiting for ${inFlight} requests`)
+        })
+      )
+      yield* gateway.drain
+      yield* Scope.close(requestScope, Exit.void)
+      server.closeAllConnections()
+    }).pipe(Effect.ignore))
+
+    return HttpServer.of({ port, url: config.PUBLIC_URL ?? listeningUrl(config) })
+  })
+
+const runtimeKeys: ReadonlySet<string> = new Set([
+  Clock.Clock,
+  HttpIncomingMessage.MaxBodySize,
+  Logger.CurrentLoggers,
+  Metric.MetricRegistry,
+  Random.Random,
+  References.CurrentLogAnnotations,
+  References.MinimumLogLevel,
+  Tracer.Tracer
+].map((reference) => reference.key))
+
+const withRuntimeOnly = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.updateContext(self, (context: Context.Context<R>): Context.Context<R> =>
+    Context.makeUnsafe(new Map(Array.from(context.mapUnsafe).filter(([key]) => runtimeKeys.has(key)))))
+
+const listen = (server: Server, config: Settings): Effect.Effect<void, ListenFailed> =>
+  Effect.callback((resume) => {
+    const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
+    server.once("error", failed)
+    server.listen({ port: config.PORT, host: config.HOST, backlog: UNACCEPTED }, () => {
+      server.off("error", failed)
+      resume(Effect.void)
+    })
+  })
+
+/** Fails as the server would if its address cannot be had, for a start that has long work to do before it listens. */
+export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.gen(function*() {
+  const config = yield* Config
+  const server = createServer()
+  yield* listen(server, config)
+  yield* Effect.callback<void>((resume) => {
+    server.close(() => resume(Effect.void))
+  })
+})
+
+const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
+  switch (error.code) {
+    case "EADDRINUSE":
+      return new ListenFailed({ message: `Port ${port} on ${host} is in use: stop what listens there, or set PORT.` })
+    case "EACCES":
+      return new ListenFailed({ message: `Port ${port} may not be used by this user: set PORT to one above 1023.` })
+    case "EADDRNOTAVAIL":
+    case "ENOTFOUND":
+      return new ListenFailed({ message: `HOST ${host} is not an address of this machine.` })
+    default:
+      return new ListenFailed({ message: `Cannot listen on ${host}:${port}: ${error.message}` })
+  }
+}

@@ -1,0 +1,205 @@
+import { ByteSize, Clock, Context, Effect, Fiber, FiberSet, Layer } from "effect"
+import { HttpIncomingMessage, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiMiddleware } from "effect/http-api"
+import type { unhandled } from "effect/Types"
+import { hash } from "node:crypto"
+import { CurrentAgent } from "../auth/Authorization.ts"
+import { Config, type Settings } from "../platform/Config.ts"
+import { CurrentAttempt } from "./IdempotentIds.ts"
+import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
+import { Ids } from "../platform/Ids.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { Unavailable, WireError } from "../wire/WireError.ts"
+import { answer } from "../wire/WireErrors.ts"
+
+export class IdempotencyKeyInvalid extends WireError<IdempotencyKeyInvalid>()("IdempotencyKeyInvalid", {
+  code: "IDEMPOTENCY_KEY_INVALID",
+  status: 400,
+  message: "An Idempotency-Key is 1 to 255 printable ASCII characters."
+}) {}
+
+export class IdempotentInProgress extends WireError<IdempotentInProgress>()("IdempotentInProgress", {
+  code: "IDEMPOTENT_IN_PROGRESS",
+  status: 409,
+  message: "The first request with this Idempotency-Key is still being worked on: ask again in a moment.",
+  retryAfterMs: 1000
+}) {}
+
+export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()("IdempotencyKeyConflict", {
+  code: "IDEMPOTENCY_KEY_CONFLICT",
+  status: 422,
+  message: "This Idempotency-Key came with another request before: use a new key for a new request."
+}) {}
+
+type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
+
+/**
+ * On an endpoint whose body is bytes of its own limit. With a key they are read here first: its handler asks for
+ * `request.arrayBuffer`, which remembers them, and not for the stream.
+ */
+export const RawBodyLimit = Context.Reference<number | undefined>("parley/idempotency/Idempotency/RawBodyLimit", {
+  defaultValue: () => undefined
+})
+
+/** What a last statement of a handler that was cut off may wait for a lock. */
+const LAST_STATEMENT_MILLIS = 5_000
+
+/** How long the handler of a request with a key may take; it is cut off then. */
+const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE_SECONDS * 1_000
+
+/** From when on an attempt that did not end counts as abandoned. */
+export const lapseMillis = (config: Settings): number => deadlineMillis(config) + LAST_STATEMENT_MILLIS
+
+/** An answer does not wait longer than this for being kept. */
+const FINISH_MILLIS = 5_000
+
+const HOUR_MILLIS = 3_600_000
+
+const KEY = /^[ -~]{1,255}$/
+
+/** The bytes of an answer, null for none; undefined if it has no such form. */
+const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
+  body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
+
+const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.HttpServerResponse => {
+  const options = { status, headers: { ...headers, "idempotent-replay": "true" } }
+  return body === null ? HttpServerResponse.empty(options) : HttpServerResponse.uint8Array(body, options)
+}
+
+/** Forgets some of the keys whose time is over. */
+export const sweepIdempotencyKeys = Effect.gen(function*() {
+  const config = yield* Config
+  const repo = yield* IdempotencyRepo
+  return yield* repo.sweep((yield* Clock.currentTimeMillis) - config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS)
+})
+
+/**
+ * Makes a repeated request with the same Idempotency-Key have one effect and one
+ * answer (wire.md C.0, Idempotency). It goes on every endpoint that changes
+ * something for an agent, before the group's `Authorization`, except where an
+ * answer holds a key that must not be stored.
+ *
+ * A claimed request is worked on to its end even if its caller hangs up, so that
+ * the caller's repetition finds the answer. What a process that dies was working
+ * on is attempted again by the same request after `lapseMillis`, so handlers must
+ * bear a second attempt; what they create gets its ids from `IdempotentIds`.
+ */
+export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requires: CurrentAgent }>()(
+  "parley/idempotency/Idempotency",
+  { error: [IdempotencyKeyInvalid, IdempotentInProgress, IdempotencyKeyConflict, Unavailable] }
+) {
+  static readonly layer = Layer.effect(
+    Idempotency,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const ids = yield* Ids
+      const repo = yield* IdempotencyRepo
+      const retentionMs = config.IDEMPOTENCY_RETENTION_HOURS * HOUR_MILLIS
+
+      const work = yield* FiberSet.make<HttpServerResponse.HttpServerResponse, Refusal>()
+      yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
+
+      /** What becomes of a claim with the answer that came of it; a claim that this fails for lapses. */
+      const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {
+        const { status } = response
+        const body = bytesOf(response)
+        const settled = status >= 500 || body === undefined
+          ? repo.release(attempt)
+          : status === 429 || status === 401
+          ? repo.forget(attempt)
+          : repo.finish(attempt, { status, headers: { ...response.headers }, body })
+        return settled.pipe(
+          Effect.timeout(FINISH_MILLIS),
+          Effect.catchCause((cause) => Effect.logWarning("The answer to an Idempotency-Key was not kept", cause))
+        )
+      }
+
+      const run = <E, R>(
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E, R>,
+        attempt: AttemptId,
+        claim: { readonly createdAt: number; readonly begunAt: number }
+      ) =>
+        Effect.gen(function*() {
+          const left = claim.begunAt + deadlineMillis(config) - (yield* Clock.currentTimeMillis)
+          if (left <= 0) return yield* new Unavailable()
+          let late = false
+          const response = yield* httpEffect.pipe(
+            Effect.timeoutOrElse({
+              duration: left,
+              orElse: () => {
+                late = true
+                return Effect.fail(new Unavailable())
+              }
+            }),
+            Effect.provideService(CurrentAttempt, {
+              agentId: attempt.agentId,
+              key: attempt.key,
+              createdAt: claim.createdAt
+            }),
+            Effect.catchCause(answer)
+          )
+          // What was cut off may have a statement under way: its claim lapses in its time.
+          if (!late) yield* settle(attempt, response)
+          return response
+        })
+
+      const keyed = <E>(
+        httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, E>,
+        request: HttpServerRequest.HttpServerRequest,
+        key: string,
+        rawLimit: number | undefined
+      ) =>
+        Effect.gen(function*() {
+          if (!KEY.test(key)) return yield* new IdempotencyKeyInvalid()
+          const agent = yield* CurrentAgent
+          const body = rawLimit === undefined
+            ? yield* Effect.orDie(request.text)
+            : new Uint8Array(
+              yield* request.arrayBuffer.pipe(
+                Effect.orDie,
+                Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(rawLimit))
+              )
+            )
+          const [path = ""] = request.url.split(/[?#]/, 1)
+          const fingerprint = hash(
+            "sha256",
+            Buffer.concat([Buffer.from(`${request.method} ${path}\n`), Buffer.from(body)]),
+            "buffer"
+          )
+          const attempt = { agentId: agent.id, key, nonce: ids.bytes(16) }
+          const fiber = yield* FiberSet.run(
+            work,
+            Effect.gen(function*() {
+              const now = yield* Clock.currentTimeMillis
+              const claim = yield* unavailable(repo.claim(attempt, {
+                fingerprint,
+                now,
+                lapsesAt: now + lapseMillis(config),
+                expired: now - retentionMs
+              }))
+              switch (claim._tag) {
+                case "Claimed":
+                  return yield* run(httpEffect, attempt, { createdAt: claim.createdAt, begunAt: now })
+                case "Running":
+                  return yield* new IdempotentInProgress()
+                case "Conflict":
+                  return yield* new IdempotencyKeyConflict()
+                case "Done":
+                  return replay(claim.answer)
+              }
+            })
+          )
+          return yield* Fiber.join(fiber)
+        })
+
+      return (httpEffect, { endpoint }) => {
+        const rawLimit = Context.get(endpoint.annotations, RawBodyLimit)
+        return Effect.withFiber<HttpServerResponse.HttpServerResponse, unhandled | Refusal, CurrentAgent>((fiber) => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const key = request.headers["idempotency-key"]
+          return key === undefined ? httpEffect : keyed(httpEffect, request, key, rawLimit)
+        })
+      }
+    })
+  )
+}

@@ -1,0 +1,125 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { SqlClient } from "effect/sql"
+import { type Batch, batchUpTo } from "../cluster/Job.ts"
+import { Database } from "../database/Sql.ts"
+
+/** An attempt at a request, by its agent, key and nonce. */
+export interface AttemptId {
+  readonly agentId: string
+  readonly key: string
+  readonly nonce: Buffer
+}
+
+/** An answer as it was sent. */
+export interface StoredAnswer {
+  readonly status: number
+  readonly headers: Readonly<Record<string, string>>
+  /** Null: none, which is not the same as an empty one. */
+  readonly body: Buffer | null
+}
+
+export type Claim =
+  /** Nobody else works on it; the time at which the first attempt began. */
+  | { readonly _tag: "Claimed"; readonly createdAt: number }
+  | { readonly _tag: "Running" }
+  | { readonly _tag: "Conflict" }
+  | { readonly _tag: "Done"; readonly answer: StoredAnswer }
+
+interface Row {
+  readonly nonce: Buffer
+  readonly fingerprint: Buffer
+  readonly createdAt: number
+  readonly status: number | null
+  readonly headers: string | null
+  readonly body: Buffer | null
+}
+
+/**
+ * Table idempotency_keys. Claiming is one statement: of any number of attempts at
+ * the same request, in any number of processes, one gets it until it ends or
+ * lapses. Whatever ends an attempt does nothing once another has taken over.
+ */
+export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
+  readonly claim: (attempt: AttemptId, request: {
+    readonly fingerprint: Buffer
+    readonly now: number
+    readonly lapsesAt: number
+    /** Rows that began then or earlier do not count any more. */
+    readonly expired: number
+  }) => Effect.Effect<Claim, SqlError.SqlError>
+  readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, SqlError.SqlError>
+  /** Lets the same request, and no other, be attempted again at once: whether it had an effect is not known. */
+  readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  /** As if the request had never come: it had no effect. */
+  readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  /** Removes some rows that began then or earlier; true if there may be more. */
+  readonly sweep: (expired: number) => Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/idempotency/IdempotencyRepo") {
+  static readonly layer = Layer.effect(
+    IdempotencyRepo,
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { prepared } = yield* Database
+      const claim = prepared<Row>("idempotency_claim", CLAIM)
+      const finish = prepared("idempotency_finish", FINISH)
+      return IdempotencyRepo.of({
+        claim: ({ agentId, key, nonce }, { expired, fingerprint, lapsesAt, now }) =>
+          Effect.flatMap(
+            claim([agentId, key, fingerprint, nonce, now, lapsesAt, expired]),
+            ([row]) => row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(outcome(row, nonce, fingerprint))
+          ),
+        finish: ({ agentId, key, nonce }, { body, headers, status }) =>
+          Effect.asVoid(finish([agentId, key, nonce, status, JSON.stringify(headers), body])),
+        release: ({ agentId, key, nonce }) =>
+          Effect.asVoid(sql`
+            UPDATE idempotency_keys SET lapses_at = 0
+            WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce} AND status IS NULL`),
+        forget: ({ agentId, key, nonce }) =>
+          Effect.asVoid(sql`
+            DELETE FROM idempotency_keys WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce}`),
+        sweep: (expired) =>
+          Effect.map(
+            // The outer test is what still holds for a row that was claimed again meanwhile.
+            sql`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
+              SELECT agent_id, key FROM idempotency_keys WHERE created_at <= ${expired}
+              ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
+            (rows) => batchUpTo(SWEEP_ROWS)(rows.length)
+          )
+      })
+    })
+  )
+}
+
+const SWEEP_ROWS = 500
+
+const outcome = (row: Row, nonce: Buffer, fingerprint: Buffer): Claim => {
+  if (row.nonce.equals(nonce)) return { _tag: "Claimed", createdAt: row.createdAt }
+  if (!row.fingerprint.equals(fingerprint)) return { _tag: "Conflict" }
+  if (row.status === null || row.headers === null) return { _tag: "Running" }
+  // `finish` wrote it.
+  const headers = JSON.parse(row.headers) as Record<string, string>
+  return { _tag: "Done", answer: { status: row.status, headers, body: row.body } }
+}
+
+/** An expired row counts as none; a lapsed one without an answer is taken over by the same request alone. */
+const EXPIRED = "k.created_at <= $7"
+const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
+
+// It updates the row even where it changes nothing: only that returns it, also one that was committed a moment ago.
+const CLAIM = `
+  INSERT INTO idempotency_keys AS k (agent_id, key, fingerprint, nonce, created_at, lapses_at)
+  VALUES ($1, $2, $3::bytea, $4::bytea, $5::bigint, $6::bigint)
+  ON CONFLICT (agent_id, key) DO UPDATE SET
+    fingerprint = CASE WHEN ${EXPIRED} THEN excluded.fingerprint ELSE k.fingerprint END,
+    created_at = CASE WHEN ${EXPIRED} THEN excluded.created_at ELSE k.created_at END,
+    nonce = CASE WHEN ${TAKEN} THEN excluded.nonce ELSE k.nonce END,
+    lapses_at = CASE WHEN ${TAKEN} THEN excluded.lapses_at ELSE k.lapses_at END,
+    status = CASE WHEN ${EXPIRED} THEN NULL ELSE k.status END,
+    headers = CASE WHEN ${EXPIRED} THEN NULL ELSE k.headers END,
+    body = CASE WHEN ${EXPIRED} THEN NULL ELSE k.body END
+  RETURNING nonce, fingerprint, created_at AS "createdAt", status, headers, body`
+
+const FINISH = `
+  UPDATE idempotency_keys SET status = $4::integer, headers = $5::text, body = $6::bytea
+  WHERE agent_id = $1 AND key = $2 AND nonce = $3::bytea`

@@ -1,0 +1,139 @@
+import { Context, Effect, Layer } from "effect"
+import type { Progress, Setting } from "./Message.ts"
+import { directSetting } from "./Message.ts"
+import { Config } from "../platform/Config.ts"
+import { Database } from "../database/Sql.ts"
+import { unavailable } from "../wire/Unavailable.ts"
+import { iso } from "../wire/Text.ts"
+import type { Unavailable } from "../wire/WireError.ts"
+import { GroupNotFound } from "../conversations/Conversation.ts"
+import { GroupDeleted, type Role } from "../groups/Group.ts"
+import { groupPictures } from "./GroupPictures.ts"
+
+export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
+
+/** What other rooms show of a group. */
+export interface GroupCard {
+  readonly name: string
+  readonly description: string | null
+  readonly avatarUrl: string | null
+  readonly memberCount: number
+}
+
+interface Sender {
+  readonly handle: string
+  readonly displayName: string | null
+  readonly deletedAt: number | null
+}
+
+const CARDS = `SELECT id, name, description, avatar_url, avatar_key, member_count FROM groups WHERE id = ANY ($1::text[])`
+
+const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
+
+/** Whether somebody is or was a member, and what has become of the group. */
+const PART = `
+SELECT m.left_at, g.deleted_at, a.handle FROM group_members m
+JOIN groups g ON g.id = m.group_id
+LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = g.deleted_by OFFSET 0) a ON true
+WHERE m.group_id = $1 AND m.agent_id = $2`
+
+/** Who has an active part, in order of joining. */
+const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
+
+/** The weakest state over all who ever got the message; a time once all have it (wire.md F). */
+const PROGRESS = `
+SELECT
+  CASE WHEN count(*) = count(e.delivered_at) THEN max(e.delivered_at) END AS delivered_at,
+  CASE WHEN count(*) = count(e.read_at) THEN max(e.read_at) END AS read_at
+FROM group_members g
+CROSS JOIN LATERAL (
+  SELECT * FROM envelopes WHERE recipient_id = g.agent_id AND conversation_id = g.group_id AND seq = $2 OFFSET 0
+) e
+WHERE g.group_id = $1`
+
+/** Reads of groups for the rooms that show messages and conversations; nothing is remembered. */
+export class GroupReads extends Context.Service<GroupReads, {
+  /** The groups among these conversations. One query at most. */
+  readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
+  /** What a message is shown with, by its conversation and sender. */
+  readonly settings: (
+    conversationIds: ReadonlyArray<string>
+  ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => Setting, Unavailable>
+  /** Undefined: no active member. */
+  readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
+  /** Lets members pass; former ones of a deleted group learn that it was, everybody else nothing. */
+  readonly admit: (groupId: string, agentId: string) => Effect.Effect<void, GroupNotFound | GroupDeleted | Unavailable>
+  readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
+  /** How far a group message has got, as its sender is shown. */
+  readonly progress: (groupId: string, seq: number) => Effect.Effect<Progress, Unavailable>
+}>()("parley/messages/GroupReads") {
+  static readonly layer = Layer.effect(
+    GroupReads,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const pictures = groupPictures(yield* Config)
+      const cards = database.prepared<{
+        id: string
+        name: string
+        description: string | null
+        avatar_url: string | null
+        avatar_key: string | null
+        member_count: number
+      }>("group_cards", CARDS)
+      const role = database.prepared<{ role: Role }>("group_role", ROLE)
+      const part = database.prepared<{ left_at: number | null; deleted_at: number | null; handle: string | null }>(
+        "group_part",
+        PART
+      )
+      const members = database.prepared<{ agent_id: string }>("group_members", MEMBERS)
+      const progress = database.prepared<{ delivered_at: number | null; read_at: number | null }>("group_progress", PROGRESS)
+
+      const cardsOf = (conversationIds: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
+        const ids = [...new Set(conversationIds.filter(isGroupId))]
+        if (ids.length === 0) return Effect.succeed(NONE)
+        return Effect.map(unavailable(cards([ids])), (rows) =>
+          new Map(rows.map((row) => [row.id, {
+            name: row.name,
+            description: row.description,
+            avatarUrl: pictures.shown(row),
+            memberCount: row.member_count
+          }])))
+      }
+
+      return GroupReads.of({
+        cards: cardsOf,
+        settings: (conversationIds) =>
+          Effect.map(cardsOf(conversationIds), (found) => (conversationId: string, sender: Sender | undefined): Setting => {
+            const card = found.get(conversationId)
+            const setting = directSetting(sender)
+            return card === undefined
+              ? setting
+              : { ...setting, group: { name: card.name, memberCount: card.memberCount } }
+          }),
+        role: (groupId, agentId) => Effect.map(unavailable(role([groupId, agentId])), (rows) => rows[0]?.role),
+        admit: (groupId, agentId) =>
+          Effect.flatMap(unavailable(part([groupId, agentId])), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
+            if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
+            if (row.deleted_at === null) return Effect.void
+            return Effect.fail(
+              new GroupDeleted({
+                details: {
+                  group_id: groupId,
+                  deleted_by_handle: row.handle ?? "",
+                  deleted_at: iso(row.deleted_at)
+                }
+              })
+            )
+          }),
+        members: (groupId) => Effect.map(unavailable(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
+        progress: (groupId, seq) =>
+          Effect.map(unavailable(progress([groupId, seq])), ([row]) => ({
+            deliveredAt: row?.delivered_at ?? null,
+            readAt: row?.read_at ?? null
+          }))
+      })
+    })
+  )
+}
+
+const NONE: ReadonlyMap<string, GroupCard> = new Map()

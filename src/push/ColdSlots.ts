@@ -1,0 +1,108 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { ColdCapExceeded } from "../conversations/Conversation.ts"
+import { Config } from "../platform/Config.ts"
+import { Database } from "../database/Sql.ts"
+import { iso } from "../wire/Text.ts"
+import { Unavailable } from "../wire/WireError.ts"
+
+/** How long a slot stays taken for a message that has not come; a commit takes milliseconds. */
+const RESERVATION_MS = 60_000
+
+/** A slot counts while its conversation is unanswered and within the window, or its first message is on its way. */
+const COUNTED = `
+  agent_id = $1 AND (claimed_at > $2 OR (claimed_at IS NULL AND reserved_at > $3))`
+
+/**
+ * Exact without a lock that outlives the statement: what it counts is what its snapshot
+ * saw, and its turn proves that nobody has reserved since. Without a turn it has done
+ * nothing, and is made again. A reservation that lapsed is counted no more because it is
+ * gone: a message that still comes for it finds none. One that is being claimed right
+ * now is locked, so it is passed over, and counts.
+ */
+const RESERVE = `
+WITH lapsed AS (
+  DELETE FROM cold_slots WHERE conversation_id = ANY (ARRAY(
+    SELECT conversation_id FROM cold_slots
+    WHERE agent_id = $1 AND claimed_at IS NULL AND reserved_at <= $3 AND conversation_id <> $4
+    FOR UPDATE SKIP LOCKED
+  ))
+  RETURNING conversation_id
+), counted AS MATERIALIZED (
+  SELECT count(*) - (SELECT count(*) FROM lapsed) AS used
+  FROM cold_slots WHERE agent_id = $1 AND (claimed_at > $2 OR claimed_at IS NULL) AND conversation_id <> $4
+), turned AS (
+  INSERT INTO outreach_turns (agent_id, turn) SELECT $1, 1 FROM counted WHERE used < $6
+  ON CONFLICT (agent_id) DO UPDATE SET turn = outreach_turns.turn + 1
+    WHERE outreach_turns.turn = (SELECT turn FROM outreach_turns WHERE agent_id = $1)
+  RETURNING turn
+), taken AS (
+  INSERT INTO cold_slots (conversation_id, agent_id, reserved_at) SELECT $4, $1, $5 FROM turned
+  ON CONFLICT (conversation_id) DO UPDATE SET agent_id = excluded.agent_id, reserved_at = excluded.reserved_at
+    WHERE cold_slots.claimed_at IS NULL
+  RETURNING conversation_id
+)
+SELECT (SELECT used FROM counted) < $6 AS free, EXISTS (SELECT FROM turned) AS turned, EXISTS (SELECT FROM taken) AS taken`
+
+const USED = `SELECT count(*) AS used, min(COALESCE(claimed_at, reserved_at)) AS oldest FROM cold_slots WHERE ${COUNTED}`
+
+const RELEASE = `DELETE FROM cold_slots WHERE conversation_id = $1 AND agent_id = $2 AND claimed_at IS NULL`
+
+/** A reservation that another node's overtakes, or that a reply makes possible, is made again, so often at the most. */
+const TRIES = 20
+
+/** The rows behind the cold outreach cap; reserved by the Agent, claimed by the message, freed by the reply (wire.md G.1). */
+export class ColdSlots extends Context.Service<ColdSlots, {
+  /** Exact whoever else reserves for this agent; its own actor calls one after the other, which saves trying again. */
+  readonly reserve: (
+    agentId: string,
+    conversationId: string,
+    now: number
+  ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
+  /** Gives back a reservation that no message claimed. */
+  readonly release: (agentId: string, conversationId: string) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/push/ColdSlots") {
+  static readonly layer = Layer.effect(
+    ColdSlots,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const database = yield* Database
+      const limit = config.LIMITS_COLD_CONVERSATIONS
+      const windowMs = config.LIMITS_COLD_WINDOW_SECONDS * 1_000
+      const aboutToMs = config.LIMITS_COLD_RETRY_SECONDS * 1_000
+      const reserve = database.prepared<{ free: boolean; turned: boolean; taken: boolean }>("reserve_cold_slot", RESERVE)
+      const used = database.prepared<{ used: number; oldest: number | null }>("used_cold_slots", USED)
+      const release = database.prepared("release_cold_slot", RELEASE)
+      return ColdSlots.of({
+        reserve: Effect.fn("ColdSlots.reserve")(
+          function*(agentId: string, conversationId: string, now: number) {
+            const window = [agentId, now - windowMs, now - RESERVATION_MS]
+            let row: { readonly used: number; readonly oldest: number | null } | undefined
+            for (let tries = 0; row === undefined; tries++) {
+              if (tries === TRIES) return yield* new Unavailable()
+              const [done] = yield* reserve([...window, conversationId, now, limit])
+              // Not taken although it was its turn: the conversation is open, which the write will find.
+              if (done?.taken === true || done?.turned === true) return
+              if (done?.free === true) continue
+              // A reply may have freed one since: a refusal is told from a count of its own.
+              const [counted] = yield* used(window)
+              if (counted !== undefined && counted.used >= limit) row = counted
+            }
+            const resetsAt = (row.oldest ?? now) + windowMs
+            return yield* new ColdCapExceeded({
+              details: {
+                limit,
+                used: row.used,
+                window_seconds: config.LIMITS_COLD_WINDOW_SECONDS,
+                resets_at: iso(resetsAt),
+                ...(resetsAt - now <= aboutToMs ? { retry_after_ms: Math.max(1, resetsAt - now) } : {})
+              }
+            })
+          },
+          Effect.catchTag("SqlError", () => new Unavailable())
+        ),
+        release: (agentId, conversationId) => Effect.asVoid(release([conversationId, agentId]))
+      })
+    })
+  )
+}

@@ -1,0 +1,491 @@
+import { Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
+import { RunnerAddress } from "effect/cluster"
+import type { Rendered } from "../messages/Message.ts"
+import { Config } from "../platform/Config.ts"
+import { nameOf } from "../cluster/NodeAddress.ts"
+import { type Delivery, Peers } from "../cluster/Peers.ts"
+import { monotonicMillis } from "../rates/RateLimits.ts"
+import { Readiness } from "../platform/Readiness.ts"
+import type { Push } from "./AgentActor.ts"
+import { beyond, type Elsewhere, nextSince, type SocketPlace } from "./SocketPlaces.ts"
+
+const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
+
+/** What is done to an agent on every node, and has been done when the caller goes on. */
+const Notice = Schema.Union([
+  /** Its account has changed: caches forget it. */
+  Schema.TaggedStruct("Changed", { agentId: Schema.String }),
+  /** And its sockets are closed. */
+  Schema.TaggedStruct("Disconnect", { agentId: Schema.String, reason: CloseReasonSchema }),
+  /** One of its mutes was changed in storage. */
+  Schema.TaggedStruct("MuteChanged", {
+    agentId: Schema.String,
+    kind: Schema.Literals(["agent", "conversation"]),
+    targetId: Schema.String
+  }),
+  /** Nobody mutes this agent any more: it has ended. */
+  Schema.TaggedStruct("Unmuted", { agentId: Schema.String })
+])
+export type Notice = typeof Notice.Type
+
+const Index = Schema.Int
+const About = Schema.Struct({ senderId: Schema.String, conversationId: Schema.String })
+
+/** Pushes name what many of them have in common by its place in a list. */
+const PushOnWay = Schema.Union([
+  Schema.TaggedStruct("Hint", {
+    to: Schema.String,
+    no: Schema.Int,
+    messageId: Schema.String,
+    senderId: Schema.String,
+    rendered: Index
+  }),
+  Schema.TaggedStruct("Echo", {
+    to: Schema.String,
+    after: Schema.Int,
+    before: Schema.NullOr(Schema.Int),
+    messageId: Schema.String,
+    rendered: Index
+  }),
+  Schema.TaggedStruct("Event", {
+    to: Schema.String,
+    frame: Index,
+    about: Schema.optionalKey(About),
+    after: Schema.optionalKey(Schema.Int)
+  })
+])
+
+/** One call to another node: what has gathered for it since the last. */
+const Bundle = Schema.Struct({
+  /** Sockets that agents have on the sender, each by when it was let in; none for the last one gone. */
+  sockets: Schema.Array(Schema.Tuple([Schema.String, Schema.Array(Schema.Int)])),
+  /** The number of the sender's last question which sockets the receiver has; 0 before the first. */
+  asks: Schema.Int,
+  /** The receiver's last question that had come when this was made: what it has told up to here answers it. */
+  answers: Schema.Int,
+  rendered: Schema.Array(Schema.Struct({ conversationId: Schema.String, seq: Schema.Int, before: Schema.String, after: Schema.String })),
+  frames: Schema.Array(Schema.String),
+  pushes: Schema.Array(PushOnWay),
+  notices: Schema.Array(Notice),
+  /** Pushes from before are lost. */
+  missed: Schema.Boolean
+})
+const encodeBundle = (bundle: typeof Bundle.Type): string => JSON.stringify(bundle)
+const decodeBundle = Schema.decodeUnknownEffect(Schema.fromJsonString(Bundle))
+
+/** Who acts on this node on what others tell. */
+export interface RemoteListener {
+  readonly push: (agentId: string, push: Push) => void
+  readonly notice: (notice: Notice) => Effect.Effect<void>
+  /** Pushes for sockets here may have been lost: storage has what they were hints of. */
+  readonly missed: () => void
+  /**
+   * A node is gone, or was out of touch: notices of it may be lost, storage has what they
+   * were of; these agents had sockets there.
+   */
+  readonly parted: (agentIds: ReadonlyArray<string>) => void
+}
+
+/** A socket's place among those of its agent, taken before it is one. */
+export interface Place extends SocketPlace {
+  /** Whether other nodes may be giving away the same place just now: `agreed` says when that is decided. */
+  readonly contested: boolean
+  /** Called when sockets elsewhere turn out to come first; the place has been left then. */
+  readonly displaced: () => void
+}
+
+/**
+ * Sockets that agents have on other nodes, and how many more they may have. Each node tells
+ * the others which agents have sockets on it, so a push goes straight from the node that committed something
+ * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
+ * gather for each node while the call before is under way, and are lost with a call
+ * that fails; the other side is told so and reads storage.
+ *
+ * A place is given at once by what is known here. Nodes that give the last ones away at the
+ * same time each have too many when they hear of each other, and then close their own by an
+ * order that is the same everywhere (SocketPlaces): the limit holds as soon as all have
+ * heard, and nobody who was known before loses a place to somebody new.
+ */
+export class RemoteSockets extends Context.Service<RemoteSockets, {
+  /** Sockets of an agent on other nodes, as far as they have told. */
+  readonly count: (agentId: string) => number
+  readonly tell: (agentId: string, push: Push) => void
+  /** Takes a place for one more socket of an agent, here, and tells so; undefined if none is known to be left. */
+  readonly enter: (agentId: string, displaced: () => void) => Place | undefined
+  /** Gives it back; twice is once. */
+  readonly leave: (place: Place) => void
+  /**
+   * Completes once every node in reach has told which sockets it had when it heard of those that have a place here:
+   * what keeps its place until then keeps it. Waits a second at most; costs each node a text.
+   */
+  readonly agreed: Effect.Effect<void>
+  /** Completes once every node in reach knows what was announced: whatever it commits later is told here. */
+  readonly announced: Effect.Effect<void>
+  /**
+   * Completes once the nodes that are listed have taken anything from this one, or it has waited for three seconds:
+   * before that they tell nothing to its sockets.
+   */
+  readonly introduced: Effect.Effect<void>
+  /** Does this on the other nodes; waits a second at most, and goes on trying. */
+  readonly everywhere: (notice: Notice) => Effect.Effect<void>
+  readonly listen: (listener: RemoteListener) => void
+}>()("parley/push/RemoteSockets") {
+  static readonly layer = Layer.effect(
+    RemoteSockets,
+    Effect.gen(function*() {
+      const peers = yield* Peers
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
+      const clock = yield* Clock.Clock
+      const now = monotonicMillis(clock)
+      const config = yield* Config
+      const limit = config.LIMITS_SOCKETS_PER_AGENT
+      /** As the others know this node. */
+      const self = nameOf(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT))
+      const here = new Map<string, ReadonlyArray<Place>>()
+      const lines = new Map<string, PushLine>()
+      let listener: RemoteListener | undefined
+
+      const elsewhere = (agentId: string): ReadonlyArray<Elsewhere> => {
+        const found: Array<Elsewhere> = []
+        for (const line of lines.values()) {
+          const sockets = line.sockets.get(agentId)
+          if (sockets !== undefined) found.push([line.node, sockets])
+        }
+        return found
+      }
+      const count = (agentId: string): number => {
+        let sockets = 0
+        for (const line of lines.values()) sockets += line.sockets.get(agentId)?.length ?? 0
+        return sockets
+      }
+
+      const announce = (agentId: string, places: ReadonlyArray<Place>): void => {
+        if (places.length > 0) here.set(agentId, places)
+        else here.delete(agentId)
+        for (const line of lines.values()) line.announce(agentId)
+      }
+      const leave = (place: Place): void => {
+        const places = here.get(place.agentId)
+        if (places?.includes(place) === true) announce(place.agentId, places.filter((other) => other !== place))
+      }
+      /** After others have told of sockets of an agent. */
+      const settle = (agentId: string): void => {
+        const places = here.get(agentId)
+        if (places === undefined || places.length + count(agentId) <= limit) return
+        for (const place of beyond(limit, self, places, elsewhere(agentId))) {
+          leave(place)
+          place.displaced()
+        }
+      }
+
+      const speak = (line: PushLine): Effect.Effect<void> =>
+        Effect.gen(function*() {
+          while (true) {
+            yield* Effect.timeoutOption(line.work.await, BEAT)
+            // What the same turn of the event loop has to say goes along.
+            yield* Effect.yieldNow
+            const load = line.take(here)
+            const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
+            const atOnce = line.settle(load, delivery, now())
+            if (load.first && delivery === "taken") listener?.missed()
+            if (!atOnce) yield* Effect.sleep(AGAIN)
+          }
+        })
+
+      const receive = (node: string, body: string, first: boolean): Effect.Effect<void> =>
+        Effect.gen(function*() {
+          const line = lines.get(node)
+          if (line === undefined || listener === undefined) return
+          let parted: ReadonlyArray<string> | undefined
+          const { answers, asks, frames, missed, notices, pushes, rendered, sockets } = yield* decodeBundle(body)
+          if (first) {
+            const before = [...line.sockets.keys()]
+            line.sockets.clear()
+            if (line.heard) parted = before
+            line.heard = true
+          }
+          for (const [agentId, since] of sockets) {
+            if (since.length > 0) line.sockets.set(agentId, since)
+            else line.sockets.delete(agentId)
+          }
+          for (const [agentId] of sockets) settle(agentId)
+          line.heardOf(asks, answers)
+          for (const { to, ...push } of pushes) {
+            if (push._tag === "Event") {
+              const frame = frames[push.frame]
+              if (frame !== undefined) listener.push(to, { ...push, frame })
+            } else {
+              const shown = rendered[push.rendered]
+              if (shown !== undefined) listener.push(to, { ...push, rendered: shown })
+            }
+          }
+          if (missed) listener.missed()
+          if (parted !== undefined) listener.parted(parted)
+          for (const notice of notices) yield* listener.notice(notice)
+        }).pipe(Effect.catchCause((cause) => Effect.logWarning("Another node said what is not understood here", cause)))
+
+      peers.listen({
+        joined: (node) => {
+          if (lines.has(node)) return
+          const line = new PushLine(node, now())
+          lines.set(node, line)
+          line.fiber = runFork(speak(line))
+        },
+        left: (node) => {
+          const line = lines.get(node)
+          if (line === undefined) return
+          lines.delete(node)
+          line.end()
+          listener?.parted([...line.sockets.keys()])
+        },
+        receive
+      })
+      yield* Effect.addFinalizer(() =>
+        Effect.sync(() => {
+          for (const line of lines.values()) line.end()
+          lines.clear()
+        }))
+
+      // One that is dead has left the list by then.
+      Option.map(yield* Effect.serviceOption(Readiness), (readiness) =>
+        readiness.check(() => {
+          const away = [...lines.values()].filter(({ silentSince }) => now() - silentSince > SILENT_MS).map(({ node }) => node)
+          return away.length === 0
+            ? undefined
+            : `This node cannot reach ${away.join(", ")}, which the database lists as alive: look at the network between them and at RUNNER_SECRET.`
+        }))
+
+      const onAll = (give: (line: PushLine, done: () => void) => void): Effect.Effect<void> =>
+        Effect.callback<void>((resume) => {
+          let waiting = lines.size
+          if (waiting === 0) return resume(Effect.void)
+          const done = () => {
+            if (--waiting === 0) resume(Effect.void)
+          }
+          for (const line of lines.values()) give(line, done)
+        }).pipe(Effect.timeoutOption(PATIENCE_MS), Effect.asVoid)
+
+      return RemoteSockets.of({
+        count,
+        tell: (agentId, push) => {
+          for (const line of lines.values()) if (line.sockets.has(agentId)) line.push(agentId, push)
+        },
+        enter: (agentId, displaced) => {
+          const places = here.get(agentId) ?? []
+          const known = places.length + count(agentId)
+          if (known >= limit) return undefined
+          const contested = lines.size > 0 && known + 1 > limit * NEAR
+          // Behind what another node lets in meanwhile without asking.
+          const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
+          const place: Place = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
+          announce(agentId, [...places, place])
+          return place
+        },
+        leave,
+        agreed: onAll((line, done) => line.ask(clock.currentTimeMillisUnsafe(), done)),
+        introduced: Effect.suspend(() =>
+          [...lines.values()].every(({ knows }) => knows) ? Effect.void : Effect.fail("not yet")
+        ).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
+        announced: onAll((line, done) => line.afterwards(done)),
+        everywhere: (notice) => onAll((line, done) => line.notify(notice, done)),
+        listen: (made) => {
+          listener = made
+        }
+      })
+    })
+  )
+}
+
+/** A node that has nothing to say still shows that it remembers what it was told. */
+const BEAT = "1 second"
+const AGAIN = "200 millis"
+const PATIENCE_MS = 1_000
+const INTRODUCTION = "3 seconds"
+/** The share of an agent's places above which a new socket waits for what other nodes have: two of them cannot pass the limit below it. */
+const NEAR = 0.5
+/** How long a node that is listed may take nothing before this one is held for cut off. */
+const SILENT_MS = 20_000
+/** What may wait for a node, and go to it in one call, which may have 16 MiB: six times the characters at worst. */
+const MAX_WAITING = 20_000
+const MAX_AT_ONCE = 2_000
+const MAX_CHARS = 2_000_000
+/** Calls in which a notice is tried: until then a node that is gone has left the list. */
+const MAX_TRIES = 50
+
+const pushed = Metric.counter("remote_pushes_total", {
+  description: "Pushes to sockets on other nodes",
+  incremental: true
+})
+
+interface Sent {
+  readonly notice: Notice
+  readonly done: () => void
+  tries: number
+}
+
+interface Load {
+  readonly first: boolean
+  readonly bundle: typeof Bundle.Type
+  readonly notices: ReadonlyArray<Sent>
+  readonly after: ReadonlyArray<() => void>
+}
+
+/** What goes to one other node, and what that one has told. */
+class PushLine {
+  readonly node: string
+  /** Agents with sockets there, each by when it was let in. */
+  readonly sockets = new Map<string, ReadonlyArray<number>>()
+  readonly work = Latch.makeUnsafe(false)
+  fiber: Fiber.Fiber<void> | undefined
+  /** When it last took what it was told. */
+  silentSince: number
+  /** Whether it has told anything. */
+  heard = false
+  /** Agents of which the node has to be told anew how many sockets they have here. */
+  private changed = new Set<string>()
+  private pushes: Array<readonly [string, Push]> = []
+  private notices: Array<Sent> = []
+  private after: Array<() => void> = []
+  /** Whether the node knows what it was told so far. */
+  knows = false
+  private reached = true
+  private missed = false
+  /** The last question that was put to the node, and who waits for which to be answered. */
+  private asks = 0
+  private asking: Array<{ readonly no: number; readonly done: () => void }> = []
+  /** The last question that came from it. */
+  private asked = 0
+
+  constructor(node: string, now: number) {
+    this.node = node
+    this.silentSince = now
+  }
+
+  announce(agentId: string): void {
+    this.changed.add(agentId)
+    this.work.openUnsafe()
+  }
+
+  /** Calls back once the node has told what it had when it heard all that was said before; at once if it is out of reach. */
+  ask(time: number, done: () => void): void {
+    if (!this.reached) return done()
+    // Numbered by the time, so that what was told to a process before this one answers nothing.
+    this.asks = Math.max(this.asks + 1, time)
+    // A node that hears and is not heard: whoever asked so long ago waits no more.
+    while (this.asking[0] !== undefined && this.asking[0].no < time - 2 * PATIENCE_MS) this.asking.shift()
+    this.asking.push({ no: this.asks, done })
+    this.work.openUnsafe()
+  }
+
+  /** A text of the node has been taken, with its last question and the last one of this node that it answers. */
+  heardOf(asks: number, answers: number): void {
+    if (asks !== this.asked) {
+      this.asked = asks
+      this.work.openUnsafe()
+    }
+    while (this.asking[0] !== undefined && this.asking[0].no <= answers) this.asking.shift()?.done()
+  }
+
+  push(agentId: string, push: Push): void {
+    pushed.updateUnsafe(1, Context.empty())
+    if (this.pushes.length >= MAX_WAITING) {
+      this.pushes = []
+      this.missed = true
+    }
+    this.pushes.push([agentId, push])
+    this.work.openUnsafe()
+  }
+
+  notify(notice: Notice, done: () => void): void {
+    this.notices.push({ notice, done, tries: 0 })
+    this.work.openUnsafe()
+  }
+
+  /** Calls back once all that was said before has arrived; at once if the node is out of reach. */
+  afterwards(done: () => void): void {
+    if (!this.reached) return done()
+    this.after.push(done)
+    this.work.openUnsafe()
+  }
+
+  take(here: ReadonlyMap<string, ReadonlyArray<Place>>): Load {
+    const first = !this.knows
+    const pushes: Array<typeof PushOnWay.Type> = []
+    const rendered: Array<Rendered> = []
+    const frames: Array<string> = []
+    const places = new Map<Rendered | string, number>()
+    const place = <A extends Rendered | string>(list: Array<A>, value: A): number => {
+      let at = places.get(value)
+      if (at === undefined) places.set(value, at = list.push(value) - 1)
+      return at
+    }
+    let chars = 0
+    let taken = 0
+    for (; taken < this.pushes.length && taken < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
+      const [to, push] = this.pushes[taken]!
+      const listed = rendered.length + frames.length
+      if (push._tag === "Event") {
+        pushes.push({ ...push, to, frame: place(frames, push.frame) })
+        if (rendered.length + frames.length > listed) chars += push.frame.length
+      } else {
+        pushes.push({ ...push, to, rendered: place(rendered, push.rendered) })
+        if (rendered.length + frames.length > listed) chars += push.rendered.before.length + push.rendered.after.length
+      }
+    }
+    this.pushes.splice(0, taken)
+    const load: Load = {
+      first,
+      bundle: {
+        sockets: Array.from(first ? here.keys() : this.changed, (agentId) => [
+          agentId,
+          (here.get(agentId) ?? []).map(({ since }) => since)
+        ]),
+        asks: this.asks,
+        answers: this.asked,
+        rendered,
+        frames,
+        pushes,
+        notices: this.notices.map(({ notice }) => notice),
+        missed: this.missed
+      },
+      notices: this.notices,
+      after: this.after
+    }
+    this.changed = new Set()
+    this.notices = []
+    this.after = []
+    this.missed = false
+    if (this.pushes.length === 0) this.work.closeUnsafe()
+    return load
+  }
+
+  /** Whether the next call may follow at once. */
+  settle({ after, bundle, notices }: Load, delivery: Delivery, now: number): boolean {
+    if (delivery === "taken") this.silentSince = now
+    this.knows = delivery === "taken"
+    this.reached = delivery !== "unreachable"
+    if (delivery === "taken") {
+      for (const { done } of notices) done()
+      for (const done of after) done()
+      return true
+    }
+    this.missed ||= bundle.missed || bundle.pushes.length > 0
+    const again = notices.filter((sent) => ++sent.tries < MAX_TRIES)
+    for (const sent of notices) if (sent.tries >= MAX_TRIES) sent.done()
+    this.notices.unshift(...again)
+    if (this.reached) this.after.unshift(...after)
+    else {
+      for (const done of [...after, ...this.after.splice(0)]) done()
+      for (const { done } of this.asking.splice(0)) done()
+    }
+    this.work.openUnsafe()
+    return false
+  }
+
+  end(): void {
+    this.fiber?.interruptUnsafe()
+    for (const { done } of this.notices.splice(0)) done()
+    for (const done of this.after.splice(0)) done()
+    for (const { done } of this.asking.splice(0)) done()
+  }
+}

@@ -1,0 +1,216 @@
+import { type Charge, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
+import type { RateLimited } from "../wire/WireError.ts"
+
+/**
+ * True sliding windows in the memory of this process, lost on restart: a log of
+ * times for each key. Every call is one synchronous step. `now` are milliseconds
+ * that never go back.
+ */
+export class SlidingWindows {
+  private readonly tables = new Map<string, KeyTable>()
+  private readonly now: () => number
+
+  constructor(now: () => number) {
+    this.now = now
+  }
+
+  /** Takes a place, or says why not and takes none. */
+  take(rule: RateRule, key: string): RateState | RateLimited {
+    const now = this.now()
+    const log = this.table(rule).log(key, rule.windowMs, now)
+    const waitMs = log.wait(rule, now)
+    return waitMs > 0 ? rateRefusal(rule, waitMs) : taken(log, rule, now)
+  }
+
+  /** Takes a place in every window, or in none; then it is the longest wait that refuses. Each rule at most once. */
+  takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
+    const now = this.now()
+    const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
+    return refusalOf(charges, logs, now) ?? charges.map(({ rule }, i) => taken(logs[i]!, rule, now))
+  }
+
+  /**
+   * Holds a place in every window, or in none, for a request that somebody else decides on. Nobody else
+   * gets it; each must be settled or released.
+   */
+  hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
+    const now = this.now()
+    const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
+    const refusal = refusalOf(charges, logs, now)
+    return refusal ?? charges.map(({ rule }, i) => new HeldPlace(rule, logs[i]!))
+  }
+
+  /** Frees a place that was taken. */
+  giveBack(rule: RateRule, key: string, { at }: RateState): void {
+    this.tables.get(rule.name)?.peek(key)?.remove(at)
+  }
+
+  private table(rule: RateRule): KeyTable {
+    let table = this.tables.get(rule.name)
+    if (table === undefined) this.tables.set(rule.name, table = new KeyTable())
+    return table
+  }
+}
+
+const refusalOf = (charges: ReadonlyArray<Charge>, logs: ReadonlyArray<WindowLog>, now: number): RateLimited | undefined => {
+  let refusal: RateRule | undefined
+  let longest = 0
+  for (const [i, { rule }] of charges.entries()) {
+    const waitMs = logs[i]!.wait(rule, now)
+    if (waitMs > longest) [refusal, longest] = [rule, waitMs]
+  }
+  return refusal === undefined ? undefined : rateRefusal(refusal, longest)
+}
+
+const taken = (log: WindowLog, rule: RateRule, now: number): RateState => {
+  log.add(rule, now)
+  return {
+    limit: rule.limit,
+    remaining: rule.limit - log.count - log.held,
+    resetMs: log.resetMs(rule.windowMs, now),
+    at: now,
+    sharedAt: null
+  }
+}
+
+/** A place in a window that is not decided yet. */
+export class HeldPlace {
+  private readonly rule: RateRule
+  private readonly log: WindowLog
+
+  constructor(rule: RateRule, log: WindowLog) {
+    this.rule = rule
+    this.log = log
+    log.held++
+  }
+
+  /** The place is taken, and was at that time; `now` is not earlier. */
+  settle(at: number, now: number): RateState {
+    this.log.held--
+    this.log.prune(this.rule.windowMs, now)
+    return taken(this.log, this.rule, at)
+  }
+
+  release(): void {
+    this.log.held--
+  }
+}
+
+/** Above this many keys of one rule, the one that came first is forgotten: memory stays bounded and the limit fails open. */
+const MAX_KEYS = 500_000
+
+/**
+ * The logs of one rule by key. Each new key, and each 64th request, looks at a few
+ * others and drops the idle ones, so that at most about a third of all keys are idle.
+ */
+class KeyTable {
+  private readonly logs = new Map<string, WindowLog>()
+  private cursor = this.logs.entries()
+  private ticks = 0
+
+  log(key: string, windowMs: number, now: number): WindowLog {
+    if ((++this.ticks & 63) === 0) this.sweep(4, windowMs, now)
+    let log = this.logs.get(key)
+    if (log === undefined) {
+      this.sweep(4, windowMs, now)
+      if (this.logs.size >= MAX_KEYS) this.forgetFirst()
+      log = new WindowLog()
+      this.logs.set(key, log)
+    }
+    return log
+  }
+
+  private forgetFirst(): void {
+    const first = this.logs.keys().next()
+    if (first.done !== true) this.logs.delete(first.value)
+  }
+
+  /** The log, if anything is in it. */
+  peek(key: string): WindowLog | undefined {
+    return this.logs.get(key)
+  }
+
+  private sweep(steps: number, windowMs: number, now: number): void {
+    for (let i = 0; i < steps; i++) {
+      const next = this.cursor.next()
+      if (next.done === true) {
+        this.cursor = this.logs.entries()
+        return
+      }
+      const [key, log] = next.value
+      log.prune(windowMs, now)
+      if (log.count === 0 && log.held === 0) this.logs.delete(key)
+      else log.shrink()
+    }
+  }
+}
+
+const SMALLEST = 4
+
+/** The times of what was accepted within the window, oldest first, in a ring that grows up to the limit. */
+export class WindowLog {
+  count = 0
+  /** Places that are not decided yet; they count. */
+  held = 0
+  private times = new Float64Array(SMALLEST)
+  private head = 0
+
+  /** The whole milliseconds until there is a place; 0: there is one. */
+  wait(rule: RateRule, now: number): number {
+    this.prune(rule.windowMs, now)
+    // Which of those that count, oldest first, must leave for the next one to come.
+    const leaving = this.count + this.held - rule.limit
+    if (leaving < 0) return 0
+    return leaving < this.count ? Math.max(1, Math.ceil(this.at(leaving) + rule.windowMs - now)) : rule.windowMs
+  }
+
+  add(rule: RateRule, time: number): void {
+    if (this.count === this.times.length) this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
+    // Decisions come almost in the order of their times.
+    let i = this.count++
+    for (; i > 0 && this.at(i - 1) > time; i--) this.times[this.indexOf(i)] = this.at(i - 1)
+    this.times[this.indexOf(i)] = time
+  }
+
+  /** Takes the newest entry of that time out again, if there is one. */
+  remove(time: number): void {
+    let i = this.count - 1
+    while (i >= 0 && this.at(i) > time) i--
+    if (i < 0 || this.at(i) !== time) return
+    for (; i < this.count - 1; i++) this.times[this.indexOf(i)] = this.at(i + 1)
+    this.count--
+  }
+
+  resetMs(windowMs: number, now: number): number {
+    return this.count === 0 ? 0 : Math.max(0, Math.ceil(this.at(0) + windowMs - now))
+  }
+
+  prune(windowMs: number, now: number): void {
+    while (this.count > 0 && this.at(0) + windowMs <= now) {
+      if (++this.head === this.times.length) this.head = 0
+      this.count--
+    }
+  }
+
+  shrink(): void {
+    if (this.times.length > SMALLEST && this.count * 4 < this.times.length) {
+      this.resize(Math.max(SMALLEST, this.count * 2))
+    }
+  }
+
+  private at(i: number): number {
+    return this.times[this.indexOf(i)] ?? 0
+  }
+
+  private indexOf(i: number): number {
+    const index = this.head + i
+    return index >= this.times.length ? index - this.times.length : index
+  }
+
+  private resize(size: number): void {
+    const times = new Float64Array(size)
+    for (let i = 0; i < this.count; i++) times[i] = this.at(i)
+    this.times = times
+    this.head = 0
+  }
+}

@@ -1,0 +1,129 @@
+import { Cause, Effect, Layer, SchemaIssue } from "effect"
+import { HttpServerError, HttpServerResponse } from "effect/http"
+import { HttpApiError, HttpApiMiddleware } from "effect/http-api"
+import { SqlError } from "effect/sql"
+import { STATUS_CODES } from "node:http"
+import type { Duplex } from "node:stream"
+import {
+  commonErrors,
+  InternalError,
+  isWireFailure,
+  NotFound,
+  PayloadTooLarge,
+  Unavailable,
+  ValidationFailed,
+  wireBody,
+  type WireFailure
+} from "./WireError.ts"
+
+/** The headers that go with a failure. */
+export const failureHeaders = (failure: WireFailure): Record<string, string> => {
+  const headers: Record<string, string> = {}
+  if (failure.status === 401) headers["www-authenticate"] = "Bearer"
+  if (failure.status === 426) {
+    headers["upgrade"] = "websocket"
+    headers["connection"] = "upgrade"
+  }
+  if (failure.retryAfterMs !== undefined) {
+    headers["retry-after"] = String(Math.max(1, Math.ceil(failure.retryAfterMs / 1000)))
+  }
+  return headers
+}
+
+/** The answer that a failure becomes: its status, its exact body, and the headers that go with it. */
+export const toResponse = (
+  failure: WireFailure,
+  extra?: Record<string, string>
+): HttpServerResponse.HttpServerResponse =>
+  HttpServerResponse.jsonUnsafe(wireBody(failure), {
+    status: failure.status,
+    headers: { ...failureHeaders(failure), ...extra }
+  })
+
+/**
+ * The same answer on a bare connection, which it ends: for upgrades that are
+ * refused and for bytes that are no HTTP request.
+ */
+export const refuse = (socket: Duplex, failure: WireFailure, requestId: string, extra?: Record<string, string>): void => {
+  if (!socket.writable) {
+    socket.destroy()
+    return
+  }
+  const body = JSON.stringify(wireBody(failure))
+  const headers = {
+    ...failureHeaders(failure),
+    ...extra,
+    "content-type": "application/json",
+    "content-length": String(Buffer.byteLength(body)),
+    "x-request-id": requestId,
+    "connection": failure.status === 426 ? "upgrade, close" : "close"
+  }
+  let head = `HTTP/1.1 ${failure.status} ${STATUS_CODES[failure.status] ?? "Refused"}\r\n`
+  for (const [name, value] of Object.entries(headers)) head += `${name}: ${value}\r\n`
+  socket.on("error", () => {})
+  socket.end(`${head}\r\n${body}`)
+  // A peer that keeps its side open must not hold the connection.
+  const timer = setTimeout(() => socket.destroy(), 1000)
+  timer.unref()
+  socket.once("close", () => clearTimeout(timer))
+}
+
+/** The one place where any failure or defect becomes what the wire knows (wire.md C.0, Error body). */
+export const toWireFailure = (error: unknown): WireFailure | undefined => {
+  if (isWireFailure(error)) return error
+  if (HttpApiError.HttpApiSchemaError.is(error)) {
+    return error.kind === "Body" || error.kind === "ResponseHeaders" ? undefined : invalidRequest(error)
+  }
+  if (HttpServerError.isHttpServerError(error)) {
+    switch (error.reason._tag) {
+      case "RouteNotFound":
+        return new NotFound({ message: "This API has no such path." })
+      case "RequestParseError":
+        return error.reason.reason === "BodyTooLarge"
+          ? new PayloadTooLarge()
+          : new ValidationFailed({ message: "The body could not be read." })
+      default:
+        return undefined
+    }
+  }
+  if (SqlError.isSqlError(error)) return new Unavailable()
+  return undefined
+}
+
+const invalidRequest = (error: HttpApiError.HttpApiSchemaError): ValidationFailed => {
+  const fields: Record<string, Array<string>> = {}
+  for (const issue of formatIssues(error.cause.issue).issues) {
+    const path = (issue.path ?? []).map((step) => String(typeof step === "object" ? step.key : step)).join(".")
+    ;(fields[path === "" ? error.kind.toLowerCase() : path] ??= []).push(issue.message)
+  }
+  const [first] = Object.entries(fields)
+  return new ValidationFailed({
+    message: first === undefined ? "The request is not valid." : `${first[0]}: ${first[1][0]}`,
+    details: { fields }
+  })
+}
+
+const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
+
+/** Turns whatever a route fails with into its documented answer; the outermost middleware of every route. */
+export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/wire/WireErrors", {
+  error: commonErrors
+}) {
+  static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, answer))
+}
+
+/** Answers with the failure's own response; what nobody expected is logged, and what has no response becomes a 500. */
+export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
+  for (const reason of cause.reasons) {
+    if (Cause.isInterruptReason(reason)) continue
+    const error = Cause.isFailReason(reason) ? reason.error : reason.defect
+    const failure = toWireFailure(error)
+    if (failure === undefined) continue
+    const response = Effect.succeed(toResponse(failure))
+    return failure.status < 500 || isWireFailure(error)
+      ? response
+      : Effect.andThen(Effect.logWarning("A request met storage that failed", cause), response)
+  }
+  if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(toResponse(new Unavailable()))
+  return Effect.as(Effect.logError("A request failed", cause), toResponse(new InternalError()))
+}

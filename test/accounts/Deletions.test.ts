@@ -1,0 +1,165 @@
+import { assert, it } from "@effect/vitest"
+import { Context, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import type { LiveSession } from "../../src/push/AgentActor.ts"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { AgentActors } from "../../src/push/AgentActors.ts"
+import { Agents } from "../../src/agents/Agents.ts"
+import { Deletions } from "../../src/accounts/Deletions.ts"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Groups } from "../../src/groups/Groups.ts"
+import { Database } from "../../src/database/Sql.ts"
+import { Presences } from "../../src/presence/Presences.ts"
+import { layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
+import { leap } from "../support/Leap.ts"
+import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+type Party = { readonly id: string; readonly handle: string }
+
+/** Lets so many statements through and then none, as if the process had died: whatever follows in it comes to nothing. */
+class Fuse {
+  left = Infinity
+  get blown(): boolean {
+    return this.left < 0
+  }
+}
+
+/** Everything that a deletion does after its first statement is prepared. */
+const doomed = (database: TestDatabase, fuse: Fuse): TestDatabase =>
+  Layer.effect(
+    Database,
+    Effect.map(Database, ({ driver, prepared }) =>
+      Database.of({
+        driver,
+        prepared: (name, text) => {
+          const run = prepared<never>(name, text)
+          return (params) =>
+            Effect.suspend(() => --fuse.left < 0 ? Effect.die(new Error("this process is no more")) : run(params))
+        }
+      }))
+  ).pipe(Layer.provideMerge(database))
+
+/** An account with something of everything that its end has to undo. */
+const leaver = Effect.fnUntraced(function*(name: string, friend: Party, third: Party) {
+  const sql = yield* SqlClient.SqlClient
+  const groups = yield* Groups
+  const account = yield* newAgent(name)
+  yield* (yield* Conversations).send(friend, { _tag: "Direct", handle: account.handle }, draft(`to ${name}`))
+  yield* sql`INSERT INTO contacts (agent_id, contact_id, added_at)
+    VALUES (${account.id}, ${friend.id}, 0), (${friend.id}, ${account.id}, 0), (${third.id}, ${account.id}, 0)`
+  yield* sql`INSERT INTO mutes (muter_id, kind, target_id, created_at)
+    VALUES (${account.id}, 'agent', ${third.id}, 0), (${friend.id}, 'agent', ${account.id}, 0)`
+  yield* sql`INSERT INTO presences (agent_id, last_seen) VALUES (${account.id}, 1)`
+  yield* sql`INSERT INTO webhooks (id, agent_id, slot, url, events, secret, created_at)
+    VALUES (${`whk_${name}`}, ${account.id}, 1, 'https://nowhere.example/', '{contact.blocked}', 'secret', 0)`
+  const profile = { name, description: null, avatarUrl: null }
+  const own = yield* groups.create(account, { profile, handles: [friend.handle, third.handle] })
+  yield* groups.accept(friend, own.add_results[0]?.invite_id ?? "")
+  yield* groups.create(friend, { profile, handles: [account.handle] })
+  return { ...account, groupId: own.group.id }
+})
+
+/** What of wire.md G.12 does not hold for an account, by name. */
+const remains = Effect.fnUntraced(function*({ groupId, id }: Party & { readonly groupId: string }, friend: Party) {
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<Record<string, boolean>>`
+    SELECT
+      EXISTS (SELECT FROM agents WHERE id = ${id} AND (deleted_at IS NULL OR key_hash IS NOT NULL)) AS alive,
+      EXISTS (SELECT FROM contacts WHERE ${id} IN (agent_id, contact_id)) AS contacts,
+      EXISTS (SELECT FROM mutes WHERE ${id} IN (muter_id, target_id)) AS mutes,
+      EXISTS (SELECT FROM presences WHERE agent_id = ${id}) AS presence,
+      EXISTS (SELECT FROM webhooks WHERE agent_id = ${id} AND (slot IS NOT NULL OR active OR secret <> '')) AS webhooks,
+      EXISTS (SELECT FROM group_invites WHERE ${id} IN (invitee_id, inviter_id)) AS invites,
+      EXISTS (SELECT FROM group_members WHERE agent_id = ${id} AND left_at IS NULL) AS member,
+      EXISTS (SELECT FROM participants p JOIN groups g ON g.id = p.conversation_id WHERE p.agent_id = ${id}) AS participant,
+      (SELECT member_count <> 1 OR deleted_at IS NOT NULL FROM groups WHERE id = ${groupId}) AS "memberCount",
+      NOT EXISTS (SELECT FROM group_members WHERE group_id = ${groupId} AND agent_id = ${friend.id} AND role = 'admin') AS "noAdmin",
+      EXISTS (
+        SELECT FROM envelopes e JOIN agents a ON a.id = e.recipient_id
+        WHERE a.id = ${id} AND e.delivered_at IS DISTINCT FROM a.deleted_at
+      ) AS "notClosedAtDeletion",
+      EXISTS (
+        SELECT FROM inboxes n WHERE n.undelivered <>
+          (SELECT count(*) FROM envelopes WHERE recipient_id = n.agent_id AND delivered_at IS NULL)
+      ) AS "counters",
+      EXISTS (SELECT FROM deletions WHERE agent_id = ${id}) AS remembered`
+  return Object.entries(row ?? {}).flatMap(([name, holds]) => holds ? [name] : [])
+})
+
+it.effect("a deletion that dies before any of its statements is finished by another process", () =>
+  Effect.gen(function*() {
+    const database = Layer.succeedContext(yield* Effect.context<SqlClient.SqlClient | Database>())
+    const deletions = yield* Deletions
+    const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]
+    const fuse = new Fuse()
+    // Built once: what it remembers of one death does not help the other process, which never hears of it.
+    const { remove } = Context.get(yield* Layer.build(Layer.fresh(layerRooms(doomed(database, fuse)))), Accounts)
+    let statements = 0
+    for (;; statements++) {
+      const account = yield* leaver(`leaver-${statements}`, friend, third)
+      fuse.left = statements
+      yield* remove(account.id)
+      const { blown } = fuse
+      // The dead does nothing more, not even with its jobs.
+      fuse.left = -1
+      ;(yield* Agents).forget(account.id)
+      assert.isUndefined(yield* (yield* Agents).byHandle(account.handle))
+      const left = yield* remains(account, friend)
+      assert.include(left, "remembered")
+      if (!blown) assert.deepStrictEqual(left, ["remembered"])
+      assert.notInclude(left, "alive")
+      const refused = yield* Effect.flip(
+        (yield* Conversations).send(friend, { _tag: "Direct", handle: account.handle }, draft(`late ${statements}`))
+      )
+      assert.strictEqual(refused._tag, "AgentNotFound")
+      yield* leap("61 seconds")
+      yield* deletions.sweep
+      assert.deepStrictEqual(yield* remains(account, friend), [], `after ${statements} statements`)
+      if (!blown) break
+    }
+    assert.isAbove(statements, 15)
+  }).pipe(Effect.scoped, Effect.provide(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 }))), 60_000)
+
+it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const actors = yield* AgentActors
+    const presences = yield* Presences
+    const deletions = yield* Deletions
+    const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]
+    const account = yield* leaver("leaver", friend, third)
+    const heard: Array<unknown> = []
+    const closed: Array<unknown> = []
+    const session = (event: (frame: string) => void): LiveSession => ({
+      hint: () => undefined,
+      echo: () => undefined,
+      event,
+      close: (reason) => closed.push(reason)
+    })
+    actors.attach(friend.id, session((frame) => heard.push(JSON.parse(frame))))
+    actors.attach(account.id, session(() => undefined))
+    yield* presences.put(account, { status: "busy" })
+    yield* presences.told
+    heard.length = 0
+    yield* (yield* Accounts).remove(account.id)
+    assert.deepStrictEqual(heard.map((frame) => (frame as { payload: { status: string } }).payload.status), ["offline"])
+    assert.deepStrictEqual(closed[0], { code: 1008, text: "account deleted" })
+    assert.deepStrictEqual(yield* remains(account, friend), ["remembered"])
+    // As a statement that began before, or a cache that did not know, would write.
+    yield* sql`INSERT INTO contacts (agent_id, contact_id, added_at) VALUES (${friend.id}, ${account.id}, 0)`
+    yield* sql`INSERT INTO mutes (muter_id, kind, target_id, created_at) VALUES (${friend.id}, 'agent', ${account.id}, 0)`
+    yield* sql`UPDATE inboxes SET last_no = last_no + 1, undelivered = undelivered + 1 WHERE agent_id = ${account.id}`
+    yield* sql`
+      INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
+      SELECT agent_id, last_no, 'dir_late', 1, ${friend.id} FROM inboxes WHERE agent_id = ${account.id}`
+    yield* deletions.sweep
+    assert.include(yield* remains(account, friend), "contacts", "a minute must have passed")
+    yield* leap("61 seconds")
+    yield* deletions.sweep
+    assert.deepStrictEqual(yield* remains(account, friend), [])
+    // Its row does not come back with what its sockets leave behind.
+    yield* presences.sockets(account.id)
+    yield* TestClock.adjust("2 seconds")
+    assert.deepStrictEqual(yield* remains(account, friend), [])
+  }).pipe(Effect.provide(layerRooms(layerPgliteTest))))

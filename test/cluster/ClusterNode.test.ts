@@ -1,0 +1,101 @@
+import { assert, describe, it } from "@effect/vitest"
+import { ConfigProvider, Deferred, Effect, Exit, Layer, Logger, Redacted, References, Scope } from "effect"
+import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
+import { RpcSerialization, RpcServer } from "effect/rpc"
+import { once } from "node:events"
+import { connect } from "node:net"
+import { setTimeout as pause } from "node:timers/promises"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { claimAddress, migrate, storage } from "../../src/cluster/ClusterNode.ts"
+import { Config } from "../../src/platform/Config.ts"
+import * as NodePort from "../../src/cluster/NodePort.ts"
+import { layerPg } from "../../src/database/Sql.ts"
+import { Link } from "../faults/Link.ts"
+import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
+
+describe("a node's address", () => {
+  it.live("is one node's at a time, and free when that one has ended", () =>
+    Effect.gen(function*() {
+      const here = { RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 14_431 }
+      const first = yield* Scope.make()
+      yield* Scope.provide(claimAddress(here, "1 minute"), first)
+      const failure = yield* Effect.flip(Effect.scoped(claimAddress(here, "700 millis")))
+      assert.include(failure.message, "127.0.0.1:14431")
+      yield* Effect.scoped(claimAddress({ ...here, RUNNER_PORT: 14_432 }, "1 minute"))
+      yield* Scope.close(first, Exit.void)
+      yield* Effect.scoped(claimAddress(here, "1 minute"))
+    }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 6, kind: "empty" }).pipe(Layer.orDie))))
+})
+
+describe("the locks of shards", () => {
+  it.live("are let go of together, so that many of them take no longer than each may", () =>
+    Effect.gen(function*() {
+      const url = new URL(yield* Effect.promise(() => freshDatabase(18, "empty")))
+      const link = yield* Effect.acquireRelease(
+        Effect.promise(() => Link.open("127.0.0.1", { host: url.hostname, port: Number(url.port) })),
+        (link) => Effect.sync(() => link.close())
+      )
+      url.port = String(link.address.port)
+      const database = Redacted.make(url.href)
+      const here = RunnerAddress.make("127.0.0.1", 14_431)
+      const shards = Array.from({ length: 60 }, (_, i) => ShardId.make("default", i + 1))
+      // A third of this is what each operation has.
+      const config = ShardingConfig.layer({ shardsPerGroup: shards.length, shardLockExpiration: "30 seconds" })
+      yield* Effect.gen(function*() {
+        const locks = yield* RunnerStorage.RunnerStorage
+        assert.lengthOf(yield* locks.acquire(here, shards), shards.length)
+        link.delayMs = 50
+        const began = performance.now()
+        yield* Effect.forEach(shards.slice(1), (shard) => locks.release(here, shard), { concurrency: "unbounded", discard: true })
+        // One after the other they would wait for 118 answers, 100 ms each.
+        assert.isBelow(performance.now() - began, 6_000)
+        assert.deepStrictEqual(yield* locks.refresh(here, shards), shards.slice(0, 1))
+      }).pipe(Effect.provide(storage(database).pipe(
+        Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
+        Layer.provide(config)
+      )))
+    }).pipe(Effect.scoped))
+})
+
+describe("what listens for other nodes", () => {
+  it.live("ends although somebody there has connected and says nothing", () =>
+    Effect.gen(function*() {
+      const port = yield* Effect.promise(freePort)
+      const config = yield* Config.load.pipe(Effect.provide(ConfigProvider.layer(ConfigProvider.fromUnknown({
+        RUNNER_PORT: String(port),
+        RUNNER_SECRET: "known to the nodes of this test"
+      }))))
+      const scope = yield* Scope.make()
+      yield* Scope.provide(Layer.build(NodePort.layer(config)), scope)
+      const silent = connect(port, "127.0.0.1")
+      yield* Effect.promise(() => once(silent, "connect"))
+      const began = performance.now()
+      yield* Scope.close(scope, Exit.void)
+      assert.isBelow(performance.now() - began, 30_000)
+      silent.destroy()
+    }))
+
+  it.live("takes it quietly that a connection breaks off, as all of a node that dies do", () =>
+    Effect.gen(function*() {
+      const port = yield* Effect.promise(freePort)
+      const config = yield* Effect.provide(Config, Config.layerTest({ RUNNER_PORT: port }))
+      const told = yield* Deferred.make<readonly [level: string, message: string, reasons: number]>()
+      const logger = Logger.make(({ cause, logLevel, message }) =>
+        Deferred.doneUnsafe(told, Effect.succeed([logLevel, String(message), cause.reasons.length] as const)))
+      yield* RpcServer.layerProtocolSocketServer.pipe(
+        Layer.provide(NodePort.layer(config)),
+        Layer.provide(RpcSerialization.layerSchemaBinary()),
+        Layer.provide([Logger.layer([logger]), Layer.succeed(References.MinimumLogLevel, "Debug")]),
+        Layer.build
+      )
+      // Whoever breaks off before anything was read is not heard of at all.
+      yield* Effect.promise(async () => {
+        const other = connect(port, "127.0.0.1")
+        await once(other, "connect")
+        other.write("x")
+        await pause(100)
+        other.resetAndDestroy()
+      }).pipe(Effect.forever, Effect.forkScoped)
+      assert.deepStrictEqual(yield* Deferred.await(told), ["Debug", "A connection from another node broke off", 0])
+    }).pipe(Effect.scoped))
+})

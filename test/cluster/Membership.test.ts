@@ -1,0 +1,104 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { mayJoin, membersOf, type NodeSight } from "../../src/cluster/Membership.ts"
+
+/** Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach b. */
+const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonly<Record<string, Partial<NodeSight>>> = {}) =>
+  [...names].map((address, listed): NodeSight => ({
+    address,
+    listed,
+    ownsShards: true,
+    isCurrent: true,
+    reaches: new Set([...names].filter((other) => other !== address && !cuts.includes(address + other))),
+    ...changes[address]
+  }))
+
+const members = (...given: Parameters<typeof nodes>): string => [...membersOf(nodes(...given))].sort().join("")
+
+describe("who belongs to the cluster", () => {
+  it("is everybody while all can talk with all, and one that is alone", () => {
+    assert.strictEqual(members("a"), "a")
+    assert.strictEqual(members("abcde"), "abcde")
+  })
+
+  it("a node that reaches nobody, or that nobody reaches, is left out alone, wherever it stands in the list", () => {
+    for (const bad of "abc") {
+      const others = [..."abc"].filter((name) => name !== bad)
+      const out = others.map((other) => bad + other)
+      const back = others.map((other) => other + bad)
+      for (const cuts of [out, back, [...out, ...back]]) assert.strictEqual(members("abc", cuts), others.join(""), `${cuts}`)
+    }
+  })
+
+  it("of two that cannot talk both ways the one that was listed earlier stays", () => {
+    for (const cuts of [["ab"], ["ba"], ["ab", "ba"]]) assert.strictEqual(members("ab", cuts), "a")
+    assert.strictEqual(members("abc", ["bc"]), "ab")
+    // Two halves.
+    assert.strictEqual(members("abcd", ["ac", "ad", "bc", "bd"]), "ab")
+  })
+
+  it("a majority stays, whoever is in the rest", () => {
+    assert.strictEqual(members("abcde", ["ac", "ad", "ae", "bc", "bd", "be"]), "cde")
+  })
+
+  it("one that is dead or hangs decides nothing, and stays only while more than half reach it", () => {
+    const silent = { a: { isCurrent: false, reaches: new Set<string>() } }
+    assert.strictEqual(members("abc", [], silent), "abc")
+    assert.strictEqual(members("abc", ["ba"], silent), "bc")
+    assert.strictEqual(members("ab", ["ba"], silent), "b")
+    // After a crash of the database nobody holds a lock.
+    assert.strictEqual(members("ab", ["ab", "ba"], { a: { isCurrent: false }, b: { isCurrent: false } }), "ab")
+  })
+
+  it("a gateway belongs if it can talk with every owner, and never decides about one", () => {
+    const gateways = { b: { ownsShards: false }, c: { ownsShards: false } }
+    assert.strictEqual(members("abc", [], gateways), "abc")
+    assert.strictEqual(members("abc", ["ab", "ba", "ca"], gateways), "a")
+    assert.strictEqual(members("abc", ["ab"], gateways), "ac")
+  })
+
+  it("a newcomer joins if it can talk both ways with those that are there; the dead have no veto", () => {
+    const joins = (...given: Parameters<typeof nodes>): boolean => {
+      const all = nodes(...given)
+      return mayJoin(all.slice(0, -1), all.at(-1)!)
+    }
+    assert.isTrue(joins("z"))
+    assert.isTrue(joins("abz"))
+    assert.isFalse(joins("az", ["za"]))
+    assert.isFalse(joins("az", ["az"]))
+    assert.isFalse(joins("abz", ["za", "zb"]))
+    assert.isFalse(joins("abz", ["za"]))
+    assert.isTrue(joins("abz", ["za"], { a: { isCurrent: false, reaches: new Set() } }))
+    // One that none of the others reaches either is not in its way.
+    assert.isTrue(joins("abcz", ["ab", "ac", "az", "za", "ba", "ca"]))
+  })
+
+  it("in any state: somebody who says something stays, those who stay can all talk, and one node alone puts out no two", () => {
+    const bits = fc.array(fc.boolean(), { minLength: 36, maxLength: 36 })
+    fc.assert(fc.property(fc.integer({ min: 1, max: 6 }), bits, bits, (count, reach, current) => {
+      const names = "abcdef".slice(0, count)
+      const given = [...names].map((address, i): NodeSight => ({
+        address,
+        listed: i,
+        ownsShards: true,
+        isCurrent: current[i] === true,
+        reaches: new Set([...names].filter((_, j) => j !== i && reach[i * 6 + j]))
+      }))
+      const left = membersOf(given)
+      const owners = given.filter(({ isCurrent }) => isCurrent)
+      const stayed = owners.filter(({ address }) => left.has(address))
+      if (owners.length > 0) assert.isAbove(stayed.length, 0)
+      for (const one of stayed) {
+        for (const other of stayed) if (one !== other) assert.isTrue(one.reaches.has(other.address))
+      }
+      // As if all could talk with all, but for what one of them says of the others.
+      if (owners.length >= 3) {
+        const liar = owners[0]!
+        const honest = owners.map((node) =>
+          node === liar ? node : { ...node, reaches: new Set(owners.map(({ address }) => address)) })
+        const out = honest.filter((node) => node !== liar && !membersOf(honest).has(node.address))
+        assert.isAtMost(out.length, 1)
+      }
+    }))
+  })
+})

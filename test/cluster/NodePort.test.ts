@@ -1,0 +1,116 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Layer, Logger, Redacted, Schedule } from "effect"
+import { SocketServer } from "effect/socket"
+import { once } from "node:events"
+import { connect, type Socket } from "node:net"
+import { connect as connectTls } from "node:tls"
+import { Config } from "../../src/platform/Config.ts"
+import * as NodePort from "../../src/cluster/NodePort.ts"
+import { clientTls } from "../../src/cluster/NodeSecret.ts"
+import { eventually } from "../support/Eventually.ts"
+
+/** A port for nodes with this secret, who was served there, and what was logged of it. */
+const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number) {
+  const lines: Array<string> = []
+  const served: Array<"begun" | "ended"> = []
+  const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+  const config = yield* Config.pipe(Effect.provide(Config.layerTest({
+    RUNNER_HOST: "127.0.0.1",
+    RUNNER_PORT: 0,
+    RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret)
+  })))
+  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provideMerge(logger)))
+  const server = Context.get(context, SocketServer.SocketServer)
+  yield* Effect.forkScoped(server.run((socket) =>
+    Effect.gen(function*() {
+      served.push("begun")
+      const { pull } = yield* socket.reader
+      yield* Effect.forever(pull)
+    }).pipe(Effect.scoped, Effect.ensuring(Effect.sync(() => served.push("ended"))))
+  ))
+  if (!("port" in server.address)) return assert.fail("no port")
+  return { port: server.address.port, lines, served }
+})
+
+const closed = (socket: Socket): Promise<unknown> => {
+  socket.on("error", () => {})
+  return once(socket, "close")
+}
+
+/** Whether one of the ways in which a node with this secret tries to connect leads in. */
+const knows = (port: number, secret: string): Effect.Effect<boolean> =>
+  Effect.promise(async () => {
+    for (const way of clientTls(Redacted.make(secret))) {
+      const socket = connectTls({ ...way, port, host: "127.0.0.1" })
+      const known = await new Promise<boolean>((resolve) => {
+        socket.once("secureConnect", () => resolve(true))
+        socket.once("error", () => resolve(false))
+        socket.once("close", () => resolve(false))
+      })
+      socket.destroy()
+      if (known) return true
+    }
+    return false
+  })
+
+describe("the port for other nodes", () => {
+  it.live("takes whoever knows one of its secrets, while one of them is being changed", () =>
+    Effect.gen(function*() {
+      const [old, both, fresh] = [yield* open("old"), yield* open("new, old"), yield* open("new")]
+      const table: Array<readonly [string, boolean]> = []
+      for (const [name, { port }] of [["old", old], ["new,old", both], ["new", fresh]] as const) {
+        for (const secret of ["old", "new,old", "new", "other"]) table.push([`${secret} to ${name}`, yield* knows(port, secret)])
+      }
+      assert.deepStrictEqual(table.filter(([, known]) => !known).map(([pair]) => pair), [
+        "new to old",
+        "other to old",
+        "other to new,old",
+        "old to new",
+        "other to new"
+      ])
+    }).pipe(Effect.scoped))
+
+  it.live("says once whom it refuses and why", () =>
+    Effect.gen(function*() {
+      const [secured, plain] = [yield* open("a secret"), yield* open(undefined)]
+      for (let i = 0; i < 2; i++) {
+        const silentTls = connect(secured.port, "127.0.0.1", () => silentTls.write("GET / HTTP/1.1\r\n\r\n"))
+        yield* Effect.promise(() => closed(silentTls))
+        assert.isFalse(yield* knows(plain.port, "a secret"))
+        assert.isFalse(yield* knows(secured.port, "another"))
+      }
+      const told = (lines: ReadonlyArray<string>, count: number) =>
+        Effect.promise(() => eventually("the log", () => lines.length >= count || undefined, 30_000))
+      yield* told(secured.lines, 2)
+      yield* told(plain.lines, 1)
+      assert.deepStrictEqual(secured.lines.sort(), [
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not encrypt: it has no RUNNER_SECRET, or is no node",
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it does not know RUNNER_SECRET"
+      ])
+      assert.deepStrictEqual(plain.lines, [
+        "Refused a connection from 127.0.0.1 on RUNNER_PORT: it encrypts, and this node has no RUNNER_SECRET"
+      ])
+      assert.deepStrictEqual([secured.served, plain.served], [[], []])
+    }).pipe(Effect.scoped))
+
+  it.live("ends connections on which nothing comes, before the handshake and after it, and no other", () =>
+    Effect.gen(function*() {
+      const [secured, plain] = [yield* open("a secret", 2_000), yield* open(undefined, 2_000)]
+      const [way] = clientTls(Redacted.make("a secret"))
+      const silent = [
+        connect(secured.port, "127.0.0.1"),
+        connectTls({ ...way, port: secured.port, host: "127.0.0.1" }),
+        connect(plain.port, "127.0.0.1")
+      ]
+      const busy = connect(plain.port, "127.0.0.1")
+      let isOver = false
+      const busyEnd = closed(busy).then(() => {
+        isOver = true
+      })
+      yield* Effect.sync(() => busy.write("x")).pipe(Effect.repeat(Schedule.spaced("50 millis")), Effect.forkScoped)
+      yield* Effect.promise(() => Promise.all(silent.map(closed)))
+      assert.isFalse(isOver)
+      busy.destroy()
+      yield* Effect.promise(() => busyEnd)
+    }).pipe(Effect.scoped))
+})

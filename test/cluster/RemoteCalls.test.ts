@@ -1,0 +1,263 @@
+import { assert, layer } from "@effect/vitest"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Scheduler, Schema, Scope } from "effect"
+import { Entity, RunnerAddress, ShardId, Sharding } from "effect/cluster"
+import { Rpc, RpcSerialization, RpcServer } from "effect/rpc"
+import { SocketServer } from "effect/socket"
+import { TestClock } from "effect/testing"
+import { once } from "node:events"
+import { createServer } from "node:net"
+import { Config } from "../../src/platform/Config.ts"
+import { Ids } from "../../src/platform/Ids.ts"
+import * as NodeLinks from "../../src/cluster/NodeLinks.ts"
+import * as NodePort from "../../src/cluster/NodePort.ts"
+import { Pulse } from "../../src/platform/StallGuard.ts"
+import { CallRpcs, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
+import { forRequest, requestId } from "../../src/platform/RequestId.ts"
+import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
+import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
+import { eventually } from "../support/Eventually.ts"
+
+const Work = Rpc.make("Work", {
+  payload: { no: Schema.Int, text: Schema.optionalKey(Schema.String) },
+  success: Schema.Struct({ by: Schema.String, no: Schema.Int, requestId: Schema.NullOr(Schema.String) }),
+  error: Schema.Union([NotFound, Unavailable])
+})
+const Worker = Entity.make("Worker", [Work])
+/** What the cluster's way refuses: after a look at what was done before, and without. */
+const [SEEN, BLIND] = [1_001, 1_002]
+type Here = (no: number) => Effect.Effect<void, NotFound>
+
+const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(NodeLinks.layer(config), NodePort.layer(config)))).pipe(
+  Layer.provideMerge(RpcSerialization.layerSchemaBinary()),
+  Layer.provide(Config.layerTest({ RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 0, RUNNER_SECRET: Redacted.make("a secret") }))
+)
+
+/** A node that has the actors with these ids, each in a shard of its own, and says how often it was called. */
+const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: Here) {
+  const heard: Array<string> = []
+  const counted = Layer.effect(
+    RemoteCalls,
+    Effect.map(RemoteCalls, (calls) =>
+      RemoteCalls.of({
+        ...calls,
+        heard: (session, texts) => Effect.suspend(() => (heard.push(texts), calls.heard(session, texts)))
+      }))
+  )
+  const context = yield* Layer.build(
+    RpcServer.layer(CallRpcs, { disableTracing: true, disableFatalDefects: true }).pipe(
+      Layer.provide(RemoteCalls.layerHandlers),
+      Layer.provideMerge(counted),
+      Layer.provide(RemoteCalls.layer),
+      Layer.provideMerge(Layer.fresh(ShardOwners.layer)),
+      Layer.provide(RpcServer.layerProtocolSocketServer),
+      Layer.provideMerge(connections),
+      Layer.provide(Layer.mock(Sharding.Sharding, {
+        getShardId: (id) => ShardId.make("default", Number(id)),
+        hasShardId: ({ id }) => has.has(String(id))
+      })),
+      Layer.provide(Ids.layer),
+      Layer.fresh
+    )
+  )
+  const { address } = Context.get(context, SocketServer.SocketServer)
+  if (!("port" in address)) return assert.fail("no port")
+  const elsewhere: Array<number> = []
+  const work = yield* Context.get(context, RemoteCalls).way({
+    entity: Worker,
+    rpc: Work,
+    here: (_, { no }) => Effect.andThen(here(no), Effect.map(requestId, (requestId) => ({ by: name, no, requestId }))),
+    elsewhere: (_, { no }) => {
+      elsewhere.push(no)
+      return no === SEEN || no === BLIND
+        ? Effect.fail(new NotFound({ message: String(no) }))
+        : Effect.succeed({ by: "the cluster", no, requestId: null })
+    },
+    blind: (failure) => failure.message === String(BLIND)
+  })
+  return {
+    work,
+    elsewhere,
+    heard,
+    owners: Context.get(context, ShardOwners),
+    address: RunnerAddress.make("127.0.0.1", Number(address.port))
+  }
+})
+
+/** A caller, and a node that it takes for the owner of the shards 1 to 9. */
+const pair = Effect.fnUntraced(function*(here: Here) {
+  const has = new Set(["1", "2", "3"])
+  const end = yield* Scope.make()
+  const callee = yield* Scope.provide(start("callee", has, here), end)
+  const caller = yield* start("caller", new Set(), () => Effect.die("nothing is here"))
+  for (let id = 1; id < 10; id++) caller.owners.sent(ShardId.make("default", id), callee.address)
+  return { has, callee, caller, end: Scope.close(end, Exit.void) }
+})
+
+const until = (what: string, check: () => boolean) => Effect.promise(() => eventually(what, () => check() || undefined))
+
+layer(Layer.empty)((it) => {
+  it.effect("many calls go to a node together, and each is answered by itself", () =>
+    Effect.gen(function*() {
+      const slow = yield* Deferred.make<void>()
+      const { callee, caller } = yield* pair((no) =>
+        no === 0
+          ? Deferred.await(slow)
+          : no === 1
+          ? Effect.fail(new NotFound({ message: "no such work" }))
+          : no === 2
+          ? Effect.die("a mistake")
+          : no === 3
+          ? Effect.interrupt
+          : Effect.void
+      )
+      const calls = Array.from({ length: 200 }, (_, no) => Effect.exit(caller.work("1", { no })))
+      const first = yield* Effect.forkChild(calls[0]!, { startImmediately: true })
+      const [refused, died, interrupted, ...rest] = yield* Effect.all(calls.slice(1), { concurrency: "unbounded" })
+      assert.deepStrictEqual(
+        rest,
+        rest.map((_, i) => Exit.succeed({ by: "callee", no: i + 4, requestId: null }))
+      )
+      assert.deepStrictEqual(refused, Exit.fail(new NotFound({ message: "no such work" })))
+      assert.deepStrictEqual(interrupted, Exit.fail(new Unavailable()))
+      assert.isTrue(died !== undefined && Exit.hasDies(died))
+      assert.isUndefined(first.pollUnsafe())
+      yield* Deferred.succeed(slow, undefined)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(first)))
+      assert.isBelow(callee.heard.length, 10)
+      assert.deepStrictEqual(caller.elsewhere, [])
+    }))
+
+  it.effect("a call carries the id of the request that it is made for", () =>
+    Effect.gen(function*() {
+      const { caller } = yield* pair(() => Effect.void)
+      assert.strictEqual((yield* forRequest("req_1", caller.work("1", { no: 1 }))).requestId, "req_1")
+    }))
+
+  it.effect("what may have waited while its node stood still is not done there", () => {
+    let late = false
+    let done = 0
+    return Effect.gen(function*() {
+      const { caller } = yield* pair(() => Effect.sync(() => done++))
+      assert.strictEqual((yield* caller.work("1", { no: 1 })).by, "callee")
+      late = true
+      assert.strictEqual((yield* caller.work("1", { no: 2 })).by, "the cluster")
+      assert.strictEqual(done, 1)
+    }).pipe(Effect.provideService(Pulse, { opens: () => {}, isLate: () => late }))
+  })
+
+  it.effect("an actor that is not there is called the cluster's way, at once the next time; so it is when nobody knows", () =>
+    Effect.gen(function*() {
+      const { callee, caller, has } = yield* pair(() => Effect.void)
+      assert.strictEqual((yield* caller.work("7", { no: 1 })).by, "the cluster")
+      assert.lengthOf(callee.heard, 1)
+      assert.strictEqual((yield* caller.work("7", { no: 2 })).by, "the cluster")
+      assert.lengthOf(callee.heard, 1)
+      has.add("7")
+      caller.owners.sent(ShardId.make("default", 7), callee.address)
+      assert.strictEqual((yield* caller.work("7", { no: 3 })).by, "callee")
+      caller.owners.gone(callee.address)
+      assert.strictEqual((yield* caller.work("7", { no: 4 })).by, "the cluster")
+      assert.deepStrictEqual(caller.elsewhere, [1, 2, 4])
+    }))
+
+  it.effect("calls that a node does not answer because it ends, or is given up, are made again the cluster's way", () =>
+    Effect.gen(function*() {
+      let begun = 0
+      const stuck = () => Effect.andThen(Effect.sync(() => begun++), Effect.never)
+      const work = (caller: { readonly work: Effect.Success<ReturnType<typeof pair>>["caller"]["work"] }) =>
+        Effect.forkChild(
+          Effect.forEach([1, 2, 3], (no) => caller.work("1", { no }), { concurrency: 3 }),
+          { startImmediately: true }
+        )
+      const ends = yield* pair(stuck)
+      const first = yield* work(ends.caller)
+      yield* until("the calls are heard", () => begun === 3)
+      yield* ends.end
+      assert.deepStrictEqual((yield* Fiber.join(first)).map(({ by }) => by), Array(3).fill("the cluster"))
+      assert.isUndefined(ends.caller.owners.of(ShardId.make("default", 2)))
+
+      const hangs = yield* pair(stuck)
+      const second = yield* work(hangs.caller)
+      yield* until("the calls are heard", () => begun === 6)
+      hangs.caller.owners.gone(hangs.callee.address)
+      assert.deepStrictEqual((yield* Fiber.join(second)).map(({ by }) => by), Array(3).fill("the cluster"))
+    }))
+
+  it.effect("a refusal that does not look at what was done says nothing after an attempt whose answer is lost", () =>
+    Effect.gen(function*() {
+      let begun = 0
+      const ends = yield* pair(() => Effect.andThen(Effect.sync(() => begun++), Effect.never))
+      const calls = yield* Effect.forkChild(
+        Effect.forEach([SEEN, BLIND], (no) => Effect.flip(ends.caller.work("1", { no })), { concurrency: 2 }),
+        { startImmediately: true }
+      )
+      yield* until("the calls are heard", () => begun === 2)
+      yield* ends.end
+      assert.deepStrictEqual((yield* Fiber.join(calls)).map(({ _tag }) => _tag), ["NotFound", "Unavailable"])
+      // Where nobody was asked before, it says what it says.
+      assert.strictEqual((yield* Effect.flip(ends.caller.work("1", { no: BLIND })))._tag, "NotFound")
+    }))
+
+  it.effect("a call is answered at whatever moment its node is given up", () =>
+    Effect.gen(function*() {
+      const { callee, caller } = yield* pair(() => Effect.void)
+      for (let moment = 0; moment < 60; moment++) {
+        caller.owners.sent(ShardId.make("default", 1), callee.address)
+        // It yields wherever one with much to do might.
+        const call = yield* caller.work("1", { no: moment }).pipe(
+          Effect.provideService(Scheduler.MaxOpsBeforeYield, 3),
+          Effect.forkChild
+        )
+        for (let i = 0; i < moment; i++) yield* Effect.yieldNow
+        caller.owners.gone(callee.address)
+        yield* until(`call ${moment} is answered`, () => call.pollUnsafe() !== undefined)
+      }
+    }))
+
+  it.effect("a caller is held for 5 s", () =>
+    Effect.gen(function*() {
+      let begun = 0
+      const { caller } = yield* pair((no) => no === 0 ? Effect.void : Effect.andThen(Effect.sync(() => begun++), Effect.never))
+      const waiting = yield* Effect.forkChild(Effect.flip(caller.work("1", { no: 1 })), { startImmediately: true })
+      yield* until("the call is heard", () => begun === 1)
+      yield* caller.work("1", { no: 0 })
+      yield* TestClock.adjust("4999 millis")
+      assert.isUndefined(waiting.pollUnsafe())
+      yield* TestClock.adjust("1 millis")
+      assert.deepStrictEqual(yield* Fiber.join(waiting), new Unavailable())
+      assert.deepStrictEqual(caller.elsewhere, [])
+    }))
+
+  it.effect("more than may be under way is refused, until somebody stops waiting", () =>
+    Effect.gen(function*() {
+      const { caller } = yield* pair(() => Effect.never)
+      const large = (no: number) => caller.work("1", { no, text: "x".repeat(1_000_000) })
+      const waiting = yield* Effect.forEach(
+        Array.from({ length: 64 }, (_, no) => no),
+        (no) => Effect.forkChild(large(no), { startImmediately: true })
+      )
+      assert.deepStrictEqual(yield* Effect.flip(large(64)), new Unavailable())
+      yield* Fiber.interrupt(waiting[0]!)
+      const last = yield* Effect.forkChild(large(65), { startImmediately: true })
+      assert.isUndefined(last.pollUnsafe())
+    }))
+
+  it.effect("a node that does not even hear a call is waited for no longer than 3 s", () =>
+    Effect.gen(function*() {
+      const { caller } = yield* pair(() => Effect.void)
+      const silent = yield* Effect.acquireRelease(
+        Effect.promise(async () => {
+          const server = createServer(() => {}).listen(0, "127.0.0.1")
+          await once(server, "listening")
+          return server
+        }),
+        (server) => Effect.sync(() => server.close())
+      )
+      const address = silent.address()
+      if (address === null || typeof address === "string") return assert.fail("no port")
+      caller.owners.sent(ShardId.make("default", 1), RunnerAddress.make("127.0.0.1", address.port))
+      const waiting = yield* Effect.forkChild(caller.work("1", { no: 1 }), { startImmediately: true })
+      yield* TestClock.adjust("3 seconds")
+      assert.strictEqual((yield* Fiber.join(waiting)).by, "the cluster")
+    }))
+})

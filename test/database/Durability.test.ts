@@ -1,0 +1,196 @@
+import { PGlite } from "@electric-sql/pglite"
+import { NodeFS } from "@electric-sql/pglite/nodefs"
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { spawn } from "node:child_process"
+import { once } from "node:events"
+import fs from "node:fs"
+import { syncBuiltinESMExports } from "node:module"
+import { tmpdir } from "node:os"
+import * as path from "node:path"
+import { createInterface } from "node:readline"
+import { fileURLToPath } from "node:url"
+import { layerPglite, sqlState } from "../../src/database/Sql.ts"
+
+const COMMITS = 50
+
+let home = ""
+
+beforeAll(async () => {
+  home = fs.mkdtempSync(path.join(tmpdir(), "parley-durability-"))
+  await Effect.runPromise(Effect.scoped(Layer.build(layerPglite({ dataDir: path.join(home, "made") }))))
+})
+
+afterAll(() => fs.rmSync(home, { recursive: true, force: true }))
+
+let copies = 0
+
+/** A DATA_DIR with a database, made once and copied for each test. */
+const dataDirOf = (): string => {
+  const copy = path.join(home, String(++copies))
+  fs.cpSync(path.join(home, "made"), copy, { recursive: true })
+  return copy
+}
+
+const { fdatasyncSync, fsyncSync } = fs
+
+/** Puts something else in the place of the two system calls that sync a file, for everybody in this process. */
+const replaceSync = (sync: (original: (descriptor: number) => void, descriptor: number) => void) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      fs.fdatasyncSync = (descriptor) => sync(fdatasyncSync, descriptor)
+      fs.fsyncSync = (descriptor) => sync(fsyncSync, descriptor)
+      syncBuiltinESMExports()
+    }),
+    () =>
+      Effect.sync(() => {
+        fs.fdatasyncSync = fdatasyncSync
+        fs.fsyncSync = fsyncSync
+        syncBuiltinESMExports()
+      })
+  )
+
+/** How many syncs of WAL files the kernel is asked for while so many single commits are made. */
+const walSyncs = Effect.fnUntraced(function*<E>(dataDir: string, commit: (n: number) => Effect.Effect<unknown, E>) {
+  const wal = path.join(dataDir, "database", "pg_wal")
+  let syncs = 0
+  yield* replaceSync((original, descriptor) => {
+    original(descriptor)
+    const { ino } = fs.fstatSync(descriptor)
+    if (fs.readdirSync(wal).some((name) => fs.statSync(path.join(wal, name)).ino === ino)) syncs++
+  })
+  for (let n = 0; n < COMMITS; n++) yield* commit(n)
+  return syncs
+}, Effect.scoped)
+
+const nested = "[".repeat(10_000) + "]".repeat(10_000)
+
+describe("PGlite in a folder", () => {
+  it.live("syncs its WAL with every commit before it acknowledges it", () =>
+    Effect.gen(function*() {
+      const dataDir = dataDirOf()
+      let told = 0
+      const layer = layerPglite({ dataDir, onSync: (file) => file.includes("/pg_wal/") && told++ })
+      yield* Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`CREATE TABLE t (n integer)`
+        told = 0
+        const syncs = yield* walSyncs(dataDir, (n) => sql`INSERT INTO t VALUES (${n})`)
+        assert.isAtLeast(syncs, COMMITS)
+        assert.isAtLeast(told, COMMITS)
+        assert.isBelow(syncs, 2 * COMMITS)
+      }).pipe(Effect.provide(layer))
+    }))
+
+  it.live("is found out by that check when it is opened without our file system", () =>
+    Effect.gen(function*() {
+      const dataDir = dataDirOf()
+      const startParams = [...PGlite.defaultStartParams.filter((param) => param !== "-F"), "-c", "fsync=on", "-c", "wal_sync_method=fsync"]
+      const unsynced = yield* Effect.acquireRelease(
+        Effect.promise(() => PGlite.create({ fs: new NodeFS(path.join(dataDir, "database")), startParams })),
+        (pglite) => Effect.promise(() => pglite.close())
+      )
+      yield* Effect.promise(() => unsynced.exec("CREATE TABLE t (n integer)"))
+      const syncs = yield* walSyncs(dataDir, (n) => Effect.promise(() => unsynced.query("INSERT INTO t VALUES ($1)", [n])))
+      assert.isBelow(syncs, COMMITS)
+    }))
+
+  it.live("runs with every setting that durability rests on", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const rows = yield* sql<{ readonly name: string; readonly setting: string }>`SELECT name, setting FROM pg_settings
+        WHERE name IN ('fsync', 'synchronous_commit', 'full_page_writes', 'wal_sync_method') ORDER BY name COLLATE "C"`
+      assert.deepStrictEqual(rows.map(({ name, setting }) => `${name}=${setting}`), [
+        "fsync=on",
+        "full_page_writes=on",
+        "synchronous_commit=on",
+        "wal_sync_method=fsync"
+      ])
+    }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
+
+  it.live("has every acknowledged commit after a SIGKILL", () =>
+    Effect.gen(function*() {
+      const dataDir = dataDirOf()
+      const script = fileURLToPath(new URL("../support/CommitForever.ts", import.meta.url))
+      const child = spawn(process.execPath, [script, dataDir], { stdio: ["ignore", "pipe", "inherit"] })
+      let acknowledged = 0
+      yield* Effect.promise(async () => {
+        for await (const line of createInterface({ input: child.stdout })) {
+          acknowledged = Number(line)
+          if (acknowledged === 200) child.kill("SIGKILL")
+        }
+        if (child.signalCode === null) await once(child, "exit")
+      })
+      assert.isAtLeast(acknowledged, 200)
+      const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
+      const [row] = yield* sql<{ readonly rows: number; readonly last: number }>`SELECT count(*) AS rows, max(n) AS last FROM commits`
+      assert.isAtLeast(row?.last ?? 0, acknowledged)
+      assert.strictEqual(row?.rows, row?.last)
+    }))
+
+  it.live("begins again after a making that was interrupted", () =>
+    Effect.gen(function*() {
+      const dataDir = path.join(home, "interrupted")
+      fs.cpSync(path.join(home, "made", "database", "base"), path.join(dataDir, "database.creating", "base"), { recursive: true })
+      fs.writeFileSync(path.join(dataDir, "database.creating", "PG_VERSION"), "18\n")
+      const sql = yield* SqlClient.SqlClient.pipe(Effect.provide(yield* Layer.build(layerPglite({ dataDir }))))
+      assert.deepStrictEqual(yield* sql`SELECT 1 AS one`, [{ one: 1 }])
+      assert.deepStrictEqual(fs.readdirSync(dataDir), ["database"])
+    }))
+
+  it.live("acknowledges nothing that it could not sync, and goes on once it can", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`CREATE TABLE t (n integer)`
+      yield* sql`INSERT INTO t VALUES (1)`
+      const error = yield* Effect.gen(function*() {
+        yield* replaceSync(() => {
+          throw new Error("the disk is gone")
+        })
+        return yield* Effect.flip(sql`INSERT INTO t VALUES (2)`)
+      }).pipe(Effect.scoped)
+      assert.strictEqual(error.reason._tag, "ConnectionError")
+      yield* sql`INSERT INTO t VALUES (3)`
+      const rows = yield* sql<{ readonly n: number }>`SELECT n FROM t WHERE n <> 2 ORDER BY n`
+      assert.deepStrictEqual(rows, [{ n: 1 }, { n: 3 }])
+    }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
+
+  it.live("recovers from a crash of PGlite, in a transaction too", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`CREATE TABLE t (n integer)`
+      yield* sql`INSERT INTO t VALUES (1)`
+      // So deep that the stack of the WebAssembly overflows.
+      const crash = sql`SELECT ${nested}::jsonb IS NULL`
+      assert.strictEqual(sqlState(yield* Effect.flip(crash)), "57P02")
+      const error = yield* Effect.flip(sql.withTransaction(Effect.andThen(sql`INSERT INTO t VALUES (2)`, crash)))
+      assert.strictEqual(sqlState(error), "57P02")
+      assert.deepStrictEqual(yield* sql`SELECT n FROM t`, [{ n: 1 }])
+    }).pipe(Effect.provide(layerPglite({ dataDir: dataDirOf() }))))
+
+  it.live("keeps its WAL short", () =>
+    Effect.gen(function*() {
+      const dataDir = dataDirOf()
+      yield* Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        yield* sql`CREATE TABLE t (n integer)`
+        // Each round ends a segment of 16 MB: three times what a checkpoint is due after.
+        for (let n = 0; n < 12; n++) {
+          yield* sql`INSERT INTO t VALUES (${n})`
+          yield* sql`SELECT pg_switch_wal()`
+          yield* Effect.yieldNow
+        }
+        const [row] = yield* sql<{ readonly bytes: number }>`SELECT (pg_current_wal_lsn() - redo_lsn)::bigint AS bytes FROM pg_control_checkpoint()`
+        assert.isAtMost(row?.bytes ?? Infinity, 6 * 16 * 1024 * 1024)
+      }).pipe(Effect.provide(layerPglite({ dataDir })))
+    }))
+
+  it.live("says why a folder cannot be opened", () =>
+    Effect.gen(function*() {
+      const dataDir = dataDirOf()
+      fs.writeFileSync(path.join(dataDir, "database", "PG_VERSION"), "17\n")
+      const error = yield* Effect.flip(Layer.build(layerPglite({ dataDir })))
+      assert.strictEqual(error.message, `${dataDir}/database could not be opened: database files are incompatible with server`)
+    }))
+})

@@ -1,0 +1,243 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import type { SqlError } from "effect/sql"
+import { type GroupCommit, makeGroupCommit, type Settled } from "../../src/database/GroupCommit.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
+import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
+
+const fault = (code?: string) =>
+  sqlError(new DatabaseFault({ ...(code === undefined ? {} : { code }), message: "refused" }), "execute")
+
+/** A group commit over numbers, and every batch that it tried. */
+const make = Effect.fnUntraced(function*(
+  commit: (batch: ReadonlyArray<number>, attempt: number) => Effect.Effect<void, SqlError.SqlError> = () => Effect.void,
+  options: {
+    readonly lanes?: number
+    readonly gather?: boolean
+    readonly maxRows?: number
+    readonly maxBytes?: number
+    readonly capacity?: number
+  } = {}
+) {
+  const batches: Array<ReadonlyArray<number>> = []
+  const group = yield* makeGroupCommit<number, string>({
+    name: "test",
+    lanes: options.lanes ?? 1,
+    laneOf: (n) => n,
+    rowsOf: () => 1,
+    bytesOf: (n) => n,
+    maxRows: options.maxRows ?? 100,
+    maxBytes: options.maxBytes ?? 1_000_000,
+    capacity: options.capacity ?? 1_000,
+    gather: options.gather ?? true,
+    commit: (batch) =>
+      Effect.suspend(() => {
+        batches.push(batch)
+        return Effect.as(commit(batch, batches.length), batch.map((n) => `stored ${n}`))
+      })
+  })
+  return { group, batches }
+})
+
+/** Submits at once; how each was settled, in the order of settling. */
+const submitAll = (group: GroupCommit<number, string>, items: ReadonlyArray<number>) =>
+  Effect.callback<ReadonlyArray<readonly [number, Settled<string>]>>((resume) => {
+    const settled: Array<readonly [number, Settled<string>]> = []
+    for (const item of items) {
+      group.submit(item, (outcome) => {
+        settled.push([item, outcome])
+        if (settled.length === items.length) resume(Effect.succeed(settled))
+      })
+    }
+  })
+
+const upTo = (n: number) => Array.from({ length: n }, (_, i) => i)
+const done = (settled: ReadonlyArray<readonly [number, Settled<string>]>) =>
+  settled.map(([item, outcome]) => outcome._tag === "Done" ? outcome.value : `failed ${item}`)
+
+describe("GroupCommit", () => {
+  it.effect("makes the node unready while the database has no room for what it commits, but not for what is refused", () =>
+    Effect.gen(function*() {
+      const readiness = Context.get(yield* Layer.build(Readiness.layer), Readiness)
+      let code: string | undefined = "22021"
+      const { group } = yield* make(() => code === undefined ? Effect.void : Effect.fail(fault(code))).pipe(
+        Effect.provideService(Readiness, readiness)
+      )
+      yield* submitAll(group, [1])
+      assert.deepStrictEqual(readiness.reasons(), [])
+      code = "53100"
+      yield* submitAll(group, [1])
+      assert.match(readiness.reasons().join(), /^Commits of test fail: the database has no room .*53100/)
+      code = undefined
+      yield* submitAll(group, [1])
+      assert.deepStrictEqual(readiness.reasons(), [])
+      code = "25006"
+      yield* submitAll(group, [1])
+      assert.strictEqual(readiness.reasons().length, 1)
+      // Nobody sends any more to a node that is not ready.
+      yield* TestClock.adjust("10 seconds")
+      assert.deepStrictEqual(readiness.reasons(), [])
+    }))
+
+  it.effect("makes the node unready when its oldest item has waited for ten seconds, as long as it does", () =>
+    Effect.gen(function*() {
+      const readiness = Context.get(yield* Layer.build(Readiness.layer), Readiness)
+      const gate = yield* Deferred.make<void>()
+      const { group } = yield* make(() => Deferred.await(gate), { lanes: 2 }).pipe(
+        Effect.provideService(Readiness, readiness)
+      )
+      const first = yield* Effect.forkChild(submitAll(group, [2]), { startImmediately: true })
+      yield* TestClock.adjust("6 seconds")
+      const second = yield* Effect.forkChild(submitAll(group, [4, 1]), { startImmediately: true })
+      yield* TestClock.adjust("3 seconds")
+      assert.deepStrictEqual(readiness.reasons(), [])
+      yield* TestClock.adjust("2 seconds")
+      assert.match(readiness.reasons().join(), /^Commits of test do not come through: the oldest has waited for 11 s\./)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Effect.andThen(Fiber.join(first), Fiber.join(second))
+      yield* group.idle
+      yield* TestClock.adjust("1 minutes")
+      assert.deepStrictEqual(readiness.reasons(), [])
+    }))
+
+  it.effect("one that throws when it is told keeps nobody else waiting", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make()
+      const told: Array<string> = []
+      for (const item of upTo(4)) {
+        group.submit(item, (settled) => {
+          told.push(settled._tag)
+          if (item === 1) throw new Error("what nobody thought of")
+        })
+      }
+      assert.deepStrictEqual(done(yield* submitAll(group, [4])), ["stored 4"])
+      assert.deepStrictEqual(told, ["Done", "Done", "Done", "Done"])
+      assert.strictEqual(batches.length, 1)
+      assert.deepStrictEqual(done(yield* submitAll(group, [5])), ["stored 5"])
+    }))
+
+  it.effect("commits what comes together together, and settles in the order of submission", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make()
+      const settled = yield* submitAll(group, upTo(20))
+      assert.deepStrictEqual(done(settled), upTo(20).map((n) => `stored ${n}`))
+      assert.deepStrictEqual(batches, [upTo(20)])
+    }))
+
+  it.effect("has one batch of a lane in flight, and gathers the next meanwhile", () =>
+    Effect.gen(function*() {
+      const gate = yield* Deferred.make<void>()
+      let flying = 0
+      const { batches, group } = yield* make(() =>
+        Effect.gen(function*() {
+          assert.strictEqual(++flying, 1)
+          yield* Deferred.await(gate)
+          flying--
+        }), { gather: false })
+      const first = yield* Effect.forkChild(submitAll(group, [0]), { startImmediately: true })
+      const rest = yield* Effect.forkChild(submitAll(group, [1, 2, 3]), { startImmediately: true })
+      assert.deepStrictEqual(batches, [[0]])
+      assert.strictEqual(group.size(), 4)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(first)
+      yield* Fiber.join(rest)
+      assert.deepStrictEqual(batches, [[0], [1, 2, 3]])
+    }))
+
+  it.effect("lanes do not wait for each other", () =>
+    Effect.gen(function*() {
+      const gate = yield* Deferred.make<void>()
+      const { group } = yield* make(([n]) => n! % 2 === 0 ? Deferred.await(gate) : Effect.void, { lanes: 2 })
+      const even = yield* Effect.forkChild(submitAll(group, [0, 2]), { startImmediately: true })
+      assert.deepStrictEqual(done(yield* submitAll(group, [1, 3])), ["stored 1", "stored 3"])
+      yield* Deferred.succeed(gate, undefined)
+      assert.deepStrictEqual(done(yield* Fiber.join(even)), ["stored 0", "stored 2"])
+    }))
+
+  it.effect("keeps to rows and bytes of a batch, and lets a single large item through", () =>
+    Effect.gen(function*() {
+      const rows = yield* make(undefined, { maxRows: 4 })
+      yield* submitAll(rows.group, upTo(10))
+      assert.deepStrictEqual(rows.batches.map((batch) => batch.length), [4, 4, 2])
+      const bytes = yield* make(undefined, { maxBytes: 10 })
+      yield* submitAll(bytes.group, [6, 4, 1, 99, 2])
+      assert.deepStrictEqual(bytes.batches, [[6, 4], [1], [99], [2]])
+    }))
+
+  for (const code of ["40P01", "40001", "23505"]) {
+    it.effect(`tries a batch that failed with ${code} again, whole`, () =>
+      Effect.gen(function*() {
+        const { batches, group } = yield* make((_, attempt) => attempt <= 2 ? Effect.fail(fault(code)) : Effect.void)
+        assert.deepStrictEqual(done(yield* submitAll(group, [1, 2, 3])), ["stored 1", "stored 2", "stored 3"])
+        assert.deepStrictEqual(batches, [[1, 2, 3], [1, 2, 3], [1, 2, 3]])
+      }))
+  }
+
+  it.effect("a failure that never passes ends for each item alone", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make(() => Effect.fail(fault("40P01")))
+      assert.deepStrictEqual(done(yield* submitAll(group, [1, 2])), ["failed 1", "failed 2"])
+      assert.deepStrictEqual(batches.map((batch) => batch.length), [2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1])
+    }))
+
+  it.effect("halves a refused batch until the culprits stand alone; no neighbour fails, and the order stays", () =>
+    Effect.gen(function*() {
+      for (const poison of [[0], [6], [15], [3, 4], [0, 7, 8, 15], upTo(16)]) {
+        const stored: Array<number> = []
+        const { group } = yield* make((batch) =>
+          batch.some((n) => poison.includes(n))
+            ? Effect.fail(fault("22P05"))
+            : Effect.sync(() => stored.push(...batch)))
+        const settled = yield* submitAll(group, upTo(16))
+        assert.deepStrictEqual(done(settled), upTo(16).map((n) => poison.includes(n) ? `failed ${n}` : `stored ${n}`))
+        assert.deepStrictEqual(stored, upTo(16).filter((n) => !poison.includes(n)))
+      }
+    }))
+
+  it.effect("a lost connection fails the batch at once: what became of it is not known", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make((_, attempt) => attempt === 1 ? Effect.fail(fault()) : Effect.void)
+      assert.deepStrictEqual(done(yield* submitAll(group, [1, 2, 3])), ["failed 1", "failed 2", "failed 3"])
+      assert.deepStrictEqual(done(yield* submitAll(group, [4])), ["stored 4"])
+      assert.deepStrictEqual(batches, [[1, 2, 3], [4]])
+    }))
+
+  it.effect("a defect fails the batch, and the lane goes on", () =>
+    Effect.gen(function*() {
+      const { group } = yield* make((_, attempt) => attempt === 1 ? Effect.die("broken") : Effect.void)
+      assert.deepStrictEqual(done(yield* submitAll(group, [1])), ["failed 1"])
+      assert.deepStrictEqual(done(yield* submitAll(group, [2])), ["stored 2"])
+    }))
+
+  it.effect("a full lane refuses at once, never inside the call, and the rest is stored", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make(undefined, { capacity: 3 })
+      let inside = true
+      const refused = new Promise<Settled<string>>((resolve) => {
+        for (const n of [1, 2, 3]) group.submit(n, () => assert.isFalse(inside))
+        group.submit(4, (outcome) => {
+          assert.isFalse(inside)
+          resolve(outcome)
+        })
+        inside = false
+      })
+      assert.strictEqual((yield* Effect.promise(() => refused))._tag, "Failed")
+      yield* group.idle
+      assert.deepStrictEqual(batches, [[1, 2, 3]])
+    }))
+
+  it.effect("is idle when nothing waits; who submits on being told so waits for that as well", () =>
+    Effect.gen(function*() {
+      const { batches, group } = yield* make()
+      yield* group.idle
+      for (let i = 0; i < 5; i++) {
+        const submitted = submitAll(group, [i])
+        const fiber = yield* Effect.forkChild(submitted, { startImmediately: true })
+        yield* group.idle
+        assert.strictEqual(batches.length, i + 1)
+        assert.strictEqual(group.size(), 0)
+        yield* Fiber.join(fiber)
+      }
+    }))
+})

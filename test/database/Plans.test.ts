@@ -1,0 +1,42 @@
+import { assert, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { AvatarsRepo } from "../../src/avatars/AvatarsRepo.ts"
+import { AttachmentsRepo } from "../../src/attachments/AttachmentsRepo.ts"
+import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
+import { DirectoryRepo } from "../../src/directory/DirectoryRepo.ts"
+import { IdempotencyRepo } from "../../src/idempotency/IdempotencyRepo.ts"
+import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
+import { WebhooksRepo } from "../../src/webhooks/WebhooksRepo.ts"
+import { layerPostgresTest } from "../support/Databases.ts"
+import { scansOf } from "../support/Plans.ts"
+
+/** Indexes of little else than what is looked for. */
+const SMALL = ["webhooks_inactive"]
+
+it.effect("every statement that no other test of plans knows names what it looks for, although planned on empty tables", () =>
+  Effect.gen(function*() {
+    const found = yield* scansOf(Layer.build(Layer.mergeAll(
+      AddressAttemptsRepo.layer,
+      AttachmentsRepo.layer,
+      AvatarsRepo.layer,
+      ContactsRepo.layer,
+      DirectoryRepo.layer,
+      IdempotencyRepo.layer,
+      WebhooksRepo.layer
+    )))
+    const wrong = [...found].flatMap(([name, scans]) =>
+      scans.filter(({ condition, index }) => condition === "" && !SMALL.includes(index))
+        .map(({ index, table }) => `${name}: ${table} by ${index}`))
+    assert.deepStrictEqual(wrong, [])
+    const all = [...found.values()].flat()
+      .map(({ condition, table }) => `${table}: ${condition.replace(/[()]|::\w+/g, "")}`)
+    assert.includeMembers(all, [
+      "attachments: look_at <= $1",
+      "attachments: used_at <= $1",
+      "avatars: look_at <= $1",
+      "agents: avatar_key = $1",
+      "groups: avatar_key = $1",
+      "agents: id = k.contact_id",
+      "agents: id = b.blocked_id"
+    ])
+  }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -1,0 +1,152 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { Listing } from "../../src/conversations/Listing.ts"
+import { mentionsOf, messageJson, renderMessage, statusOf } from "../../src/messages/Message.ts"
+
+describe("mentions", () => {
+  for (
+    const [text, expected] of [
+      ["@bob, are you there?", ["bob"]],
+      ["a@bob.com", []],
+      ["@bob_x", []],
+      ["(@Bob)", ["bob"]],
+      ["@bob @BOB @alice", ["bob", "alice"]],
+      ["hi@bob", []],
+      ["@@bob", []],
+      [".@bob", []],
+      ["-@bob", []],
+      ["_@bob", []],
+      ["é@bob", ["bob"]],
+      ["@bobé", ["bob"]],
+      ["@bob1", ["bob1"]],
+      ["@bob.", ["bob"]],
+      ["@bob-builder!", ["bob-builder"]],
+      ["@bob\n@alice", ["bob", "alice"]],
+      ["@ab", []],
+      ["@1bob", []],
+      ["@bo--b", []],
+      [`@${"a".repeat(30)}`, ["a".repeat(30)]],
+      [`@${"a".repeat(31)}`, []],
+      ["", []]
+    ] as const
+  ) {
+    it(JSON.stringify(text.slice(0, 40)), () => assert.deepStrictEqual(mentionsOf(text), expected))
+  }
+
+  it("at most 50, the first ones", () => {
+    const handles = Array.from({ length: 60 }, (_, i) => `agent${i}`)
+    assert.deepStrictEqual(mentionsOf(handles.map((handle) => `@${handle}`).join(" ")), handles.slice(0, 50))
+  })
+
+  it("what stands between other text is found, lower-cased and once", () => {
+    const handle = fc.stringMatching(/^[a-zA-Z][a-zA-Z0-9]{2,29}$/)
+    fc.assert(fc.property(fc.array(handle, { maxLength: 20 }), fc.constantFrom(" ", "\n", ", ", "! (", "; "), (handles, between) => {
+      const expected = [...new Set(handles.map((one) => one.toLowerCase()))]
+      assert.deepStrictEqual(mentionsOf(handles.map((one) => `@${one}`).join(between)), expected)
+    }))
+  })
+})
+
+describe("a rendered message", () => {
+  const time = fc.integer({ min: 0, max: 4_000_000_000_000 })
+  const moment = fc.option(time)
+  const text = fc.string({ unit: "grapheme-composite" })
+
+  it("is the JSON of the message, whatever its texts hold", () => {
+    fc.assert(fc.property(
+      fc.record({
+        clientMsgId: text,
+        seq: fc.integer({ min: 1, max: Number.MAX_SAFE_INTEGER }),
+        type: fc.constantFrom("text" as const, "structured" as const, "file" as const),
+        content: fc.record({ text, data: fc.dictionary(text, fc.jsonValue()), attachment_id: text }, { requiredKeys: [] }),
+        metadata: fc.dictionary(text, fc.jsonValue()),
+        createdAt: time,
+        deliveredAt: moment,
+        readAt: moment,
+        displayName: fc.option(text),
+        deliveryId: fc.constantFrom(null, "del_1")
+      }),
+      ({ clientMsgId, content, createdAt, deliveredAt, deliveryId, displayName, metadata, readAt, seq, type }) => {
+        const progress = { deliveredAt, readAt }
+        const json = messageJson(
+          renderMessage(
+            {
+              id: "msg_1",
+              conversationId: "conv_1",
+              seq,
+              senderId: "agt_1",
+              clientMsgId,
+              type,
+              content: JSON.stringify(content),
+              metadata: JSON.stringify(metadata),
+              createdAt
+            },
+            { senderHandle: "bob", senderDisplayName: displayName, group: null },
+            progress
+          ),
+          deliveryId
+        )
+        const iso = (at: number | null) => at === null ? null : new Date(at).toISOString()
+        assert.deepStrictEqual(
+          JSON.parse(json),
+          JSON.parse(JSON.stringify({
+            id: "msg_1",
+            conversation_id: "conv_1",
+            sender: "bob",
+            client_msg_id: clientMsgId,
+            seq,
+            type,
+            content,
+            metadata,
+            status: statusOf(progress),
+            created_at: iso(createdAt),
+            delivered_at: iso(deliveredAt),
+            read_at: iso(readAt),
+            delivery_id: deliveryId,
+            context: {
+              sender: { handle: "bob", display_name: displayName, kind: "agent" },
+              conversation: { type: "direct", group_name: null, member_count: null },
+              mentions: mentionsOf(content.text)
+            }
+          }))
+        )
+      }
+    ))
+  })
+
+  it("is read before it is delivered, and delivered before it is stored", () => {
+    assert.strictEqual(statusOf({ deliveredAt: null, readAt: null }), "stored")
+    assert.strictEqual(statusOf({ deliveredAt: 1, readAt: null }), "delivered")
+    assert.strictEqual(statusOf({ deliveredAt: 1, readAt: 2 }), "read")
+  })
+})
+
+describe("a preview in the list", () => {
+  const preview = (text: string) => Listing.preview("text", JSON.stringify({ text }))
+
+  it("collapses white space and keeps 140 characters whole", () => {
+    assert.strictEqual(preview("  a \n\t b  "), "a b")
+    assert.strictEqual(preview("x".repeat(140)), "x".repeat(140))
+    assert.strictEqual(preview("x".repeat(141)), `${"x".repeat(139)}…`)
+    assert.strictEqual(preview("😀".repeat(140)), "😀".repeat(140))
+    assert.strictEqual(preview("😀".repeat(141)), `${"😀".repeat(139)}…`)
+  })
+
+  it("is a label for what has no text", () => {
+    assert.strictEqual(preview("   "), "Message")
+    assert.strictEqual(Listing.preview("text", "{\"data\":{}}"), "Message")
+    assert.strictEqual(Listing.preview("structured", "{\"text\":\"hidden\"}"), "Structured message")
+    assert.strictEqual(Listing.preview("file", "{}"), "File")
+    assert.strictEqual(Listing.preview("system", "{}"), "System message")
+  })
+
+  it("never has more than 140 characters, a line break or half a character", () => {
+    fc.assert(fc.property(fc.string({ unit: "grapheme-composite", maxLength: 400, size: "max" }), (text) => {
+      const shown = preview(text)
+      assert.isAtMost(Array.from(shown).length, 140)
+      assert.notMatch(shown, /[\n\r\t]|\s\s/)
+      assert.isTrue(shown.isWellFormed())
+      assert.isAbove(shown.length, 0)
+    }))
+  })
+})

@@ -1,0 +1,139 @@
+import { assert, it } from "@effect/vitest"
+import { Clock, Effect, Semaphore } from "effect"
+import { TestClock } from "effect/testing"
+import { AgentActor } from "../../src/push/AgentActor.ts"
+import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
+import { MuteSet } from "../../src/push/MuteSet.ts"
+import { Session } from "../../src/realtime/Session.ts"
+import { FakeSocket } from "../simulation/World.ts"
+
+const rendered = (no: number) => ({
+  conversationId: "conv_1",
+  seq: no,
+  before: `{"no":${no},"delivery_id":`,
+  after: "}"
+})
+
+/** A session without acknowledgements whose inbox holds the numbers up to `backlog`, the even ones from a muted sender. */
+const open = Effect.fnUntraced(function*(backlog: number) {
+  const clock = yield* Clock.Clock
+  const now = () => clock.currentTimeMillisUnsafe()
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const acknowledged: Array<number> = []
+  const senderOf = (no: number) => no % 2 === 0 ? "agt_muted" : "agt_heard"
+  const state = { lastNo: backlog }
+  // Only what a Session asks of it.
+  const deliveries = {
+    ids: makeDeliveryIds(Buffer.alloc(32, 7)),
+    page: (_: string, after: number, limit: number) =>
+      Effect.sync(() => ({
+        lastNo: state.lastNo,
+        undelivered: 0,
+        rows: Array.from({ length: state.lastNo }, (__, i) => i + 1).filter((no) => no > after).slice(0, limit)
+      })),
+    render: ({ rows }: { readonly rows: ReadonlyArray<number> }) =>
+      Effect.succeed(rows.map((no) => ({
+        no,
+        messageId: `msg_${no}`,
+        senderId: senderOf(no),
+        rendered: rendered(no)
+      }))),
+    acknowledge: (_: string, no: number) => {
+      acknowledged.push(no)
+    }
+  } as unknown as Deliveries["Service"]
+  const socket = new FakeSocket(now)
+  const agent = new AgentActor("agt_me")
+  const mutes = agent.mutes = new MuteSet(now)
+  mutes.add("agt_muted", 60_000)
+  const session = new Session(socket.asWebSocket, agent, "me", false, {
+    deliveries,
+    readers: Semaphore.makeUnsafe(1),
+    backlogBytes: 1_048_576,
+    unsentBytes: 4_194_304,
+    fork: (effect) => {
+      runFork(effect)
+    }
+  })
+  agent.sessions.add(session)
+  session.start()
+  yield* TestClock.adjust(1)
+  return {
+    agent,
+    mutes,
+    acknowledged,
+    said: () =>
+      socket.sent.map(({ frame }) => {
+        const { payload } = JSON.parse(frame) as { payload: { no?: number; own?: string } }
+        return payload.no ?? payload.own
+      }),
+    hint: (no: number) => {
+      state.lastNo = Math.max(state.lastNo, no)
+      agent.tell({
+        _tag: "Hint",
+        no,
+        messageId: `msg_${no}`,
+        senderId: senderOf(no),
+        rendered: rendered(no)
+      })
+    },
+    echo: (after: number, own: string) =>
+      agent.tell({
+        _tag: "Echo",
+        after,
+        before: null,
+        messageId: `msg_${own}`,
+        rendered: { conversationId: "conv_own", seq: 1, before: `{"own":"${own}","delivery_id":`, after: "}" }
+      })
+  }
+})
+
+it.effect("the backlog and what comes pass over what is muted, which stays undelivered", () =>
+  Effect.gen(function*() {
+    const { acknowledged, hint, said } = yield* open(205)
+    const odd = (n: number) => Array.from({ length: n }, (_, i) => i + 1).filter((no) => no % 2 === 1)
+    assert.deepStrictEqual(said(), odd(205))
+    hint(206)
+    hint(207)
+    assert.deepStrictEqual(said(), odd(207))
+    assert.deepStrictEqual(acknowledged, odd(207))
+  }))
+
+it.effect("a muted hint that comes before its turn is passed over in its turn", () =>
+  Effect.gen(function*() {
+    const { hint, said } = yield* open(0)
+    hint(2)
+    hint(4)
+    hint(3)
+    assert.deepStrictEqual(said(), [])
+    hint(1)
+    hint(5)
+    assert.deepStrictEqual(said(), [1, 3, 5])
+  }))
+
+it.effect("an own message that waits for a muted one comes once that is passed", () =>
+  Effect.gen(function*() {
+    const { echo, hint, said } = yield* open(0)
+    echo(2, "own")
+    hint(1)
+    assert.deepStrictEqual(said(), [1])
+    hint(2)
+    assert.deepStrictEqual(said(), [1, "own"])
+  }))
+
+it.effect("a mute that ends is over without being read again, and what it passed over stays so", () =>
+  Effect.gen(function*() {
+    const { hint, mutes, said } = yield* open(0)
+    hint(1)
+    hint(2)
+    yield* TestClock.adjust(60_000)
+    hint(3)
+    hint(4)
+    assert.deepStrictEqual(said(), [1, 3, 4])
+    mutes.add("conv_1", null)
+    hint(5)
+    mutes.remove("conv_1")
+    hint(6)
+    assert.deepStrictEqual(said(), [1, 3, 4, 6])
+  }))

@@ -1,0 +1,342 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Context, Effect, Exit, Fiber, Layer, Metric, Redacted, References, Schema } from "effect"
+import { createServer, type Server } from "node:net"
+import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
+import { Config } from "../../src/platform/Config.ts"
+import { RateLimits } from "../../src/rates/RateLimits.ts"
+import type { Charge, RateRule } from "../../src/rates/RateRule.ts"
+import { Redis } from "../../src/platform/Redis.ts"
+import { readTaken, TAKE, takeArguments, takeKeys, windowKey } from "../../src/rates/SlidingWindowScript.ts"
+import { RateLimited } from "../../src/wire/WireError.ts"
+import { Stopwatch } from "../support/Promptly.ts"
+import { WindowModel } from "../support/WindowModel.ts"
+
+let names = 0
+const rule = (limit: number, windowMs: number): RateRule => ({
+  name: `test${names++}`,
+  limit,
+  windowMs,
+  window: "test window"
+})
+
+/** A process's limits, with a connection of their own. */
+const layerOf = (url: string, waitMs = 2_000) =>
+  RateLimits.layerRedis.pipe(
+    Layer.provideMerge(Redis.layer),
+    Layer.provide(Config.layerTest({ REDIS_URL: Redacted.make(url), REDIS_TIMEOUT_MS: waitMs })),
+    Layer.provide(Layer.succeed(References.MinimumLogLevel, "Error")),
+    Layer.orDie
+  )
+
+const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
+
+const decidedAlone = (reason: string): Effect.Effect<number> =>
+  Effect.map(
+    Metric.value(Metric.counter("rate_limits_alone_total", {
+      description: "Requests on whose limits this process's own count decided alone, because Redis gave no answer",
+      incremental: true,
+      attributes: { reason }
+    })),
+    ({ count }) => count
+  )
+
+/** How many of so many takes at once are accepted. */
+const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, times: number) =>
+  Effect.map(
+    Effect.all(Array.from({ length: times }, () => Effect.exit(limits.take(one, key))), { concurrency: "unbounded" }),
+    (exits) => exits.filter(Exit.isSuccess).length
+  )
+
+/** Takes until Redis decides again; the milliseconds that the slowest took. */
+const untilShared = Effect.fnUntraced(function*(limits: RateLimits["Service"], withinMs: number) {
+  const begin = performance.now()
+  let slowest = 0
+  while (performance.now() - begin < withinMs) {
+    const at = performance.now()
+    const { sharedAt } = yield* limits.take(rule(1, 60_000), "k")
+    slowest = Math.max(slowest, performance.now() - at)
+    if (sharedAt !== null) return slowest
+    yield* Effect.sleep(20)
+  }
+  return assert.fail(`Redis did not decide within ${withinMs} ms`)
+})
+
+/** A connection of the test's own. */
+const channel = Effect.map(Redis, (redis) => redis.channel("test"))
+
+describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () => {
+  let server: RedisServer
+  beforeAll(async () => {
+    server = await RedisServer.start()
+  })
+  afterAll(() => server.kill())
+
+  const using = <A, E>(effect: Effect.Effect<A, E, RateLimits | Redis>, waitMs?: number): Effect.Effect<A, E> =>
+    Effect.suspend(() => Effect.provide(effect, layerOf(server.url, waitMs), { local: true }))
+
+  it.live.prop(
+    "answers as the definition does, for several windows at once, whatever the pauses and steps of the clock",
+    {
+      // Far above what a run takes, for keys expire by the real clock.
+      windows: Schema.Tuple([between(20_000, 60_000), between(20_000, 200_000), between(60_000, 400_000)]),
+      limits: Schema.Tuple([between(1, 5), between(1, 8), between(1, 12)]),
+      alone: between(0, 1),
+      steps: Schema.Array(Schema.Struct({ pause: between(-30_000, 40_000), key: Schema.Literals(["a", "b"]) })).check(
+        Schema.isMaxLength(60)
+      )
+    },
+    ({ alone, limits, steps, windows }) =>
+      using(Effect.gen(function*() {
+        const redis = yield* channel
+        const rules = limits.map((limit, i) => rule(limit, windows[i]!))
+        const models = new Map<string, WindowModel>()
+        let now = 1_700_000_000_000
+        for (const { key, pause } of steps) {
+          now += pause
+          const charges: ReadonlyArray<Charge> = rules.map((rule) => ({ rule, key }))
+          const taking = [{ charges, alone }]
+          const answer = yield* redis.run(TAKE, takeKeys(taking), takeArguments(taking, { now: now * 1000 }))
+          const [actual] = readTaken(taking, answer)?.all ?? []
+          const known = charges.map(({ rule }) => {
+            const name = `${rule.name} ${key}`
+            const model = models.get(name) ?? new WindowModel(rule)
+            models.set(name, model)
+            return model
+          })
+          const refusing = (some: ReadonlyArray<WindowModel>) =>
+            some.map((model) => ({ model, wait: model.wait(now) })).sort((a, b) => b.wait - a.wait)[0]
+          const first = refusing(known.slice(0, alone))
+          let expected = first
+          if (first === undefined || first.wait === 0) {
+            const states = known.slice(0, alone).map((model) => model.add(now))
+            expected = refusing(known.slice(alone))
+            if (expected === undefined || expected.wait === 0) {
+              states.push(...known.slice(alone).map((model) => model.add(now)))
+              assert.isUndefined(actual?.refusal)
+              assert.deepStrictEqual(
+                actual?.places.map(({ remaining, resetMs }, i) => ({ limit: limits[i], remaining, resetMs })),
+                states
+              )
+              continue
+            }
+          }
+          assert.lengthOf(actual?.places ?? [], first === undefined || first.wait === 0 ? alone : 0)
+          if (!(actual?.refusal instanceof RateLimited)) return assert.fail("accepted")
+          assert.strictEqual(actual.refusal.details?.retry_after_ms, expected?.wait)
+        }
+      })),
+    { arbitrary: { runs: 60, size: 60 } }
+  )
+
+  it.live("of 200 takes at once through two connections exactly the limit passes", () =>
+    Effect.gen(function*() {
+      const one = yield* Layer.build(layerOf(server.url))
+      const two = yield* Layer.build(layerOf(server.url))
+      const sixty = rule(60, 60_000)
+      const counts = yield* Effect.all(
+        [one, two].map((context) => accepted(Context.get(context, RateLimits), sixty, "k", 100)),
+        { concurrency: "unbounded" }
+      )
+      assert.strictEqual(counts[0]! + counts[1]!, 60, counts.join(" and "))
+      const refused = yield* Effect.flip(Context.get(one, RateLimits).take(sixty, "k"))
+      assert.isAtMost(refused.details?.retry_after_ms ?? Infinity, 60_000)
+      assert.isAtLeast(refused.details?.retry_after_ms ?? 0, 50_000)
+    }).pipe(Effect.scoped))
+
+  it.live("a window slides on Redis's clock, and waiting as long as it says is enough", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const quick = rule(2, 2_000)
+      yield* limits.take(quick, "k")
+      yield* Effect.sleep(1_500)
+      yield* limits.take(quick, "k")
+      const refused = yield* Effect.flip(limits.take(quick, "k"))
+      assert.isAtMost(refused.details?.retry_after_ms ?? Infinity, 500)
+      // A timer may come a millisecond early.
+      yield* Effect.sleep((refused.details?.retry_after_ms ?? 0) + 2)
+      yield* limits.take(quick, "k")
+      yield* Effect.flip(limits.take(quick, "k"))
+    })))
+
+  it.live("all or nothing, the longest wait refuses, and a place can be given back", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const [minute, day] = [rule(3, 60_000), rule(2, 86_400_000)]
+      const both = limits.takeAll([{ rule: minute, key: "k" }, { rule: day, key: "k" }])
+      assert.deepStrictEqual((yield* both).map(({ remaining }) => remaining), [2, 1])
+      const [, last] = yield* both
+      const refused = yield* Effect.flip(both)
+      assert.strictEqual(refused.details?.limit, 2)
+      assert.isAbove(refused.details?.retry_after_ms ?? 0, 86_390_000)
+      // The refusal took nothing of the minute.
+      assert.strictEqual((yield* limits.take(minute, "k")).remaining, 0)
+      assert.isAbove((yield* Effect.flip(both)).details?.retry_after_ms ?? 0, 86_390_000)
+      limits.giveBack(day, "k", last!)
+      yield* Effect.sleep(100)
+      assert.strictEqual((yield* limits.take(day, "k")).remaining, 0)
+    })))
+
+  it.live("what a request owes is taken in the same round trip, and counted whatever else refuses", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const redis = yield* channel
+      const [general, own] = [rule(3, 60_000), rule(1, 60_000)]
+      const owed = { rule: general, key: "k" }
+      yield* limits.take(rule(1, 60_000), "the script is there")
+      yield* redis.command("CONFIG", "RESETSTAT")
+      yield* limits.owing(owed, limits.take(own, "k"))
+      const calls = String(yield* redis.command("INFO", "commandstats")).match(/cmdstat_eval\w*:calls=\d+/g)
+      assert.deepStrictEqual(calls, ["cmdstat_evalsha:calls=1"])
+      assert.strictEqual((yield* Effect.flip(limits.owing(owed, limits.take(own, "k")))).details?.limit, 1)
+      // What takes nothing of its own pays all the same.
+      yield* limits.owing(owed, Effect.void)
+      assert.strictEqual((yield* Effect.flip(limits.owing(owed, Effect.void))).details?.limit, 3)
+      assert.strictEqual((yield* Effect.flip(limits.owing(owed, limits.take(own, "other")))).details?.limit, 3)
+      assert.strictEqual((yield* limits.take(own, "other")).remaining, 0)
+    })))
+
+  it.live("a key holds no more than its limit and is gone a window after the last take", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const redis = yield* channel
+      const short = rule(5, 200)
+      for (let i = 0; i < 50; i++) yield* Effect.exit(limits.take(short, "k"))
+      const key = windowKey({ rule: short, key: "k" })
+      assert.isAtMost(Number(yield* redis.command("LLEN", key)), 5)
+      yield* Effect.sleep(250)
+      assert.strictEqual(yield* redis.command("EXISTS", key), 0)
+    })))
+
+  it.live("requests of one turn are decided one after the other, each by its own windows", () =>
+    using(Effect.gen(function*() {
+      const redis = yield* channel
+      const [a, b] = [rule(2, 60_000), rule(3, 60_000)]
+      const of = (...rules: ReadonlyArray<RateRule>) => rules.map((rule) => ({ rule, key: "k" }))
+      const takings = [
+        { charges: of(a, b), alone: 0 },
+        { charges: of(a), alone: 0 },
+        { charges: of(b, a), alone: 1 },
+        { charges: of(a, b), alone: 0 },
+        { charges: of(b), alone: 0 }
+      ]
+      const answer = yield* redis.run(TAKE, takeKeys(takings), takeArguments(takings, { now: 1_700_000_000_000_000 }))
+      const taken = readTaken(takings, answer)
+      assert.strictEqual(taken?.at, 1_700_000_000_000_000)
+      assert.deepStrictEqual(
+        taken?.all?.map(({ places, refusal }) => [
+          places.map(({ remaining }) => remaining).join(),
+          refusal instanceof RateLimited ? refusal.details?.limit : refusal
+        ]),
+        [["1,2", undefined], ["0", undefined], ["1", 2], ["", 2], ["0", undefined]]
+      )
+      // After the moment in which it was worth something it counts nothing.
+      const late = yield* redis.run(TAKE, takeKeys(takings), takeArguments(takings, { now: 2_000_000, latest: 1_999_999 }))
+      assert.deepStrictEqual(readTaken(takings, late), { at: 2_000_000, all: undefined })
+    })))
+
+  it.live("nonsense in the store leaves that request to this node's own count; others of the same turn are limited together", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const redis = yield* channel
+      const ten = rule(10, 60_000)
+      yield* redis.command("SET", windowKey({ rule: ten, key: "broken" }), "nonsense")
+      const before = yield* decidedAlone("nonsense")
+      const [broken, sound] = yield* Effect.all([
+        Effect.all(Array.from({ length: 10 }, () => limits.take(ten, "broken")), { concurrency: "unbounded" }),
+        Effect.all(Array.from({ length: 10 }, () => limits.take(ten, "sound")), { concurrency: "unbounded" })
+      ], { concurrency: "unbounded" })
+      assert.isTrue(broken.every(({ sharedAt }) => sharedAt === null))
+      assert.isTrue(sound.every(({ sharedAt }) => sharedAt !== null))
+      assert.strictEqual((yield* decidedAlone("nonsense")) - before, 10)
+      yield* Effect.flip(limits.take(ten, "broken"))
+      yield* Effect.flip(limits.take(ten, "sound"))
+    })))
+
+  it.live("killed in the middle: each node's own count decides at once, and all together when it is back, empty", () =>
+    using(Effect.gen(function*() {
+      const limits = yield* RateLimits
+      const [one, many] = [rule(1, 60_000), rule(1_000, 60_000)]
+      yield* limits.take(one, "k")
+      yield* Effect.flip(limits.take(one, "k"))
+      const before = yield* decidedAlone("down")
+      const racing = yield* Effect.forkChild(accepted(limits, many, "k", 200))
+      yield* Effect.promise(() => server.kill())
+      yield* Effect.sleep(50)
+      const watch = new Stopwatch()
+      assert.strictEqual(yield* accepted(limits, many, "k", 900), 800)
+      assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
+      assert.isBelow(watch.stop(), 1_000)
+      assert.strictEqual(yield* Fiber.join(racing), 200)
+      assert.isAtLeast((yield* decidedAlone("down")) - before, 800)
+      yield* Effect.promise(() => server.launch())
+      yield* untilShared(limits, 60_000)
+      // What Redis has lost, this node has not.
+      assert.strictEqual(yield* accepted(limits, one, "k", 100), 0)
+      const other = yield* Layer.build(Layer.fresh(layerOf(server.url)))
+      yield* Context.get(other, RateLimits).take(one, "k")
+    }).pipe(Effect.scoped)))
+
+  it.live("paused for 5 s: a few requests wait as long as they may, the others not at all; then all are limited together again", () =>
+    using(
+      Effect.gen(function*() {
+        const limits = yield* RateLimits
+        const many = rule(10_000, 3_600_000)
+        yield* limits.take(many, "k")
+        server.pause()
+        const begin = performance.now()
+        const before = yield* decidedAlone("slow")
+        let longest = 0
+        for (let taken = 0; performance.now() - begin < 5_000 || taken < 50; taken++) {
+          const watch = new Stopwatch()
+          assert.isNull((yield* limits.take(many, "k")).sharedAt)
+          longest = Math.max(longest, watch.stop())
+          yield* Effect.sleep(10)
+        }
+        server.resume()
+        // Three until the circuit opens; who asks then whether Redis is back is no request.
+        assert.strictEqual((yield* decidedAlone("slow")) - before, 3)
+        assert.isBelow(longest, 1_000)
+        yield* untilShared(limits, 60_000)
+      }),
+      50
+    ))
+
+  it.live("a server that is not there yet delays no start for longer than a second, and is used when it comes", () =>
+    Effect.gen(function*() {
+      yield* Effect.promise(() => server.kill())
+      const watch = new Stopwatch()
+      const limits = Context.get(yield* Layer.build(layerOf(server.url)), RateLimits)
+      assert.isBelow(watch.stop(), 3_000)
+      const one = rule(1, 60_000)
+      assert.isNull((yield* limits.take(one, "k")).sharedAt)
+      yield* Effect.flip(limits.take(one, "k"))
+      yield* Effect.promise(() => server.launch())
+      yield* untilShared(limits, 60_000)
+    }).pipe(Effect.scoped))
+})
+
+describe("RateLimits in what is no Redis", () => {
+  let server: Server
+  beforeAll(() => {
+    server = createServer((socket) => {
+      socket.on("error", () => undefined)
+      socket.on("data", (bytes) => {
+        for (const _ of String(bytes).matchAll(/^\*/gm)) socket.write("+whatever\r\n")
+      })
+    })
+    return new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  })
+  afterAll(() => void server.close())
+
+  it.live("an answer that makes no sense leaves the request to this node's own count", () =>
+    Effect.gen(function*() {
+      const address = server.address()
+      const port = typeof address === "object" && address !== null ? address.port : 0
+      const limits = Context.get(yield* Layer.build(layerOf(`redis://127.0.0.1:${port}`)), RateLimits)
+      const before = yield* decidedAlone("nonsense")
+      const three = rule(3, 60_000)
+      for (let i = 0; i < 3; i++) assert.isNull((yield* limits.take(three, "k")).sharedAt)
+      yield* Effect.flip(limits.take(three, "k"))
+      assert.strictEqual((yield* decidedAlone("nonsense")) - before, 3)
+    }).pipe(Effect.scoped))
+})

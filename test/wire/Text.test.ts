@@ -1,0 +1,121 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Arbitrary, Schema } from "effect"
+import { codePoints, HandleInput, isStorable, isStorableJson, iso, isoOrNull, JsonObject, Name, Text } from "../../src/wire/Text.ts"
+
+const accepts = Schema.is
+
+const nested = (depth: number): unknown => JSON.parse("[".repeat(depth) + "1" + "]".repeat(depth))
+
+describe("text", () => {
+  it("is measured in code points", () => {
+    for (const text of ["", "a", "\u{1f98a}", "a\u{1f98a}b", "\u{1f468}\u200d\u{1f469}", "\u00e9", "e\u0301", "\ufffd"]) {
+      assert.strictEqual(codePoints(text), [...text].length, JSON.stringify(text))
+    }
+  })
+
+  it.prop("any well-formed text has as many code points as its iterator", { text: Schema.String }, ({ text }) => {
+    if (text.isWellFormed()) assert.strictEqual(codePoints(text), [...text].length)
+    return true
+  })
+
+  it("holds no NUL and no lone surrogate", () => {
+    for (const text of ["a\0", "\0", "\ud800", "\udfff", "a\ud83d", "\udc00\ud800"]) assert.isFalse(isStorable(text))
+    for (const text of ["", "\u{1f98a}", "\u0001", "\u2028", "\uffff"]) assert.isTrue(isStorable(text))
+  })
+
+  it("has bounds that are inclusive, in code points", () => {
+    const fits = accepts(Text(1, 3))
+    for (const text of ["a", "abc", "\u{1f98a}\u{1f98a}\u{1f98a}"]) assert.isTrue(fits(text), text)
+    for (const text of ["", "abcd", "\u{1f98a}\u{1f98a}\u{1f98a}\u{1f98a}", "x".repeat(1_000_000), "a\0", "\ud800", 1, null]) {
+      assert.isFalse(fits(text))
+    }
+  })
+})
+
+describe("a name to show", () => {
+  const fits = accepts(Name(10))
+
+  it("is ordinary text of any script, with the marks that its direction needs, or none", () => {
+    const arabic = "\u0639\u0644\u064a\u061c"
+    const persian = "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645"
+    const family = "\u{1f468}\u200d\u{1f469}\u200d\u{1f467}"
+    for (const name of ["", "Ada", "Ada Lovelace".slice(0, 10), " Ada ", arabic, persian, "\u05d0\u200e1\u200f", family, "\u00a0a", ".", "\u0301e"]) {
+      assert.isTrue(fits(name), JSON.stringify(name))
+    }
+    assert.isFalse(fits("x".repeat(11)))
+  })
+
+  it("holds nothing that acts on the text around it", () => {
+    const ranges = [[0x00, 0x1f], [0x7f, 0x9f], [0x2028, 0x2029], [0x202a, 0x202e], [0x2066, 0x2069]] as const
+    for (const [from, to] of ranges) {
+      for (let code = from; code <= to; code++) assert.isFalse(fits(`a${String.fromCodePoint(code)}b`), code.toString(16))
+    }
+  })
+
+  it("can be seen", () => {
+    const blank = [" ", "   ", "\u00a0", "\u2003", "\u3000", "\u200b", "\u200e", "\u2060", "\ufeff", "\u00ad", "\u115f", "\u3164", "\uffa0", "\u180e", "\u2800", "\u{e0020}"]
+    for (const name of [...blank, blank.slice(0, 10).join("")]) assert.isFalse(fits(name), JSON.stringify(name))
+  })
+})
+
+describe("JSON to store", () => {
+  it("nests sixty-four deep", () => {
+    assert.isTrue(isStorableJson(nested(64)))
+    assert.isFalse(isStorableJson(nested(65)))
+    assert.isFalse(isStorableJson(nested(5_000)))
+    assert.isTrue(accepts(JsonObject)({ a: nested(63) }))
+    assert.isFalse(accepts(JsonObject)({ a: nested(64) }))
+  })
+
+  it("holds only storable text, keys included, however deep", () => {
+    for (const bad of ["\0", "\ud800"]) {
+      for (const value of [bad, [bad], { a: bad }, { [bad]: 1 }, { a: [{ b: { [bad]: null } }] }]) {
+        assert.isFalse(isStorableJson(value))
+      }
+    }
+    assert.isTrue(isStorableJson({ a: [1, -0.5, 1e300, true, null, "\u{1f98a}", {}, []] }))
+    assert.isTrue(isStorableJson(JSON.parse("{\"__proto__\":{\"a\":1}}")))
+  })
+
+  it("is an object", () => {
+    for (const value of [[], "a", 1, null, undefined]) assert.isFalse(accepts(JsonObject)(value))
+    assert.isTrue(accepts(JsonObject)({}))
+  })
+
+  it.prop(
+    "whatever JSON.parse gives of shallow well-formed text can be stored",
+    { value: Arbitrary.schema(Schema.Record(Schema.String, Schema.Array(Schema.Number))) },
+    ({ value }) => {
+      const parsed: unknown = JSON.parse(JSON.stringify(value))
+      const expected = Object.keys(parsed as object).every(isStorable)
+      assert.strictEqual(isStorableJson(parsed), expected)
+      return true
+    }
+  )
+})
+
+describe("a handle as callers write it", () => {
+  const read = Schema.decodeUnknownSync(HandleInput)
+
+  it("is trimmed, loses one @ and its capitals", () => {
+    for (const text of ["alice", "@alice", " @Alice ", "ALICE\n"]) assert.strictEqual(read(text), "alice")
+    assert.strictEqual(read("@@alice"), "@alice")
+    assert.strictEqual(read(""), "")
+    assert.strictEqual(read("al ice"), "al ice")
+    // A Kelvin sign, whose lower case in Unicode is a plain k, a dotted capital I, and full-width letters.
+    for (const text of ["\u212Aate", "al\u0130ce", "\uff21lice"]) assert.strictEqual(read(text), text)
+  })
+
+  it("is text that could be stored", () => {
+    for (const text of ["a\0b", "\ud800", 7, null, {}]) assert.throws(() => read(text))
+  })
+})
+
+describe("times", () => {
+  it("are ISO 8601 in UTC with milliseconds", () => {
+    assert.strictEqual(iso(0), "1970-01-01T00:00:00.000Z")
+    assert.strictEqual(iso(Date.UTC(2024, 11, 31, 23, 59, 59, 7)), "2024-12-31T23:59:59.007Z")
+    assert.isNull(isoOrNull(null))
+    assert.strictEqual(isoOrNull(1), "1970-01-01T00:00:00.001Z")
+  })
+})
