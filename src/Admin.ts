@@ -2,12 +2,12 @@ import { Effect, Layer, Schema } from "effect"
 import { Accounts } from "./agents/Accounts.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
-import { Deletions } from "./accounts/Deletions.ts"
+import { Deletions } from "./agents/Deletions.ts"
 import { Enforcement } from "./enforcement/Enforcement.ts"
 import { EnforcementRepo } from "./enforcement/EnforcementRepo.ts"
 import { Operator, OperatorRefused } from "./operator/Operator.ts"
 import { OperatorCommand } from "./operator/OperatorCommand.ts"
-import { Sessions } from "./realtime/Gateway.ts"
+import { Sessions } from "./agents/Sessions.ts"
 
 /** No sockets are here: the servers see the rows, and close theirs (EnforcementWatch). */
 const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void }))

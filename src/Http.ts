@@ -25,7 +25,7 @@ import { WireErrors } from "./wire/WireErrors.ts"
 import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
-import { Docs } from "./service/Docs.ts"
+import { docsOf } from "./service/Docs.ts"
 import { ServiceHttp } from "./service/ServiceHttp.ts"
 import { WebhooksHttp } from "./webhooks/WebhooksHttp.ts"
 
@@ -58,7 +58,7 @@ const middleware = Layer.mergeAll(
 )
 
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, Docs).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, docsOf(Api)).pipe(
   Layer.provide(rooms),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)

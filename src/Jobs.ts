@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { Avatars } from "./avatars/Avatars.ts"
-import { Deletions } from "./accounts/Deletions.ts"
+import { Deletions } from "./agents/Deletions.ts"
 import { Attachments } from "./attachments/Attachments.ts"
 import { MessageRetention } from "./conversations/MessageRetention.ts"
 import { Enforcement } from "./enforcement/Enforcement.ts"

@@ -1,10 +1,11 @@
 import { Layer } from "effect"
 import { Accounts } from "./agents/Accounts.ts"
+import { ActiveMutes } from "./push/ActiveMutes.ts"
 import { AgentActors, SessionsLive } from "./push/AgentActors.ts"
 import { AgentEntityLive } from "./push/AgentEntityLive.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
-import { Deletions } from "./accounts/Deletions.ts"
+import { DeletionsLive } from "./accounts/DeletionsLive.ts"
 import { DeletionsRepo } from "./accounts/DeletionsRepo.ts"
 import { Avatars } from "./avatars/Avatars.ts"
 import { AvatarsRepo } from "./avatars/AvatarsRepo.ts"
@@ -12,7 +13,6 @@ import { RemoteSockets } from "./push/RemoteSockets.ts"
 import { ColdSlots } from "./push/ColdSlots.ts"
 import { Attachments } from "./attachments/Attachments.ts"
 import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
-import { AddressBooks } from "./contacts/AddressBooks.ts"
 import { Contacts } from "./contacts/Contacts.ts"
 import { ContactsRepo } from "./contacts/ContactsRepo.ts"
 import { ConversationEntityLive } from "./conversations/ConversationEntityLive.ts"
@@ -49,7 +49,6 @@ import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 import { EventData } from "./webhooks/EventData.ts"
 import { PresencePosts } from "./webhooks/PresencePosts.ts"
-import { Subscriptions } from "./webhooks/Subscriptions.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 import { WebhookEntityLive } from "./webhooks/WebhookEntityLive.ts"
 import { Webhooks } from "./webhooks/Webhooks.ts"
@@ -59,7 +58,7 @@ import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Registration.layer.pipe(
   Layer.provideMerge(Accounts.layer),
-  Layer.provideMerge(Deletions.layer),
+  Layer.provideMerge(DeletionsLive),
   Layer.provideMerge(Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
@@ -67,13 +66,12 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer)),
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
-  Layer.provideMerge(Layer.mergeAll(AddressBooks.layer, Subscriptions.layer)),
-  Layer.provideMerge(Deliveries.layerInboxes),
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(AgentActors.layer),
   Layer.provideMerge(RemoteSockets.layer),
   Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
   Layer.provideMerge(Layer.mergeAll(
+    ActiveMutes.layer,
     AddressAttemptsRepo.layer,
     AgentsRepo.layer,
     AttachmentsRepo.layer,

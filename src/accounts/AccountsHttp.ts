@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
@@ -11,6 +11,7 @@ import { Registration } from "../registration/Registration.ts"
 import { Accounts } from "../agents/Accounts.ts"
 import { AgentNotFound, toCard, toRecord } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
+import { AccountsApi } from "./AccountsApi.ts"
 
 /** The caller, where the path must name its own handle. */
 const own = Effect.fnUntraced(function*(handle: string) {
@@ -21,7 +22,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
 })
 
 /** The own account, and others' cards. */
-export const AccountsHttp = HttpApiBuilder.group(Api, "agents", (handlers) =>
+export const AccountsHttp = HttpApiBuilder.group(apiOf(AccountsApi), "agents", (handlers) =>
   Effect.gen(function*() {
     const accounts = yield* Accounts
     const agents = yield* Agents

@@ -1,13 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
+import type { Deletion } from "../agents/Deletions.ts"
 import { Database } from "../database/Sql.ts"
-
-/** An account that has ended and of which something may be left. */
-export interface Deletion {
-  readonly agentId: string
-  /** When it ended. */
-  readonly since: number
-}
 
 /** The rows that remember deletions until nothing is left of them; AgentsRepo writes them with the end of the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {

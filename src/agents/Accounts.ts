@@ -4,11 +4,11 @@ import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import { orUnavailable } from "../wire/OrUnavailable.ts"
 import type { Unavailable } from "../wire/WireError.ts"
-import { Sessions } from "../realtime/Gateway.ts"
+import { Sessions } from "./Sessions.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { Agents } from "./Agents.ts"
 import { AgentsRepo, type ProfileChange } from "./AgentsRepo.ts"
-import { Deletions } from "../accounts/Deletions.ts"
+import { Deletions } from "./Deletions.ts"
 
 export interface NewAccount {
   readonly handle: string

@@ -7,9 +7,9 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
+  type GroupDeleted,
   type GroupNotFound
-} from "../conversations/Conversation.ts"
-import type { GroupDeleted } from "../groups/Group.ts"
+} from "../messages/SendErrors.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
 import { Blobs, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"

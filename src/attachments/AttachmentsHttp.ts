@@ -1,12 +1,12 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { Attachments, type NewUpload as Announced } from "./Attachments.ts"
-import type { NewUpload } from "./AttachmentsApi.ts"
+import { AttachmentsApi, NewUpload } from "./AttachmentsApi.ts"
 
 const targetOf = (payload: typeof NewUpload.Type): Effect.Effect<Announced["to"], ValidationFailed> => {
   const { conversation_id, to } = payload
@@ -20,7 +20,7 @@ const targetOf = (payload: typeof NewUpload.Type): Effect.Effect<Announced["to"]
 }
 
 export const AttachmentsHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(AttachmentsApi),
   "attachments",
   Effect.fnUntraced(function*(handlers) {
     const attachments = yield* Attachments

@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
 import { Config } from "../platform/Config.ts"
@@ -9,6 +9,7 @@ import { confirm } from "../wire/Confirmation.ts"
 import { Forbidden } from "../wire/WireError.ts"
 import { avatarBody } from "./AvatarBody.ts"
 import { Avatars } from "./Avatars.ts"
+import { AvatarsApi } from "./AvatarsApi.ts"
 
 const own = Effect.fnUntraced(function*(handle: string) {
   const caller = yield* CurrentAgent
@@ -18,7 +19,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
 })
 
 const handlers = HttpApiBuilder.group(
-  Api,
+  apiOf(AvatarsApi),
   "avatars",
   Effect.fnUntraced(function*(handlers) {
     const avatars = yield* Avatars

@@ -9,7 +9,7 @@ import type { Settings } from "../platform/Config.ts"
 import { AT_ONCE } from "./NodeLinks.ts"
 import { serverTls } from "./NodeSecret.ts"
 import { Pulse } from "../platform/StallGuard.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
 /** The other nodes could not reach this one. */
 export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}

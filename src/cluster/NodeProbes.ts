@@ -4,7 +4,7 @@ import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeLinks } from "./NodeLinks.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
 /** Version of what nodes say to each other: raised whenever a node of before would misunderstand one of now. */
 export const WIRE = 2

@@ -3,7 +3,7 @@ import { type RunnerAddress, Sharding, ShardingConfig } from "effect/cluster"
 import { shards } from "./Cluster.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { type NodeList, ownsShards, Peers } from "./Peers.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 
 const LOOK = "500 millis"

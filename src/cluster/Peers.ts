@@ -5,7 +5,7 @@ import { SqlClient } from "effect/sql"
 import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeProbes } from "./NodeProbes.ts"
 import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
 /** The receiver knows nothing of what the sender said before: it has to be said again. */
 export class PeerForgot extends Schema.TaggedError<PeerForgot>()("PeerForgot", {}) {}

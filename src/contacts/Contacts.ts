@@ -23,6 +23,8 @@ export interface Page<A> {
 
 const LIMIT = 50
 const MAX = 200
+/** Rows removed with one statement. */
+const REMOVED_AT_ONCE = 500
 
 const ContactCursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 const BlockCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
@@ -69,6 +71,8 @@ export class Contacts extends Context.Service<Contacts, {
     agentId: string,
     query: PageQuery
   ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
+  /** Takes a deleted agent out of every contact list and drops its own (wire.md G.12); idempotent. Blocks and reports stay: they count. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/contacts/Contacts") {
   static readonly layer = Layer.effect(
     Contacts,
@@ -212,6 +216,9 @@ export class Contacts extends Context.Service<Contacts, {
               ? encodeCursor({ createdAt: last.createdAt, id: last.blockedId })
               : null
           }
+        }),
+        removeAgent: Effect.fn("Contacts.removeAgent")(function*(agentId) {
+          while ((yield* unavailable(repo.removeAgent(agentId, REMOVED_AT_ONCE))) > 0);
         })
       })
     })

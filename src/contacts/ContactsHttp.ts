@@ -1,18 +1,19 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { Contacts, type Page } from "./Contacts.ts"
+import { ContactsApi } from "./ContactsApi.ts"
 
 const figures = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })
 
 /** Contacts, blocks and reports of the caller. */
 export const ContactsHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(ContactsApi),
   "contacts",
   Effect.fnUntraced(function*(handlers) {
     const contacts = yield* Contacts

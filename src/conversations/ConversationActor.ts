@@ -5,17 +5,17 @@ import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { iso } from "../wire/Text.ts"
 import type { Append, Appended } from "./Append.ts"
+import { decideSend, type DirectState } from "./Conversation.ts"
 import {
   AgentRestricted,
   AwaitingReply,
   Blocked,
   type ColdCapExceeded,
-  decideSend,
-  type DirectState,
   InboxRestricted,
   RecipientBacklogged
-} from "./Conversation.ts"
-import type { SendCommand, SendFailure, Sent } from "./ConversationEntity.ts"
+} from "../messages/SendErrors.ts"
+import type { SendCommand, SendFailure } from "./ConversationEntity.ts"
+import type { Sent } from "../messages/Sent.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 

@@ -14,7 +14,8 @@ import {
   ColdCapExceeded,
   InboxRestricted,
   RecipientBacklogged
-} from "./Conversation.ts"
+} from "../messages/SendErrors.ts"
+import { Sent } from "../messages/Sent.ts"
 import { Draft, MessageSender } from "../messages/Message.ts"
 
 /** A direct send, complete: whoever handles it asks nobody who the two are. */
@@ -24,16 +25,6 @@ export const SendCommand = Schema.Struct({
   draft: Draft
 })
 export type SendCommand = typeof SendCommand.Type
-
-/** The answer to a send: the message as its sender sees it, already JSON. */
-export const Sent = Schema.Struct({
-  /** False: the original of an earlier send. */
-  created: Schema.Boolean,
-  body: Schema.String,
-  /** The recipient's undelivered envelopes, if there are so many that the sender is warned (wire.md G.4). */
-  backlog: Schema.NullOr(Schema.Int)
-})
-export type Sent = typeof Sent.Type
 
 export const SendFailure = Schema.Union([
   Unauthorized,

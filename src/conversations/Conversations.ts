@@ -12,7 +12,8 @@ import { GroupReads, isGroupId } from "../messages/GroupReads.ts"
 import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../database/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
-import { monotonicMillis, RateLimits } from "../rates/RateLimits.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { RemoteCalls } from "../cluster/RemoteCalls.ts"
 import { Secrets } from "../platform/Secrets.ts"
@@ -22,7 +23,8 @@ import { unavailable } from "../wire/Unavailable.ts"
 import { type RateLimited, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend } from "./Append.ts"
-import { ConversationNotFound, GroupNotFound, isOfSender, makeDirectIds } from "./Conversation.ts"
+import { ConversationNotFound, makeDirectIds } from "./Conversation.ts"
+import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
 import {
   Block,
@@ -32,11 +34,11 @@ import {
   Send,
   type SendCommand,
   type SendFailure,
-  type Sent,
   Unblock,
   type UnblockCommand,
   type UnblockOutcome
 } from "./ConversationEntity.ts"
+import type { Sent } from "../messages/Sent.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
 import { type ContentTooLarge, type Draft, messageJson, renderMessage } from "../messages/Message.ts"
 import { makeReading, type Reading } from "./Reading.ts"

@@ -1,12 +1,13 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import type { PageQuery } from "../wire/Page.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { Conversations } from "./Conversations.ts"
+import { ConversationsApi } from "./ConversationsApi.ts"
 
 /** First-party clients read the list as a bare array; everybody else gets a page (wire.md B1). */
 const wantsArray = (headers: Readonly<Record<string, string | undefined>>, query: PageQuery): boolean => {
@@ -18,7 +19,7 @@ const wantsArray = (headers: Readonly<Record<string, string | undefined>>, query
 }
 
 export const ConversationsHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(ConversationsApi),
   "conversations",
   Effect.fnUntraced(function*(handlers) {
     const conversations = yield* Conversations

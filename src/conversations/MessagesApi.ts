@@ -6,10 +6,10 @@ import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
 import { Confirm } from "../wire/Confirmation.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
-import { GroupDeleted } from "../groups/Group.ts"
 import { Limit, Offset } from "../wire/Page.ts"
 import { HandleInput, JsonObject, Text } from "../wire/Text.ts"
 import { Forbidden } from "../wire/WireError.ts"
+import { ConversationNotFound } from "./Conversation.ts"
 import {
   AgentRestricted,
   AttachmentNotFound,
@@ -18,11 +18,11 @@ import {
   AwaitingReply,
   Blocked,
   ColdCapExceeded,
-  ConversationNotFound,
+  GroupDeleted,
   GroupNotFound,
   InboxRestricted,
   RecipientBacklogged
-} from "./Conversation.ts"
+} from "../messages/SendErrors.ts"
 import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "../messages/Message.ts"
 
 /** The body of a send (wire.md C.6); which of `to` and `conversation_id` and that content is there is checked by the rules. */

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
@@ -10,7 +10,7 @@ import { isStorable } from "../wire/Text.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { Conversations, type Target } from "./Conversations.ts"
 import { ContentTooLarge, type Draft } from "../messages/Message.ts"
-import type { SendBody } from "./MessagesApi.ts"
+import { MessagesApi, SendBody } from "./MessagesApi.ts"
 
 const HISTORY_LIMIT = 50
 const HISTORY_MAX = 200
@@ -60,7 +60,7 @@ const draftOf = (
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
 
 export const MessagesHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(MessagesApi),
   "messages",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Layer, Option, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 
 /** Between two measurements, and over how long what they find is made up for. */

@@ -1,6 +1,6 @@
 import { Cause, Clock, Effect, Metric, Option } from "effect"
 import type { SqlError } from "effect/sql"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { sqlState } from "./Sql.ts"
 

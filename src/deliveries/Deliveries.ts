@@ -14,7 +14,6 @@ import { Forbidden, Unavailable } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
-import { Inboxes } from "./Inboxes.ts"
 
 const ACK_LANES = 1
 const READ_LANES = 1
@@ -63,6 +62,8 @@ export class Deliveries extends Context.Service<Deliveries, {
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
   /** The newest inbox number of each of these agents. */
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
+  /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12); idempotent. */
+  readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
   /** Completes once every acknowledgement that was taken is on disk. */
   readonly settled: Effect.Effect<void>
 }>()("parley/deliveries/Deliveries") {
@@ -212,21 +213,11 @@ export class Deliveries extends Context.Service<Deliveries, {
         }),
         readThrough: (agentId, handle, conversationId, through) =>
           mark({ agentId, conversationId, from: 1, through, at: clock.currentTimeMillisUnsafe() }, handle),
-        settled
-      })
-    })
-  )
-
-  /** For the room that ends accounts. */
-  static readonly layerInboxes = Layer.effect(
-    Inboxes,
-    Effect.gen(function*() {
-      const repo = yield* DeliveriesRepo
-      return Inboxes.of({
         closeAll: (agentId, at) =>
           Effect.asVoid(unavailable(
             Effect.repeat(repo.close(agentId, at, CLOSE_ROWS), { while: (closed) => closed === CLOSE_ROWS })
-          ))
+          )),
+        settled
       })
     })
   )

@@ -1,12 +1,13 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentCaller } from "../auth/OptionalAuthorization.ts"
 import { Directory } from "./Directory.ts"
+import { DirectoryApi } from "./DirectoryApi.ts"
 
 /** Finding agents. */
 export const DirectoryHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(DirectoryApi),
   "directory",
   Effect.fnUntraced(function*(handlers) {
     const directory = yield* Directory

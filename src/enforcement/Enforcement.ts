@@ -4,7 +4,7 @@ import type { AgentId } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
-import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
+import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./Standing.ts"
 

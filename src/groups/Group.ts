@@ -1,14 +1,11 @@
 import { Schema } from "effect"
+import { type Role, RoleSchema } from "../messages/GroupReads.ts"
 import { DateTimeString } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
 export type GroupId = string
-export type Role = "admin" | "member"
-
 /** The window of the invite budget, and how long a refusal holds (wire.md G.6, C.8). */
 export const DAY_MS = 86_400_000
-
-export const RoleSchema = Schema.Literals(["admin", "member"])
 
 export const GroupMember = Schema.Struct({
   handle: Schema.String,
@@ -17,7 +14,7 @@ export const GroupMember = Schema.Struct({
   joined_at: DateTimeString
 }).annotate({ identifier: "GroupMember" })
 
-export const GroupReads = Schema.Struct({ who_can_invite: Schema.Literal("admin") })
+export const GroupSettings = Schema.Struct({ who_can_invite: Schema.Literal("admin") })
 
 /** A group as one of its members sees it (wire.md C.1). */
 export const Group = Schema.Struct({
@@ -26,7 +23,7 @@ export const Group = Schema.Struct({
   description: Schema.NullOr(Schema.String),
   avatar_url: Schema.NullOr(Schema.String),
   created_by: Schema.String,
-  settings: GroupReads,
+  settings: GroupSettings,
   member_count: Schema.Int,
   created_at: DateTimeString,
   last_message_at: Schema.NullOr(DateTimeString),
@@ -72,13 +69,6 @@ export const PendingInvite = Schema.Struct({
   inviter_handle: Schema.String,
   created_at: DateTimeString
 }).annotate({ identifier: "PendingInvite" })
-
-export class GroupDeleted extends WireError<GroupDeleted>()("GroupDeleted", {
-  code: "GROUP_DELETED",
-  status: 410,
-  message: "This group was deleted.",
-  details: { group_id: Schema.String, deleted_by_handle: Schema.String, deleted_at: DateTimeString }
-}) {}
 
 export class GroupFull extends WireError<GroupFull>()("GroupFull", {
   code: "GROUP_FULL",

@@ -1,8 +1,14 @@
 import { Effect, Semaphore } from "effect"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
-import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
-import type { Sent } from "../conversations/ConversationEntity.ts"
+import {
+  AgentRestricted,
+  Blocked,
+  type GroupDeleted,
+  type GroupNotFound,
+  InboxRestricted
+} from "../messages/SendErrors.ts"
+import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { requestId } from "../platform/RequestId.ts"
@@ -20,7 +26,6 @@ import {
   decideRemove,
   decideReplacement,
   evolve,
-  type GroupDeleted,
   GroupFull,
   type GroupState,
   InviteNotFound,

@@ -8,14 +8,15 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
+  GroupDeleted,
   GroupNotFound,
   InboxRestricted
-} from "../conversations/Conversation.ts"
-import { Sent } from "../conversations/ConversationEntity.ts"
+} from "../messages/SendErrors.ts"
+import { Sent } from "../messages/Sent.ts"
 import { Draft, MessageSender } from "../messages/Message.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
-import { AddResult, Candidate, GroupDeleted, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
+import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
 /** A group send, complete: whoever handles it asks nobody who the sender is. */
 export const GroupSendCommand = Schema.Struct({ sender: MessageSender, draft: Draft })

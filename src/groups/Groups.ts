@@ -7,8 +7,8 @@ import type { ImageRefusal } from "../avatars/AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
 import { type Avatar, Avatars } from "../avatars/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
-import { GroupNotFound, isOfSender } from "../conversations/Conversation.ts"
-import type { Sent } from "../conversations/ConversationEntity.ts"
+import { GroupDeleted, GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
+import type { Sent } from "../messages/Sent.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import type { StorageUnavailable } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"
@@ -19,7 +19,7 @@ import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { Database } from "../database/Sql.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
 import { RemoteCalls } from "../cluster/RemoteCalls.ts"
@@ -28,7 +28,6 @@ import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from 
 import {
   type AddResult,
   type Group,
-  GroupDeleted,
   type GroupInvite,
   type GroupState,
   InviteNotFound,

@@ -5,7 +5,7 @@ import { MAX_AVATAR_BYTES } from "../avatars/AvatarImage.ts"
 import { AvatarAnswer, imageRefusals, rawImage } from "../avatars/AvatarsApi.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../conversations/Conversation.ts"
+import { AgentRestricted, Blocked, GroupDeleted, GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
 import { Confirm } from "../wire/Confirmation.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
@@ -15,10 +15,9 @@ import { Forbidden, NotFound } from "../wire/WireError.ts"
 import {
   AddResult,
   Group,
-  GroupDeleted,
   GroupFull,
   GroupInvite,
-  GroupReads,
+  GroupSettings,
   InviteNotFound,
   LastAdmin,
   NotAdmin,
@@ -41,7 +40,7 @@ const AvatarUrl = Text(1, 2048).check(
   )
 )
 
-const Settings = Schema.Struct({ who_can_invite: Schema.optionalKey(GroupReads.fields.who_can_invite) })
+const Settings = Schema.Struct({ who_can_invite: Schema.optionalKey(GroupSettings.fields.who_can_invite) })
 
 export const CreatedGroup = Schema.Struct({
   group: Group,

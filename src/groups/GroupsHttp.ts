@@ -1,14 +1,15 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { avatarBody } from "../avatars/AvatarBody.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
-import { GroupNotFound } from "../conversations/Conversation.ts"
-import { InviteNotFound, type GroupDeleted } from "./Group.ts"
+import { type GroupDeleted, GroupNotFound } from "../messages/SendErrors.ts"
+import { InviteNotFound } from "./Group.ts"
 import type { GroupFailure } from "./GroupEntity.ts"
 import { Groups } from "./Groups.ts"
+import { GroupsApi } from "./GroupsApi.ts"
 
 /** What any route may answer. */
 const ANYWHERE = ["Unavailable", "ValidationFailed", "RateLimited"] as const
@@ -37,7 +38,7 @@ const inviteGone = <A>(
   })
 
 export const GroupsHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(GroupsApi),
   "groups",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

@@ -21,7 +21,7 @@ import { isUtf8 } from "node:buffer"
 import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
 import type { AddressInfo, Server } from "node:net"
 import type { Duplex } from "node:stream"
-import { Gateway } from "../realtime/Gateway.ts"
+import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -203,7 +203,7 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>
 /**
  * The HTTP server of this process: `node:http`, owned here because a socket must
  * not cost a fiber. Requests go to the routes, upgrades of `/v1/ws` to the
- * Gateway. Whatever is refused before either sees it is answered in the wire's
+ * UpgradeHandler. Whatever is refused before either sees it is answered in the wire's
  * shape and with a request id, like everything else.
  *
  * Closing it drains: readiness turns away, new sockets are, the port closes, requests in flight
@@ -227,7 +227,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
   Effect.gen(function*() {
     const config = yield* Config
     const ids = yield* Ids
-    const gateway = yield* Gateway
+    const gateway = yield* UpgradeHandler
     const readiness = yield* Readiness
     const pulse = yield* Pulse
     const scope = yield* Effect.scope

@@ -1,4 +1,4 @@
-import { Context, Effect, Layer } from "effect"
+import { Context, Effect, Layer, Schema } from "effect"
 import type { Progress, Setting } from "./Message.ts"
 import { directSetting } from "./Message.ts"
 import { Config } from "../platform/Config.ts"
@@ -6,9 +6,13 @@ import { Database } from "../database/Sql.ts"
 import { unavailable } from "../wire/Unavailable.ts"
 import { iso } from "../wire/Text.ts"
 import type { Unavailable } from "../wire/WireError.ts"
-import { GroupNotFound } from "../conversations/Conversation.ts"
-import { GroupDeleted, type Role } from "../groups/Group.ts"
+import { GroupDeleted, GroupNotFound } from "./SendErrors.ts"
 import { groupPictures } from "./GroupPictures.ts"
+
+/** What a member may do in its group: an admin changes it (wire.md G.6). */
+export type Role = "admin" | "member"
+
+export const RoleSchema = Schema.Literals(["admin", "member"])
 
 export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
 

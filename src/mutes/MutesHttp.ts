@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
@@ -8,7 +8,7 @@ import { RateLimits } from "../rates/RateLimits.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { parseInstant, toMute } from "./Mute.ts"
 import { type MuteTarget, Mutes } from "./Mutes.ts"
-import type { NewMute } from "./MutesApi.ts"
+import { MutesApi, NewMute } from "./MutesApi.ts"
 
 const targetOf = (payload: typeof NewMute.Type): Effect.Effect<MuteTarget, ValidationFailed> => {
   const { target_handle, target_id, target_kind } = payload
@@ -36,7 +36,7 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
 })
 
 export const MutesHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(MutesApi),
   "mutes",
   Effect.fnUntraced(function*(handlers) {
     const config = yield* Config

@@ -49,8 +49,6 @@ SELECT m.*, a.handle FROM made m LEFT JOIN agents a ON m.kind = 'agent' AND a.id
 
 const ACTIVE = `(m.muted_until IS NULL OR m.muted_until > $2::bigint)`
 
-const ALL = `SELECT m.target_id, m.muted_until FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE}`
-
 const ONE = `
 SELECT m.*, a.handle FROM mutes m LEFT JOIN agents a ON m.kind = 'agent' AND a.id = m.target_id
 WHERE m.muter_id = $1 AND ${ACTIVE} AND m.kind = $3 AND m.target_id = $4`
@@ -88,11 +86,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     at: number,
     most: number
   ) => Effect.Effect<StoredMute | undefined, SqlError.SqlError>
-  /** Target and end of every active mute. */
-  readonly all: (
-    muterId: string,
-    at: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly target_id: string; readonly muted_until: number | null }>, SqlError.SqlError>
   readonly one: (
     muterId: string,
     kind: MuteKind,
@@ -126,7 +119,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     Effect.gen(function*() {
       const database = yield* Database
       const put = database.prepared<MuteRow>("put_mute", PUT)
-      const all = database.prepared<{ target_id: string; muted_until: number | null }>("all_mutes", ALL)
       const one = database.prepared<MuteRow>("one_mute", ONE)
       const list = database.prepared<MuteRow>("list_mutes", LIST)
       const count = database.prepared<{ total: number }>("count_mutes", COUNT)
@@ -138,7 +130,6 @@ export class MutesRepo extends Context.Service<MutesRepo, {
         put: ({ kind, muterId, targetId, until }, at, most) =>
           Effect.map(put([muterId, kind, targetId, until, at, most]), ([row]) =>
             row === undefined ? undefined : storedMute(row)),
-        all: (muterId, at) => all([muterId, at]),
         one: (muterId, kind, targetId, at) =>
           Effect.map(one([muterId, at, kind, targetId]), ([row]) => row === undefined ? undefined : storedMute(row)),
         list: (muterId, kind, after, offset, limit, at) =>

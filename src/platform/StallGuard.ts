@@ -1,5 +1,5 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "./MonotonicClock.ts"
 
 const BEAT = "500 millis"
 /** Whoever asked a process that stood still for so long may have asked another one meanwhile, and have been answered. */

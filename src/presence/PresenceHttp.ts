@@ -1,11 +1,12 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Presences } from "./Presences.ts"
+import { PresenceApi } from "./PresenceApi.ts"
 
 export const PresenceHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(PresenceApi),
   "presence",
   Effect.fnUntraced(function*(handlers) {
     const presences = yield* Presences

@@ -1,7 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { messageJson, type Place, type Rendered } from "../messages/Message.ts"
 import type { MuteSet } from "./MuteSet.ts"
-import type { CloseReason } from "../realtime/Gateway.ts"
+import type { CloseReason } from "../agents/Sessions.ts"
 
 /** What an agent's sockets are told; nobody waits for it. */
 export type Push =

@@ -1,11 +1,11 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import type { ColdCapExceeded } from "../conversations/Conversation.ts"
+import type { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
-import { MutesRepo } from "../mutes/MutesRepo.ts"
+import { ActiveMutes } from "./ActiveMutes.ts"
 import { RemoteCalls } from "../cluster/RemoteCalls.ts"
 import { unavailable } from "../wire/Unavailable.ts"
 import type { Unavailable } from "../wire/WireError.ts"
-import { type CloseReason, Sessions } from "../realtime/Gateway.ts"
+import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
 import { AgentEntity, ReserveOutreach } from "./AgentEntity.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -68,7 +68,7 @@ export class AgentActors extends Context.Service<AgentActors, {
       const agents = yield* Agents
       const remote = yield* RemoteSockets
       const slots = yield* ColdSlots
-      const mutes = yield* MutesRepo
+      const mutes = yield* ActiveMutes
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
       const actors = new Map<string, AgentActor>()
@@ -109,7 +109,7 @@ export class AgentActors extends Context.Service<AgentActors, {
               },
               onSuccess: (mute) => {
                 if (mute === undefined) actor.mutes?.remove(targetId)
-                else actor.mutes?.add(targetId, mute.mutedUntil)
+                else actor.mutes?.add(targetId, mute.muted_until)
               }
             })
           ))

@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
-import { ColdCapExceeded } from "../conversations/Conversation.ts"
+import { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
 /** Takes one of the agent's cold slots for a conversation; idempotent per conversation (wire.md G.1). */

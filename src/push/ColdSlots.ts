@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
-import { ColdCapExceeded } from "../conversations/Conversation.ts"
+import { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"

@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { addAnswerHeaders, answerHeadersOf } from "../http/AnswerHeaders.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Config } from "../platform/Config.ts"
 import type { Charge, RateRule, RateState } from "./RateRule.ts"
 import { Redis } from "../platform/Redis.ts"
@@ -114,9 +115,6 @@ export class RateLimits extends Context.Service<RateLimits, {
   static readonly layer = Layer.unwrap(Effect.map(Config, (config) =>
     config.REDIS_URL === undefined ? RateLimits.layerMemory : Layer.provide(RateLimits.layerRedis, Redis.layer)))
 }
-
-/** Milliseconds for windows in memory. */
-export const monotonicMillis = (clock: Clock.Clock) => (): number => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
 /** What the request at hand has not been counted in yet. */
 interface Debt {

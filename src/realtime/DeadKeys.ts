@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import type { CloseReason } from "./Gateway.ts"
+import type { CloseReason } from "../agents/Sessions.ts"
 
 /** A socket, as far as its key goes. */
 export interface Keyed {

@@ -12,7 +12,7 @@ import { Deliveries } from "../deliveries/Deliveries.ts"
 import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { forRequest } from "../platform/RequestId.ts"
 import { WindowLog } from "../rates/SlidingWindows.ts"
@@ -23,7 +23,8 @@ import { Presences } from "../presence/Presences.ts"
 import { makeComparison } from "./Cursors.ts"
 import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
-import { type CloseReason, Gateway } from "./Gateway.ts"
+import { type CloseReason } from "../agents/Sessions.ts"
+import { UpgradeHandler } from "../http/UpgradeHandler.ts"
 import { hold, letGo, lookUp } from "./LookUp.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
@@ -101,7 +102,7 @@ const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"
 
 /** `/v1/ws` (wire.md E): authentication, limits and heartbeats of sockets; what is said on them is a Session's. */
 export const GatewayLive = Layer.effect(
-  Gateway,
+  UpgradeHandler,
   Effect.gen(function*() {
     const clock = yield* Clock.Clock
     const config = yield* Config
@@ -543,7 +544,7 @@ export const GatewayLive = Layer.effect(
     })
     yield* Effect.addFinalizer(() => drain)
 
-    return Gateway.of({ upgrade, turnAway, drain, size: () => connections.size })
+    return UpgradeHandler.of({ upgrade, turnAway, drain, size: () => connections.size })
   })
 )
 

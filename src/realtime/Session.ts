@@ -5,7 +5,7 @@ import type { AgentActor, LiveSession } from "../push/AgentActor.ts"
 import { messageJson, type Place, type Rendered } from "../messages/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
 import { isStorable } from "../wire/Text.ts"
-import type { CloseReason } from "./Gateway.ts"
+import type { CloseReason } from "../agents/Sessions.ts"
 
 /** Rows read from storage at once. */
 const PAGE = 100

@@ -2,16 +2,17 @@ import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { isRegistrable, toRecord } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { Config } from "../platform/Config.ts"
 import { AddressLimits } from "./AddressLimits.ts"
 import { HandleInvalid } from "./Code.ts"
 import { Registration } from "./Registration.ts"
+import { RegistrationApi } from "./RegistrationApi.ts"
 
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
 /** Onboarding and recovery. An impossible handle costs nothing; every other attempt counts for its IP address. */
-export const RegistrationHttp = HttpApiBuilder.group(Api, "registration", (handlers) =>
+export const RegistrationHttp = HttpApiBuilder.group(apiOf(RegistrationApi), "registration", (handlers) =>
   Effect.gen(function*() {
     const agents = yield* Agents
     const config = yield* Config

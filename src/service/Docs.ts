@@ -1,11 +1,7 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerResponse } from "effect/http"
-import { HttpApiScalar, OpenApi } from "effect/http-api"
+import { type HttpApi, type HttpApiGroup, HttpApiScalar, OpenApi } from "effect/http-api"
 import { createHash } from "node:crypto"
-import { Api } from "../Api.ts"
-
-/** Made at the first request: nobody should wait for it at every start. */
-const document = Effect.cached(Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(Api))))
 
 /** Nothing that would leave this server: no fonts, no buttons that lead to Scalar's own services. */
 const appearance = {
@@ -16,9 +12,6 @@ const appearance = {
   defaultOpenAllTags: true,
   authentication: { preferredSecurityScheme: "bearer" }
 }
-
-/** Scalar's page, with its script in the page itself. */
-const scalar = HttpApiScalar.layer(Api, { path: "/docs", scalar: appearance })
 
 /** The page may run the scripts that are in it and call this server; it may load nothing from anywhere. */
 const policyFor = (page: string): string => {
@@ -39,20 +32,29 @@ const policyFor = (page: string): string => {
   ].join("; ")
 }
 
-/** The page is made by a router of its own, because the layer that adds it loads three megabytes of script at once. */
-const page = Effect.cached(Effect.scoped(Effect.gen(function*() {
-  const made = yield* Effect.flatten(HttpRouter.toHttpEffect(scalar))
-  const text = made.body._tag === "Uint8Array" ? Buffer.from(made.body.body).toString("utf8") : ""
-  return HttpServerResponse.html(text).pipe(HttpServerResponse.setHeaders({
-    "content-security-policy": policyFor(text),
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "cache-control": "no-cache"
+/**
+ * Scalar's page, with its script in the page itself. It is made by a router of its own,
+ * because the layer that adds it loads three megabytes of script at once.
+ */
+const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) =>
+  Effect.scoped(Effect.gen(function*() {
+    const scalar = HttpApiScalar.layer(api, { path: "/docs", scalar: appearance })
+    const made = yield* Effect.flatten(HttpRouter.toHttpEffect(scalar))
+    const text = made.body._tag === "Uint8Array" ? Buffer.from(made.body.body).toString("utf8") : ""
+    return HttpServerResponse.html(text).pipe(HttpServerResponse.setHeaders({
+      "content-security-policy": policyFor(text),
+      "x-content-type-options": "nosniff",
+      "referrer-policy": "no-referrer",
+      "cache-control": "no-cache"
+    }))
   }))
-})))
 
-/** `/v1/openapi.json`, and `/docs` to read it in a browser without the internet. */
-export const Docs = Layer.mergeAll(
-  HttpRouter.use((router) => Effect.flatMap(document, (handler) => router.add("GET", "/v1/openapi.json", handler))),
-  HttpRouter.use((router) => Effect.flatMap(page, (handler) => router.add("GET", "/docs", handler)))
-)
+/** `/v1/openapi.json`, and `/docs` to read it in a browser without the internet. Both are made at the first request. */
+export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
+  const document = Effect.cached(Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(api))))
+  const page = Effect.cached(makePage(api))
+  return Layer.mergeAll(
+    HttpRouter.use((router) => Effect.flatMap(document, (handler) => router.add("GET", "/v1/openapi.json", handler))),
+    HttpRouter.use((router) => Effect.flatMap(page, (handler) => router.add("GET", "/docs", handler)))
+  )
+}

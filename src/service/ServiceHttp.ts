@@ -4,15 +4,15 @@ import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
 import { SqlClient } from "effect/sql"
 import { timingSafeEqual } from "node:crypto"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
-import { monotonicMillis } from "../rates/RateLimits.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { ProcessMetrics } from "../platform/Telemetry.ts"
 import { Unauthorized, UpgradeRequired } from "../wire/WireError.ts"
-import { Gateway } from "../realtime/Gateway.ts"
-import { NotReady } from "./ServiceApi.ts"
+import { UpgradeHandler } from "../http/UpgradeHandler.ts"
+import { ServiceApi, NotReady } from "./ServiceApi.ts"
 import { VERSION } from "./Version.ts"
 
 /** How long storage may take to answer before it counts as away. */
@@ -23,13 +23,13 @@ const COMMIT_MS = 1_000
 const socketsOpen = Metric.gauge("sockets_open", { description: "WebSockets held by this node" })
 
 /** The routes for operators and tools. */
-export const ServiceHttp = HttpApiBuilder.group(Api, "service", (handlers) =>
+export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
   Effect.gen(function*() {
     const config = yield* Config
     const sql = yield* SqlClient.SqlClient
     const readiness = yield* Readiness
     const metrics = yield* ProcessMetrics
-    const gateway = yield* Gateway
+    const gateway = yield* UpgradeHandler
     const now = monotonicMillis(yield* Clock.Clock)
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()

@@ -42,6 +42,8 @@ export class Webhooks extends Context.Service<Webhooks, {
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
   /** Nothing is posted to it any more but what is under way. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
+  /** Drops the webhooks of an agent that is deleted (wire.md G.12); idempotent. */
+  readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/webhooks/Webhooks") {
   static readonly layer = Layer.effect(
     Webhooks,
@@ -117,6 +119,9 @@ export class Webhooks extends Context.Service<Webhooks, {
         remove: Effect.fn("Webhooks.remove")(function*(agentId, id) {
           const done = yield* unavailable(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
           if (!done) return yield* unknown()
+        }),
+        removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {
+          yield* unavailable(repo.removeAll(agentId, yield* Clock.currentTimeMillis))
         })
       })
     })

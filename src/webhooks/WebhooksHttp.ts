@@ -1,13 +1,14 @@
 import { Effect } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
-import { Api } from "../Api.ts"
+import { apiOf } from "../http/ApiOf.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { confirm } from "../wire/Confirmation.ts"
 import { toWebhook } from "./Webhook.ts"
 import { Webhooks } from "./Webhooks.ts"
+import { WebhooksApi } from "./WebhooksApi.ts"
 
 export const WebhooksHttp = HttpApiBuilder.group(
-  Api,
+  apiOf(WebhooksApi),
   "webhooks",
   Effect.fnUntraced(function*(handlers) {
     const webhooks = yield* Webhooks

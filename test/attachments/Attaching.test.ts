@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
-import { AttachmentNotReady } from "../../src/conversations/Conversation.ts"
+import { AttachmentNotReady } from "../../src/messages/SendErrors.ts"
 import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
 import type { SendFailure } from "../../src/conversations/ConversationEntity.ts"
 import type { Settled } from "../../src/database/GroupCommit.ts"

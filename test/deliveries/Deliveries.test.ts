@@ -6,7 +6,6 @@ import type { LiveSession } from "../../src/push/AgentActor.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
-import { Inboxes } from "../../src/deliveries/Inboxes.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -183,11 +182,10 @@ eachDatabase((database) => {
 
     it.effect("closing an inbox delivers everything in it, once", () =>
       Effect.gen(function*() {
-        const inboxes = yield* Inboxes
         const deliveries = yield* Deliveries
         const { reader } = yield* pair("close", 3)
-        yield* inboxes.closeAll(reader.id, 5)
-        yield* inboxes.closeAll(reader.id, 6)
+        yield* deliveries.closeAll(reader.id, 5)
+        yield* deliveries.closeAll(reader.id, 6)
         assert.strictEqual(yield* counters(reader.id), 0)
         assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 10), [])
       }))

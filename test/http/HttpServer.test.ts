@@ -11,7 +11,7 @@ import { HttpServer, type Patience } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, Unauthorized } from "../../src/wire/WireError.ts"
 import { refuse, WireErrors } from "../../src/wire/WireErrors.ts"
-import { Gateway } from "../../src/realtime/Gateway.ts"
+import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { Pulse } from "../../src/platform/StallGuard.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
@@ -82,7 +82,7 @@ const routes = HttpApiBuilder.layer(TestApi).pipe(
 
 /** Takes upgrades by refusing them in a way that can be told from the server's own refusals. */
 const gatewayOf = (events: Array<string>) =>
-  Layer.succeed(Gateway, {
+  Layer.succeed(UpgradeHandler, {
     upgrade: (_request, socket, _head, requestId) => {
       events.push("upgrade")
       refuse(socket, new Forbidden({ message: "met the gateway" }), requestId)

@@ -8,8 +8,8 @@ import { HttpServer } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { ProcessMetrics } from "../../src/platform/Telemetry.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
-import { Gateway } from "../../src/realtime/Gateway.ts"
-import { Docs } from "../../src/service/Docs.ts"
+import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
+import { docsOf } from "../../src/service/Docs.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
@@ -44,7 +44,7 @@ const withService = <A, E>(
 ) => {
   const storage = { up: true, readOnly: false }
   return Effect.scoped(Effect.gen(function*() {
-    const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), Docs).pipe(
+    const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), docsOf(OnlyService)).pipe(
       Layer.provide(ServiceHttp),
       Layer.provide(WireErrors.layer),
       Layer.provide(NodeHttpServer.layerHttpServices)
@@ -56,7 +56,7 @@ const withService = <A, E>(
         Ids.layer,
         ProcessMetrics.layer,
         storageLayer(storage),
-        Layer.succeed(Gateway, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 7 })
+        Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 7 })
       ])
     ))
     const { url } = Context.get(context, HttpServer)
