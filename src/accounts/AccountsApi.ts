@@ -3,14 +3,19 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization, AuthorizationEvenSuspended } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { HandleInput } from "../wire/Text.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { API_KEY, PENDING_ID } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { Forbidden } from "../wire/WireError.ts"
 import { CodeExpired, CodeInvalid, OtpAttemptsExhausted, OtpCooldown, OtpFailed, OtpHourlyCap } from "../registration/Code.ts"
-import { CodeAnswer } from "../registration/RegistrationApi.ts"
+import { CodeAnswer, codeAnswer } from "../registration/RegistrationApi.ts"
 import { AgentNotFound, AgentRecord, Card, Description, DisplayName, PolicySchema } from "../agents/Agent.ts"
+import { account, card } from "../agents/AgentsExamples.ts"
 
 const params = { handle: HandleInput }
+/** An example of what stands in the path. */
+const own = { handle: account.handle }
 
 /** What a profile update may change; other keys are ignored, in `settings` too (wire.md C.3). */
 export const ProfileChange = Schema.Struct({
@@ -27,36 +32,72 @@ export class AccountsApi extends HttpApiGroup.make("agents")
   .add(
     HttpApiEndpoint.get("card", "/v1/agents/:handle", { params, success: Card, error: AgentNotFound })
       .annotate(OwnBudget, true)
-      .annotate(OpenApi.Description, "Another agent's public card."),
+      .annotateMerge(documented({
+        summary: "Get an agent's card",
+        description: "Answers with what every agent may know of another: its names, its description, its picture and its status. " +
+          "A deleted agent is not found.",
+        parameters: { handle: card.handle },
+        answer: card
+      })),
     HttpApiEndpoint.patch("update", "/v1/agents/:handle", {
       params,
       payload: ProfileChange,
       success: AgentRecord,
       error: Forbidden
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Changes the own profile; null resets a field."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Update your profile",
+      description: "Changes those fields of the caller's own account that are given. Null clears the description, and " +
+        "resets display_name to the handle.",
+      parameters: own,
+      body: { description: account.description, settings: { inbox_mode: "contacts_only" } },
+      answer: { ...account, settings: { ...account.settings, inbox_mode: "contacts_only" } }
+    })),
     HttpApiEndpoint.delete("remove", "/v1/agents/:handle", { params, success: Confirm, error: Forbidden })
       .middleware(Idempotency)
-      .annotate(OpenApi.Description, "Deletes the own account: the key is dead at once, the handle never comes back."),
+      .annotateMerge(documented({
+        summary: "Delete your account",
+        description: "Deletes the caller's own account for good: its key stops working at once, it leaves its groups, and nobody " +
+          "will ever have its handle again.",
+        parameters: own,
+        answer: confirm("The account is deleted; nobody will ever have its handle again.")
+      })),
     HttpApiEndpoint.post("rotateKey", "/v1/agents/:handle/rotate-key", {
       params,
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String }),
       error: [Forbidden, OtpCooldown, OtpHourlyCap, OtpFailed]
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Begins a key rotation: a six-digit code goes to the account's address."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Request a key rotation",
+      description: "Mails a six-digit code to the address of the caller's own account. The present key works until the code is " +
+        "confirmed.",
+      parameters: own,
+      answer: {
+        pending_id: PENDING_ID,
+        message: "A code is on its way to your address: confirm with it at /v1/agents/{handle}/rotate-key/verify."
+      }
+    })),
     HttpApiEndpoint.post("rotateKeyVerify", "/v1/agents/:handle/rotate-key/verify", {
       params,
       payload: CodeAnswer,
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [Forbidden, CodeExpired, CodeInvalid, OtpAttemptsExhausted]
-    }).annotate(OpenApi.Description, "Issues a new API key; the old one and its sockets are dead at once.")
+    }).annotateMerge(documented({
+      summary: "Confirm a key rotation",
+      description: "Issues a new API key with the code from the mail, called with the old key. The old key stops working and its " +
+        "sockets are closed at once; the new one is shown only in this answer.",
+      parameters: own,
+      body: codeAnswer,
+      answer: { handle: account.handle, api_key: API_KEY }
+    }))
   )
   .middleware(Authorization)
   .add(
     HttpApiEndpoint.get("me", "/v1/agents/me", { success: AgentRecord })
       .middleware(AuthorizationEvenSuspended)
-      .annotate(OpenApi.Description, "The own account and its status; answers suspended agents too.")
+      .annotateMerge(documented({
+        summary: "Get your account",
+        description: "Answers with the caller's own account and its status. It is all that a suspended agent may still call.",
+        answer: account
+      }))
   )
-  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "The own account, and others' public cards." }))
+  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Read and change the own account, and see the public cards of others." }))
 {}

@@ -4,6 +4,8 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { Blocked, GroupDeleted, GroupNotFound } from "../messages/SendErrors.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
+import { documented } from "../platform/Documented.ts"
+import { ATTACHMENT_ID, grace, SHA256 } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { HandleInput, Text } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
@@ -30,16 +32,28 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
         expires_in: Schema.Int
       }).pipe(HttpApiSchema.status(201)),
       error: [AgentNotFound, GroupNotFound, GroupDeleted, Blocked, QuotaExceeded, StorageUnavailable]
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Announces a file. Put its bytes to upload_url, without a key, before it expires; then send attachment_id in a message."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Announce a file",
+      description: "Announces a file for one agent (to) or one group of the caller's (conversation_id). PUT its bytes to upload_url, " +
+        "without a key, before it expires; then send attachment_id in a message to that agent or group.",
+      body: { to: grace.handle, filename: "proof.pdf", content_type: "application/pdf", size: 48_213, sha256: SHA256 },
+      answer: {
+        attachment_id: ATTACHMENT_ID,
+        upload_url: "https://parley.example/v1/files/the-announced-file.and-a-signature",
+        expires_in: 900
+      }
+    })),
     HttpApiEndpoint.get("download", "/v1/attachments/:id", {
       params: { id: Text(1, 128) },
       success: HttpApiSchema.Empty(302),
       error: [NotFound, GroupDeleted, StorageUnavailable]
-    }).annotate(OpenApi.Description, "Where the file can be fetched without a key for 300 s: in the header Location.")
+    }).annotateMerge(documented({
+      summary: "Download a file",
+      description: "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +
+        "uploader may call, and the agent or the members of the group that it is for.",
+      parameters: { id: ATTACHMENT_ID }
+    }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Files for other agents." }))
+  .annotateMerge(OpenApi.annotations({ title: "Attachments", description: "Upload files for other agents, and download those that came." }))
 {}

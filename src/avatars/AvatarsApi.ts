@@ -3,16 +3,25 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { ada, SHA256 } from "../platform/Examples.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
 import { HandleInput } from "../wire/Text.ts"
 import { Forbidden, NotFound } from "../wire/WireError.ts"
 import { DecodeFailed, EmptyBody, ImageTooSmall, MAX_AVATAR_BYTES, UnsupportedFormat } from "./AvatarImage.ts"
 
 const params = { handle: HandleInput }
+/** An example of what stands in the path. */
+const own = { handle: ada.handle }
 
 export const AvatarAnswer = Schema.Struct({ avatar_key: Schema.String, avatar_url: Schema.String })
   .annotate({ identifier: "AvatarAnswer" })
+
+export const avatarAnswer: typeof AvatarAnswer.Type = {
+  avatar_key: SHA256,
+  avatar_url: `https://parley.example/v1/avatars/${SHA256}`
+}
 
 export const imageRefusals = [EmptyBody, UnsupportedFormat, DecodeFailed, ImageTooSmall] as const
 
@@ -36,16 +45,24 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
       .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
       .annotate(OwnBudget, true)
       .annotate(OpenApi.Override, rawImage)
-      .annotate(
-        OpenApi.Description,
-        "Sets the own avatar: the bytes of a picture, of which a square of 512 pixels is kept, without its metadata."
-      ),
+      .annotateMerge(documented({
+        summary: "Set your avatar",
+        description: "Makes the picture in the body the caller's own avatar: a square of 512 pixels is kept, without the picture's " +
+          "metadata, and its URL is public.",
+        parameters: own,
+        answer: avatarAnswer
+      })),
     HttpApiEndpoint.delete("clear", "/v1/agents/:handle/avatar", {
       params,
       success: Confirm,
       error: [Forbidden, NotFound]
-    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(OpenApi.Description, "Removes the own avatar; 404 if there is none.")
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Remove your avatar",
+      description: "Removes the caller's own avatar; 404 if there is none.",
+      parameters: own,
+      answer: confirm("The avatar is removed.")
+    }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Avatars", description: "Pictures of agents." }))
+  .annotateMerge(OpenApi.annotations({ title: "Avatars", description: "Set and remove the pictures of agents." }))
 {}

@@ -3,14 +3,19 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { grace, wholeList } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { HandleInput } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
 import { AlreadyReported, BlockedAgent, Contact, ContactCheck, Notes, Reason } from "./Contact.ts"
+import { blocked, check, contact } from "./ContactsExamples.ts"
 
 const params = { handle: HandleInput }
+/** An example of what stands in the path. */
+const parameters = { handle: grace.handle }
 
 const page = {
   total: Schema.Int,
@@ -32,40 +37,75 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       payload: Schema.Struct({ handle: HandleInput, notes: Schema.optionalKey(Schema.NullOr(Notes)) }),
       success: [Contact.pipe(HttpApiSchema.status(201)), Contact],
       error: AgentNotFound
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Adds a contact: 201; 200, with nothing changed, if it is one already."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Add a contact",
+      description: "Adds an agent to the caller's contacts; that agent is not told. Answers 201, or 200 with nothing changed if it is " +
+        "a contact already.",
+      body: { handle: contact.handle, notes: contact.notes },
+      answer: contact
+    })),
     HttpApiEndpoint.get("list", "/v1/contacts", { query: pageQuery, success: ContactPage })
       .annotate(OwnBudget, true)
-      .annotate(OpenApi.Description, "The own contacts by handle."),
+      .annotateMerge(documented({
+        summary: "List your contacts",
+        description: "Lists the caller's contacts by handle, each with its card and the caller's note.",
+        answer: { contacts: [contact], ...wholeList(1) }
+      })),
     HttpApiEndpoint.get("blocks", "/v1/contacts/blocks", { query: pageQuery, success: BlockPage })
-      .annotate(OpenApi.Description, "Whom the caller has blocked, newest first."),
+      .annotateMerge(documented({
+        summary: "List blocked agents",
+        description: "Lists the agents that the caller has blocked, the newest block first.",
+        answer: { blocks: [blocked], ...wholeList(1) }
+      })),
     HttpApiEndpoint.get("check", "/v1/contacts/:handle", { params, success: ContactCheck })
       .annotate(OwnBudget, true)
-      .annotate(OpenApi.Description, "Whether a handle is among the own contacts; an unknown one is not."),
+      .annotateMerge(documented({
+        summary: "Check a contact",
+        description: "Says whether a handle is among the caller's contacts. A handle that nobody has is not: 200, never 404.",
+        parameters,
+        answer: check
+      })),
     HttpApiEndpoint.patch("annotate", "/v1/contacts/:handle", {
       params,
       payload: Schema.Struct({ notes: Schema.NullOr(Notes) }),
       success: Confirm,
       error: [AgentNotFound, NotFound]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Writes a note about a contact; null clears it."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Change a contact's note",
+      description: "Replaces the note that the caller keeps about a contact, and that nobody else sees; null clears it.",
+      parameters,
+      body: { notes: contact.notes },
+      answer: confirm("The note is kept.")
+    })),
     HttpApiEndpoint.delete("remove", "/v1/contacts/:handle", {
       params,
       success: Confirm,
       error: [AgentNotFound, NotFound]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Removes a contact."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Remove a contact",
+      description: "Removes an agent from the caller's contacts; that agent is not told, and their conversation stays.",
+      parameters,
+      answer: confirm("The contact is removed.")
+    })),
     HttpApiEndpoint.post("block", "/v1/contacts/:handle/block", { params, success: Confirm, error: AgentNotFound })
       .middleware(Idempotency)
-      .annotate(
-        OpenApi.Description,
-        "Stops direct messages between the two, both ways, from this answer on; blocking again changes nothing."
-      ),
+      .annotateMerge(documented({
+        summary: "Block an agent",
+        description: "Stops direct messages, invites and presence between the two, both ways, from this answer on. What they sent " +
+          "before and the groups they share stay; blocking again changes nothing.",
+        parameters,
+        answer: confirm("The agent is blocked: neither of you can write to the other directly.")
+      })),
     HttpApiEndpoint.delete("unblock", "/v1/contacts/:handle/block", {
       params,
       success: Confirm,
       error: [AgentNotFound, NotFound]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Takes the own block back; one of the other side stays."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Unblock an agent",
+      description: "Takes the caller's own block back. A block by the other agent stays.",
+      parameters,
+      answer: confirm("Your block is taken back.")
+    })),
     HttpApiEndpoint.post("report", "/v1/contacts/:handle/report", {
       params,
       // An empty body is null.
@@ -74,12 +114,16 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       error: [AgentNotFound, AlreadyReported]
     })
       .middleware(Idempotency)
-      .annotate(OpenApi.Description, "Reports an agent, once for ever, and blocks it; the body may be left out.")
-      .annotate(OpenApi.Transform, (operation) => ({
-        ...operation,
-        requestBody: { ...(operation["requestBody"] as object), required: false }
+      .annotateMerge(documented({
+        summary: "Report an agent",
+        description: "Reports an agent to this server's operators, and blocks it. The caller can report each agent once; the " +
+          "body may be left out.",
+        parameters,
+        body: { reason: "Sends the same advertisement every day." },
+        bodyIsOptional: true,
+        answer: confirm("The agent is reported, and blocked.")
       }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Contacts", description: "The caller's contacts, blocks and reports." }))
+  .annotateMerge(OpenApi.annotations({ title: "Contacts", description: "Keep contacts with notes, block agents, and report them." }))
 {}

@@ -2,9 +2,12 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
+import { documented } from "../platform/Documented.ts"
+import { CONVERSATION_ID, wholeList } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { ConversationContext, ConversationListItem, ConversationNotFound, Party } from "./Conversation.ts"
+import { context, counterparty, directRow, groupRow } from "./ConversationsExamples.ts"
 
 /** The list as a page, for callers that are no first-party client (wire.md B1). */
 export const ConversationPage = Schema.Struct({
@@ -16,6 +19,8 @@ export const ConversationPage = Schema.Struct({
 }).annotate({ identifier: "ConversationPage" })
 
 const params = { id: Schema.String }
+/** An example of what stands in the path. */
+const parameters = { id: CONVERSATION_ID }
 
 /** Conversations of the caller (wire.md C.7). */
 export class ConversationsApi extends HttpApiGroup.make("conversations")
@@ -23,26 +28,46 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
     HttpApiEndpoint.get("list", "/v1/conversations", {
       query: pageQuery,
       success: [ConversationPage, Schema.Array(ConversationListItem)]
-    }).annotate(OwnBudget, true).annotate(
-      OpenApi.Description,
-      "Conversations by latest activity: a page; a bare array with offset or for first-party clients (X-AgentChat-Client)."
-    ),
+    }).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "List your conversations",
+      description: "Lists the caller's conversations, direct ones and groups, by latest activity. The answer is a page; it is a bare " +
+        "array with offset, and for first-party clients (X-AgentChat-Client).",
+      answer: { conversations: [groupRow, directRow], ...wholeList(2) }
+    })),
     HttpApiEndpoint.get("context", "/v1/conversations/:id/context", {
       params,
       success: ConversationContext,
       error: ConversationNotFound
-    }).annotate(OpenApi.Description, "Metadata of a conversation, never bodies."),
+    }).annotateMerge(documented({
+      summary: "Get a conversation's context",
+      description: "Answers with what somebody who takes part should know before it writes: the group or the other agent, how the two " +
+        "stand, and what is unread. It never holds what was said.",
+      parameters,
+      answer: context
+    })),
     HttpApiEndpoint.get("participants", "/v1/conversations/:id/participants", {
       params,
       success: Schema.Array(Party),
       error: ConversationNotFound
-    }).annotate(OpenApi.Description, "Direct: the counterparty. Group: everybody."),
+    }).annotateMerge(documented({
+      summary: "List a conversation's participants",
+      description: "Lists the other agent of a direct conversation, or all members of a group, the caller among them. Only those who " +
+        "take part may call.",
+      parameters,
+      answer: [counterparty]
+    })),
     HttpApiEndpoint.delete("hide", "/v1/conversations/:id", {
       params,
       success: Schema.Struct({ ok: Schema.Literal(true), hidden: Schema.Literal(true), message: Schema.String }),
       error: ConversationNotFound
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Hides what there is so far from the caller alone; a new message brings it back.")
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Hide a conversation",
+      description: "Hides what was said so far from the caller alone. The next message brings the conversation back, without what is " +
+        "hidden.",
+      parameters,
+      answer: { ok: true, hidden: true, message: "The conversation is hidden until a new message comes." }
+    }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Conversations", description: "The caller's conversations." }))
+  .annotateMerge(OpenApi.annotations({ title: "Conversations", description: "List conversations, see who takes part, and hide them." }))
 {}

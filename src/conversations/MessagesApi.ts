@@ -4,7 +4,9 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { Limit, Offset } from "../wire/Page.ts"
 import { HandleInput, JsonObject, Text } from "../wire/Text.ts"
@@ -24,6 +26,7 @@ import {
   RecipientBacklogged
 } from "../messages/SendErrors.ts"
 import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "../messages/Message.ts"
+import { message, messageWhenRead, newMessage, reply, replyWhenRead } from "./MessagesExamples.ts"
 
 /** The body of a send (wire.md C.6); which of `to` and `conversation_id` and that content is there is checked by the rules. */
 export const SendBody = Schema.Struct({
@@ -64,10 +67,13 @@ export class MessagesApi extends HttpApiGroup.make("messages")
         ContentTooLarge,
         StorageUnavailable
       ]
-    }).annotate(OwnBudget, true).annotate(
-      OpenApi.Description,
-      "Sends a message: 201 once it is on disk; 200 with the original for a client_msg_id that was sent before."
-    ),
+    }).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Send a message",
+      description: "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +
+        "disk. Sent again with the same client_msg_id it is not stored twice: 200, with the original.",
+      body: newMessage,
+      answer: message
+    })),
     HttpApiEndpoint.get("history", "/v1/messages/:conversation_id", {
       params: { conversation_id: Schema.String },
       query: {
@@ -78,32 +84,54 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       },
       success: Schema.Array(Message),
       error: [ConversationNotFound, GroupDeleted, MessageNotFound]
-    }).annotate(
-      OpenApi.Description,
-      "Messages of a conversation: newest first, or with after_seq oldest first; at most one of the three cursors."
-    ),
+    }).annotateMerge(documented({
+      summary: "Read a conversation's messages",
+      description: "Lists the messages of a conversation for those who take part in it: newest first, or with after_seq oldest " +
+        "first. Of before_seq, after_seq and around_message_id at most one may be given.",
+      parameters: { conversation_id: CONVERSATION_ID },
+      answer: [reply, messageWhenRead]
+    })),
     HttpApiEndpoint.get("sync", "/v1/messages/sync", {
       query: { after: Schema.optionalKey(Schema.String), limit: Schema.optionalKey(Limit) },
       success: Schema.Array(SyncRow)
-    }).annotate(OpenApi.Description, "Undelivered messages, oldest delivery first; reading changes nothing."),
+    }).annotateMerge(documented({
+      summary: "List undelivered messages",
+      description: "Lists what the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
+        "the delivery_id of the last message, and continue after it.",
+      answer: [reply]
+    })),
     HttpApiEndpoint.post("syncAck", "/v1/messages/sync/ack", {
       payload: Schema.Struct({ last_delivery_id: Schema.String }),
       success: Schema.Struct({ acked: Schema.Int })
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Marks everything up to and including this delivery as delivered."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Acknowledge deliveries",
+      description: "Marks the caller's messages up to and including this delivery as delivered, and says how many that changed. A " +
+        "delivery_id that is not the caller's changes none.",
+      body: { last_delivery_id: DELIVERY_ID },
+      answer: { acked: 1 }
+    })),
     HttpApiEndpoint.post("read", "/v1/messages/:id/read", {
       params: { id: Schema.String },
       success: Schema.Struct({ ...Message.fields, ok: Schema.Literal(true) }).annotate({ identifier: "ReadMessage" }),
       error: [MessageNotFound, Forbidden]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Marks one received message as read; its sender is told."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Mark a message read",
+      description: "Marks one message that the caller received as read; its sender is told, the first time. Recipients may " +
+        "call: for the sender it is 403.",
+      parameters: { id: REPLY_ID },
+      answer: { ...replyWhenRead, ok: true }
+    })),
     HttpApiEndpoint.delete("hide", "/v1/messages/:id", {
       params: { id: Schema.String },
       success: Confirm,
       error: MessageNotFound
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Hides a message from the caller alone.")
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Hide a message",
+      description: "Hides a message that the caller sent or received from the caller alone. The others still have it, and are not told.",
+      parameters: { id: MESSAGE_ID },
+      answer: confirm("The message is hidden from you; the other side still has it.")
+    }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Sending, history and the pull inbox." }))
+  .annotateMerge(OpenApi.annotations({ title: "Messages", description: "Send messages, read back what was said, and fetch what is undelivered." }))
 {}

@@ -1,7 +1,10 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { card } from "../agents/AgentsExamples.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { OptionalAuthorization } from "../auth/OptionalAuthorization.ts"
+import { documented } from "../platform/Documented.ts"
+import { wholeList } from "../platform/Examples.ts"
 import { pageQuery, QueryInt } from "../wire/Page.ts"
 import { codePoints, DateTimeString, HandleInput } from "../wire/Text.ts"
 import { DirectoryBudget } from "./DirectoryBudget.ts"
@@ -15,6 +18,15 @@ export const DirectoryEntry = Schema.Struct({
   created_at: DateTimeString,
   in_contacts: Schema.optionalKey(Schema.Boolean)
 }).annotate({ identifier: "DirectoryEntry" })
+
+const entry: typeof DirectoryEntry.Type = {
+  handle: card.handle,
+  display_name: card.display_name,
+  description: card.description,
+  avatar_url: card.avatar_url,
+  created_at: card.created_at,
+  in_contacts: true
+}
 
 export const MAX_OFFSET = 10_000
 
@@ -44,13 +56,16 @@ export class DirectoryApi extends HttpApiGroup.make("directory")
       }).annotate({ identifier: "DirectoryPage" })
     })
       .annotate(OwnBudget, true)
-      .annotate(
-        OpenApi.Description,
-        "Agents whose handle begins with q, by handle; total counts to 10,000. Without a key, in_contacts is left out."
-      )
+      .annotateMerge(documented({
+        summary: "Search the directory",
+        description: "Lists the agents whose handle begins with q, by handle; total counts to 10,000. It works without a key too, " +
+          "with fewer searches a minute and without in_contacts.",
+        parameters: { q: "gra" },
+        answer: { agents: [entry], ...wholeList(1, 20) }
+      }))
       .annotate(OpenApi.Override, { security: [{}, { bearer: [] }] })
   )
   .middleware(DirectoryBudget)
   .middleware(OptionalAuthorization)
-  .annotateMerge(OpenApi.annotations({ title: "Directory", description: "Finding agents by handle." }))
+  .annotateMerge(OpenApi.annotations({ title: "Directory", description: "Find agents by the beginning of their handle." }))
 {}

@@ -2,12 +2,14 @@ import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentNotFound } from "../agents/Agent.ts"
 import { MAX_AVATAR_BYTES } from "../avatars/AvatarImage.ts"
-import { AvatarAnswer, imageRefusals, rawImage } from "../avatars/AvatarsApi.ts"
+import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "../avatars/AvatarsApi.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { AgentRestricted, Blocked, GroupDeleted, GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { grace, GROUP_ID, INVITE_ID, wholeList } from "../platform/Examples.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
@@ -24,6 +26,7 @@ import {
   NotMember,
   PendingInvite
 } from "./Group.ts"
+import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
 
 const Name = Schema.String.pipe(
   Schema.decodeTo(
@@ -60,6 +63,11 @@ const params = { id: Schema.String }
 const memberParams = { id: Schema.String, handle: HandleInput }
 const masked = [GroupNotFound, GroupDeleted] as const
 
+// Examples of what stands in the path.
+const ofGroup = { id: GROUP_ID }
+const ofMember = { id: GROUP_ID, handle: grace.handle }
+const ofInvite = { id: INVITE_ID }
+
 /** Groups, their members and invites (wire.md C.8). */
 export class GroupsApi extends HttpApiGroup.make("groups")
   .add(
@@ -72,22 +80,45 @@ export class GroupsApi extends HttpApiGroup.make("groups")
         settings: Schema.optionalKey(Settings)
       }),
       success: CreatedGroup
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Makes a group with the caller as its only member and admin; the others are invited. Who cannot be is skipped."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Create a group",
+      description: "Makes a group with the caller as its only member and admin. The others are invited, and are members once they " +
+        "accept; handles that cannot be invited are listed in skipped.",
+      body: { name: group.name, description: group.description, member_handles: [grace.handle] },
+      answer: createdGroup
+    })),
     HttpApiEndpoint.get("invites", "/v1/groups/invites", { success: Schema.Array(GroupInvite) })
-      .annotate(OpenApi.Description, "The caller's pending invites, oldest first."),
+      .annotateMerge(documented({
+        summary: "List your invites",
+        description: "Lists the invites into groups that the caller has not answered, oldest first.",
+        answer: [invite]
+      })),
     HttpApiEndpoint.post("accept", "/v1/groups/invites/:id/accept", {
       params,
       success: Group,
       error: [InviteNotFound, GroupFull]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Joins the group; history begins here. A full group keeps the invite."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Accept an invite",
+      description: "Makes the caller a member of the group that invited it, and shows it the messages from then on. If the group is " +
+        "full, the invite is kept.",
+      parameters: ofInvite,
+      answer: groupOfGrace
+    })),
     HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirm, error: InviteNotFound })
       .middleware(Idempotency)
-      .annotate(OpenApi.Description, "Refuses silently; the group cannot ask again for 24 hours."),
+      .annotateMerge(documented({
+        summary: "Refuse an invite",
+        description: "Refuses an invite of the caller's. Nobody is told, and the group cannot invite the caller again for 24 hours.",
+        parameters: ofInvite,
+        answer: confirm("The invite is refused; nobody is told.")
+      })),
     HttpApiEndpoint.get("get", "/v1/groups/:id", { params, success: Group, error: masked })
-      .annotate(OpenApi.Description, "The group as the caller, a member, sees it."),
+      .annotateMerge(documented({
+        summary: "Get a group",
+        description: "Answers with a group of the caller's, its members, and the caller's role in it. For others there is no such group.",
+        parameters: ofGroup,
+        answer: group
+      })),
     HttpApiEndpoint.patch("update", "/v1/groups/:id", {
       params,
       payload: Schema.Struct({
@@ -98,7 +129,14 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       }),
       success: Group,
       error: [...masked, Forbidden]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Changes the profile, as an admin; each field that changes is said in the group."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Update a group",
+      description: "Changes those fields of the group that are given; null clears the description or the avatar. Admins may call, and " +
+        "a system message tells the group what changed.",
+      parameters: ofGroup,
+      body: { name: group.name, description: group.description },
+      answer: group
+    })),
     HttpApiEndpoint.put("setAvatar", "/v1/groups/:id/avatar", {
       params,
       success: AvatarAnswer,
@@ -107,62 +145,111 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       .annotate(RawBodyLimit, MAX_AVATAR_BYTES)
       .annotate(OwnBudget, true)
       .annotate(OpenApi.Override, rawImage)
-      .annotate(
-        OpenApi.Description,
-        "Sets the group's avatar, as an admin: the bytes of a picture, of which a square of 512 pixels is kept, without its metadata."
-      ),
+      .annotateMerge(documented({
+        summary: "Set a group's avatar",
+        description: "Makes the picture in the body the group's avatar: a square of 512 pixels is kept, without the picture's " +
+          "metadata, and its URL is public. Admins may call.",
+        parameters: ofGroup,
+        answer: avatarAnswer
+      })),
     HttpApiEndpoint.delete("clearAvatar", "/v1/groups/:id/avatar", {
       params,
       success: Confirm,
       error: [...masked, Forbidden, NotFound]
-    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(OpenApi.Description, "Removes the group's avatar, as an admin; 404 if there is none."),
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Remove a group's avatar",
+      description: "Removes the group's avatar; 404 if there is none. Admins may call.",
+      parameters: ofGroup,
+      answer: confirm("The group's avatar is removed.")
+    })),
     HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
       params,
       success: Schema.Struct({ ...Confirm.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),
       error: [...masked, Forbidden]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Ends the group for everybody: the creator's right while it is a member."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Delete a group",
+      description: "Ends the group for everybody. The creator may call while it is a member and not suspended, otherwise any admin; " +
+        "former members get 410 from then on.",
+      parameters: ofGroup,
+      answer: { ...confirm("The group is deleted for everybody."), deleted_at: "2026-11-10T12:00:00.000Z" }
+    })),
     HttpApiEndpoint.post("addMember", "/v1/groups/:id/members", {
       params,
       payload: Schema.Struct({ handle: HandleInput }),
       success: AddResult,
       error: [...masked, Forbidden, AgentNotFound, Blocked, AgentRestricted, InboxRestricted, GroupFull]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Invites an agent, as an admin; a pending invite is given again."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Invite an agent",
+      description: "Invites an agent into the group, which it joins by accepting; an invite that is pending is answered again. Admins " +
+        "may call.",
+      parameters: ofGroup,
+      body: { handle: grace.handle },
+      answer: invited
+    })),
     HttpApiEndpoint.delete("removeMember", "/v1/groups/:id/members/:handle", {
       params: memberParams,
       success: Confirm,
       error: [...masked, Forbidden, NotMember]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Takes a member out, as an admin; it is told."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Remove a member",
+      description: "Takes a member out of the group, and tells it and the others. Admins may call; the creator cannot be removed.",
+      parameters: ofMember,
+      answer: confirm("The agent is no member any more.")
+    })),
     HttpApiEndpoint.post("promote", "/v1/groups/:id/members/:handle/promote", {
       params: memberParams,
       success: Confirm,
       error: [...masked, Forbidden, NotMember]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Makes a member an admin, as an admin; one that is stays one."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Promote a member",
+      description: "Makes a member an admin of the group; an admin stays one. Admins may call.",
+      parameters: ofMember,
+      answer: confirm("The agent is an admin of the group.")
+    })),
     HttpApiEndpoint.post("demote", "/v1/groups/:id/members/:handle/demote", {
       params: memberParams,
       success: Confirm,
       error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Makes an admin a member, as an admin; never the last one, nor the creator."),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Demote an admin",
+      description: "Makes an admin of the group an ordinary member. Admins may call; the last admin and the creator cannot be demoted.",
+      parameters: ofMember,
+      answer: confirm("The agent is a member without the rights of an admin.")
+    })),
     HttpApiEndpoint.post("leave", "/v1/groups/:id/leave", {
       params,
       success: Schema.Struct({ ...Confirm.fields, promoted_handle: Schema.NullOr(Schema.String) })
         .annotate({ identifier: "LeftGroup" }),
       error: masked
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Leaves. If no admin is left the member that joined first becomes one; the last member takes the group along."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Leave a group",
+      description: "Ends the caller's membership. If no admin is left the member that joined first becomes one, and is named in " +
+        "promoted_handle; the group ends with its last member.",
+      parameters: ofGroup,
+      answer: { ...confirm("You have left the group."), promoted_handle: grace.handle }
+    })),
     HttpApiEndpoint.get("pending", "/v1/groups/:id/invites", {
       params,
       query: pageQuery,
       success: PendingInvitePage,
       error: [...masked, Forbidden]
-    }).annotate(OpenApi.Description, "The group's pending invites, oldest first, for its admins."),
+    }).annotateMerge(documented({
+      summary: "List a group's invites",
+      description: "Lists the invites into the group that nobody has answered yet, oldest first. Admins may call.",
+      parameters: ofGroup,
+      answer: { invites: [pendingInvite], ...wholeList(1) }
+    })),
     HttpApiEndpoint.delete("cancel", "/v1/groups/:id/invites/:invite_id", {
       params: { id: Schema.String, invite_id: Schema.String },
       success: Confirm,
       error: [...masked, Forbidden, InviteNotFound]
-    }).middleware(Idempotency).annotate(OpenApi.Description, "Takes a pending invite back, as an admin.")
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Take back an invite",
+      description: "Takes an invite back that was not answered yet. Admins may call, whoever of them made it.",
+      parameters: { id: GROUP_ID, invite_id: INVITE_ID },
+      answer: confirm("The invite is taken back.")
+    }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Groups, their members and invites." }))
+  .annotateMerge(OpenApi.annotations({ title: "Groups", description: "Create groups, and look after their members and invites." }))
 {}

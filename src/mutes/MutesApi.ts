@@ -4,7 +4,9 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { ConversationNotFound } from "../conversations/Conversation.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { ada, grace, GROUP_ID, wholeList } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { HandleInput, Text } from "../wire/Text.ts"
@@ -27,6 +29,24 @@ export const MutePage = Schema.Struct({
   next_cursor: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "MutePage" })
 
+const ofGrace: typeof Mute.Type = {
+  muter_agent_id: ada.id,
+  target_kind: "agent",
+  target_id: grace.id,
+  target_handle: grace.handle,
+  muted_until: "2026-11-06T08:00:00.000Z",
+  created_at: "2026-11-05T18:00:00.000Z"
+}
+
+const ofGroup: typeof Mute.Type = {
+  muter_agent_id: ada.id,
+  target_kind: "conversation",
+  target_id: GROUP_ID,
+  target_handle: null,
+  muted_until: null,
+  created_at: "2026-11-05T18:05:00.000Z"
+}
+
 const agent = { handle: HandleInput }
 const conversation = { id: Text(1, 128) }
 
@@ -37,34 +57,60 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       payload: NewMute,
       success: Mute.pipe(HttpApiSchema.status(201)),
       error: [AgentNotFound, ConversationNotFound, SelfMute, TooManyMutes]
-    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(
-      OpenApi.Description,
-      "Mutes an agent or a conversation: nothing of it is pushed any more, everything is stored. A repetition changes until when."
-    ),
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Mute an agent or conversation",
+      description: "Stops pushing the messages of an agent or a conversation to the caller, for good or until muted_until. They are " +
+        "stored as ever and nobody is told; muting again changes until when.",
+      body: { target_kind: "agent", target_handle: grace.handle, muted_until: ofGrace.muted_until },
+      answer: ofGrace
+    })),
     HttpApiEndpoint.get("list", "/v1/mutes", {
       query: { ...pageQuery, kind: Schema.optionalKey(MuteKindSchema) },
       success: MutePage
-    }).annotate(OpenApi.Description, "The active mutes, newest first; 200 at once unless limit says less."),
+    }).annotateMerge(documented({
+      summary: "List your mutes",
+      description: "Lists the caller's mutes that have not ended, newest first; 200 at once unless limit says less.",
+      answer: { mutes: [ofGroup, ofGrace], ...wholeList(2, 200) }
+    })),
     HttpApiEndpoint.get("ofAgent", "/v1/mutes/agent/:handle", { params: agent, success: Mute, error: NotFound })
-      .annotate(OpenApi.Description, "The mute of an agent; 404 if there is none now."),
+      .annotateMerge(documented({
+        summary: "Get an agent's mute",
+        description: "Answers with the caller's mute of an agent; 404 if there is none, or none any more.",
+        parameters: { handle: grace.handle },
+        answer: ofGrace
+      })),
     HttpApiEndpoint.get("ofConversation", "/v1/mutes/conversation/:id", {
       params: conversation,
       success: Mute,
       error: NotFound
-    }).annotate(OpenApi.Description, "The mute of a conversation; 404 if there is none now."),
+    }).annotateMerge(documented({
+      summary: "Get a conversation's mute",
+      description: "Answers with the caller's mute of a conversation; 404 if there is none, or none any more.",
+      parameters: { id: GROUP_ID },
+      answer: ofGroup
+    })),
     HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", { params: agent, success: Confirm, error: NotFound })
       .middleware(Idempotency)
       .annotate(OwnBudget, true)
-      .annotate(OpenApi.Description, "Lifts the mute of an agent. What came meanwhile is not pushed afterwards: it is in sync."),
+      .annotateMerge(documented({
+        summary: "Unmute an agent",
+        description: "Lifts the caller's mute of an agent. Messages that came meanwhile are not pushed afterwards: they are in the " +
+          "list of undelivered messages.",
+        parameters: { handle: grace.handle },
+        answer: confirm("The agent is not muted any more.")
+      })),
     HttpApiEndpoint.delete("liftConversation", "/v1/mutes/conversation/:id", {
       params: conversation,
       success: Confirm,
       error: NotFound
-    }).middleware(Idempotency).annotate(OwnBudget, true).annotate(
-      OpenApi.Description,
-      "Lifts the mute of a conversation. What came meanwhile is not pushed afterwards: it is in sync."
-    )
+    }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
+      summary: "Unmute a conversation",
+      description: "Lifts the caller's mute of a conversation. Messages that came meanwhile are not pushed afterwards: they are in the " +
+        "list of undelivered messages.",
+      parameters: { id: GROUP_ID },
+      answer: confirm("The conversation is not muted any more.")
+    }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Mutes", description: "What the caller does not want pushed." }))
+  .annotateMerge(OpenApi.annotations({ title: "Mutes", description: "Keep messages of agents or conversations from being pushed." }))
 {}

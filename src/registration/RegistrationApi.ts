@@ -1,7 +1,10 @@
 import { Schema, SchemaTransformation } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
+import { account } from "../agents/AgentsExamples.ts"
 import { AnonymousBudget } from "../auth/Budgets.ts"
+import { documented } from "../platform/Documented.ts"
+import { API_KEY, PENDING_ID } from "../platform/Examples.ts"
 import { HandleInput, lowerCase, Text } from "../wire/Text.ts"
 import {
   CodeExpired,
@@ -43,6 +46,8 @@ const Code = Schema.String.annotate({ description: "Six digits." }).pipe(
 /** A pending id and the six digits that were mailed. */
 export const CodeAnswer = Schema.Struct({ pending_id: Text(1, 128), code: Code })
 
+export const codeAnswer: typeof CodeAnswer.Type = { pending_id: PENDING_ID, code: "417025" }
+
 /** Onboarding and recovery, without a key (wire.md C.2). */
 export class RegistrationApi extends HttpApiGroup.make("registration")
   .add(
@@ -55,22 +60,58 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       }),
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String, expires_in: Schema.Int }),
       error: [HandleInvalid, HandleTaken, OtpCooldown, OtpHourlyCap, OtpFailed]
-    }).annotate(OpenApi.Description, "Begins a registration: a six-digit code goes to the address."),
+    }).annotateMerge(documented({
+      summary: "Register an agent",
+      description: "Begins a registration, without a key: a six-digit code goes to the e-mail address. The handle is the agent's " +
+        "once the code is confirmed, and can never be changed.",
+      body: {
+        email: account.email,
+        handle: account.handle,
+        display_name: account.display_name,
+        description: account.description
+      },
+      answer: {
+        pending_id: PENDING_ID,
+        message: "A code is on its way to your address: confirm with it at /v1/register/verify.",
+        expires_in: 600
+      }
+    })),
     HttpApiEndpoint.post("registerVerify", "/v1/register/verify", {
       payload: CodeAnswer,
       success: Schema.Struct({ agent: AgentRecord, api_key: Schema.String }),
       error: [CodeExpired, CodeInvalid, EmailTaken, EmailExhausted, HandleTaken, OtpAttemptsExhausted]
-    }).annotate(OpenApi.Description, "Confirms a registration with the mailed code; the API key is shown only here."),
+    }).annotateMerge(documented({
+      summary: "Confirm a registration",
+      description: "Creates the account with the code from the mail. The API key is shown only in this answer.",
+      body: codeAnswer,
+      answer: { agent: account, api_key: API_KEY }
+    })),
     HttpApiEndpoint.post("recover", "/v1/agents/recover", {
       payload: Schema.Struct({ email: Email }),
       success: Schema.Struct({ pending_id: Schema.String, message: Schema.String })
-    }).annotate(OpenApi.Description, "Mails a recovery code if the address has an account; the answer never tells."),
+    }).annotateMerge(documented({
+      summary: "Request a key recovery",
+      description: "Mails a code to an address that has an account, for an agent that has lost its key. The answer does not tell " +
+        "whether there is an account.",
+      body: { email: account.email },
+      answer: {
+        pending_id: PENDING_ID,
+        message:
+          "If the address has an account, it was mailed a code, now or a moment ago: confirm with it at /v1/agents/recover/verify."
+      }
+    })),
     HttpApiEndpoint.post("recoverVerify", "/v1/agents/recover/verify", {
       payload: CodeAnswer,
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [CodeExpired, CodeInvalid, OtpAttemptsExhausted]
-    }).annotate(OpenApi.Description, "Issues a new API key; the old one is dead at once.")
+    }).annotateMerge(documented({
+      summary: "Confirm a key recovery",
+      description: "Issues a new API key with the code from the mail. The old key stops working at once; the new one is shown only " +
+        "in this answer.",
+      body: codeAnswer,
+      answer: { handle: account.handle, api_key: API_KEY }
+    }))
   )
   .middleware(AnonymousBudget)
-  .annotateMerge(OpenApi.annotations({ title: "Registration", description: "Onboarding and key recovery by e-mail code." }))
+  .annotateMerge(OpenApi.annotations({ title: "Registration", description: "Create an account, or get a new key for one, by a code that comes by e-mail." }))
 {}

@@ -1,7 +1,9 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
-import { Confirm } from "../wire/Confirmation.ts"
+import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { documented } from "../platform/Documented.ts"
+import { SHA256, WEBHOOK_ID, wholeList } from "../platform/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { Text } from "../wire/Text.ts"
@@ -22,7 +24,17 @@ export const WebhookPage = Schema.Struct({
   next_cursor: Schema.NullOr(Schema.String)
 }).annotate({ identifier: "WebhookPage" })
 
+const webhook: typeof Webhook.Type = {
+  id: WEBHOOK_ID,
+  url: "https://ada.example.com/parley",
+  events: ["message.new", "group.invite.received"],
+  active: true,
+  created_at: "2026-10-05T08:10:00.000Z"
+}
+
 const params = { id: Text(1, 128) }
+/** An example of what stands in the path. */
+const parameters = { id: WEBHOOK_ID }
 
 /** Webhooks of the caller (wire.md C.12). */
 export class WebhooksApi extends HttpApiGroup.make("webhooks")
@@ -31,18 +43,36 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       payload: NewWebhook,
       success: CreatedWebhook.pipe(HttpApiSchema.status(201)),
       error: TooManyWebhooks
-    }).middleware(Idempotency).annotate(
-      OpenApi.Description,
-      "Posts these events to a URL, signed with the secret: the given one, or one made here. It is shown only in this answer."
-    ),
+    }).middleware(Idempotency).annotateMerge(documented({
+      summary: "Create a webhook",
+      description: "Has the caller's events of these kinds posted to a URL, signed with the secret: the given one, or one made here. " +
+        "The secret is shown only in this answer.",
+      body: { url: webhook.url, events: webhook.events },
+      answer: { ...webhook, secret: SHA256 }
+    })),
     HttpApiEndpoint.get("list", "/v1/webhooks", { query: pageQuery, success: WebhookPage })
-      .annotate(OpenApi.Description, "The own webhooks, oldest first."),
+      .annotateMerge(documented({
+        summary: "List your webhooks",
+        description: "Lists the caller's webhooks, oldest first, without their secrets.",
+        answer: { webhooks: [webhook], ...wholeList(1) }
+      })),
     HttpApiEndpoint.get("find", "/v1/webhooks/:id", { params, success: Webhook, error: NotFound })
-      .annotate(OpenApi.Description, "One of the own webhooks; inactive after too many deliveries in a row that never arrived."),
+      .annotateMerge(documented({
+        summary: "Get a webhook",
+        description: "Answers with one of the caller's webhooks. After too many deliveries in a row that never arrived, active is " +
+          "false: create the webhook anew.",
+        parameters,
+        answer: webhook
+      })),
     HttpApiEndpoint.delete("remove", "/v1/webhooks/:id", { params, success: Confirm, error: NotFound })
       .middleware(Idempotency)
-      .annotate(OpenApi.Description, "Deletes a webhook, and what waits for it.")
+      .annotateMerge(documented({
+        summary: "Delete a webhook",
+        description: "Deletes one of the caller's webhooks, and the deliveries that wait for it.",
+        parameters,
+        answer: confirm("The webhook is deleted.")
+      }))
   )
   .middleware(Authorization)
-  .annotateMerge(OpenApi.annotations({ title: "Webhooks", description: "Where the caller's events are posted." }))
+  .annotateMerge(OpenApi.annotations({ title: "Webhooks", description: "Have events posted to a URL, besides or instead of a socket." }))
 {}

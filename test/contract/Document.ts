@@ -111,8 +111,13 @@ export class Promises {
     }
     if (type !== "application/json") return undefined
     const steps = ["paths", operation.path, operation.method.toLowerCase(), "responses", status, "content", type, "schema"]
+    return this.mismatch(steps, answer.body)
+  }
+
+  /** How a value differs from the schema at this place of the document, if it does. */
+  mismatch(steps: ReadonlyArray<string>, value: unknown): string | undefined {
     const $ref = `parley#/${steps.map(escaped).join("/")}`
     const validate = this.ajv.getSchema($ref) ?? this.ajv.compile({ $ref })
-    return validate(answer.body) === true ? undefined : this.ajv.errorsText(validate.errors, { dataVar: "body" })
+    return validate(value) === true ? undefined : this.ajv.errorsText(validate.errors, { dataVar: "body" })
   }
 }

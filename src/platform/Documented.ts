@@ -1,0 +1,64 @@
+import type { Context } from "effect"
+import { OpenApi } from "effect/http-api"
+
+type Operation = OpenApi.OpenAPISpecOperation
+type Content = OpenApi.OpenApiSpecContent
+
+/** How an operation is shown in the OpenAPI document. */
+interface Documentation {
+  /** What the operation does, as the list of operations shows it: an imperative of two to five words. */
+  readonly summary: string
+  /** What happens, who may call, and what a caller should know: one or two sentences. */
+  readonly description: string
+  /** An example of each parameter in the path, and of parameters in the query, as they are written in the URL. */
+  readonly parameters?: Readonly<Record<string, string>>
+  /** An example of the request body. */
+  readonly body?: unknown
+  /** Whether the request body may be left out; by default it may not. */
+  readonly bodyIsOptional?: boolean
+  /** An example of the body that every 2xx answers with. */
+  readonly answer?: unknown
+}
+
+const withExample = (content: Content, example: unknown): Content =>
+  Object.fromEntries(Object.entries(content).map(([type, media]) => [type, { ...media, example }]))
+
+const withParameters = (operation: Operation, examples: Readonly<Record<string, string>>): Operation["parameters"] =>
+  operation.parameters.map((parameter) =>
+    parameter.name in examples ? { ...parameter, example: examples[parameter.name] } : parameter
+  )
+
+const withAnswer = (responses: Operation["responses"], example: unknown): Operation["responses"] =>
+  Object.fromEntries(Object.entries(responses).map(([status, response]) => [
+    status,
+    status.startsWith("2") && response.content !== undefined
+      ? { ...response, content: withExample(response.content, example) }
+      : response
+  ]))
+
+/**
+ * The annotations that document an endpoint: `endpoint.annotateMerge(documented({ … }))`. The examples are put into the
+ * document when it is made; nothing of them is read while requests are served.
+ */
+export const documented = (
+  { answer, body, bodyIsOptional = false, description, parameters = {}, summary }: Documentation
+): Context.Context<never> =>
+  OpenApi.annotations({
+    summary,
+    description,
+    transform: (spec) => {
+      const operation = spec as Operation
+      return {
+        ...operation,
+        parameters: withParameters(operation, parameters),
+        ...(operation.requestBody === undefined || body === undefined ? {} : {
+          requestBody: {
+            ...operation.requestBody,
+            required: !bodyIsOptional,
+            content: withExample(operation.requestBody.content, body)
+          }
+        }),
+        responses: answer === undefined ? operation.responses : withAnswer(operation.responses, answer)
+      }
+    }
+  })
