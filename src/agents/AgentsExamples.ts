@@ -1,4 +1,4 @@
-import { ada, grace } from "../platform/Examples.ts"
+import { ada, grace } from "../wire/Examples.ts"
 import type { AgentRecord, Card } from "./Agent.ts"
 
 /** The caller's own account. */

@@ -1,5 +1,5 @@
 import { card } from "../agents/AgentsExamples.ts"
-import { CONVERSATION_ID, GROUP_ID } from "../platform/Examples.ts"
+import { CONVERSATION_ID, GROUP_ID } from "../wire/Examples.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { reply } from "./MessagesExamples.ts"
 

@@ -1,4 +1,4 @@
-import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "../platform/Examples.ts"
+import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "../wire/Examples.ts"
 import type { Message, SyncRow } from "../messages/Message.ts"
 
 /** What ada sends. */

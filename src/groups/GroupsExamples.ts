@@ -1,4 +1,4 @@
-import { ada, grace, GROUP_ID, INVITE_ID } from "../platform/Examples.ts"
+import { ada, grace, GROUP_ID, INVITE_ID } from "../wire/Examples.ts"
 import type { AddResult, Group, GroupInvite, GroupMember, PendingInvite } from "./Group.ts"
 
 const CREATED_AT = "2026-11-03T14:00:00.000Z"

@@ -3,8 +3,8 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { AgentRecord, Description, DisplayName } from "../agents/Agent.ts"
 import { account } from "../agents/AgentsExamples.ts"
 import { AnonymousBudget } from "../auth/Budgets.ts"
-import { documented } from "../platform/Documented.ts"
-import { API_KEY, PENDING_ID } from "../platform/Examples.ts"
+import { documented } from "../http/Documented.ts"
+import { API_KEY, PENDING_ID } from "../wire/Examples.ts"
 import { HandleInput, lowerCase, Text } from "../wire/Text.ts"
 import {
   CodeExpired,

@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { documented } from "../platform/Documented.ts"
+import { documented } from "../http/Documented.ts"
 import { Unauthorized, UpgradeRequired, WireError } from "../wire/WireError.ts"
 
 export class NotReady extends WireError<NotReady>()("NotReady", {
