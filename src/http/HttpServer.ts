@@ -4,7 +4,6 @@ import {
   Cause,
   Clock,
   Context,
-  Data,
   Effect,
   Exit,
   Layer,
@@ -18,11 +17,13 @@ import {
 } from "effect"
 import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
-import { createServer, IncomingMessage, type OutgoingHttpHeaders, ServerResponse } from "node:http"
-import type { AddressInfo, Server } from "node:net"
+import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
+import type { AddressInfo } from "node:net"
 import type { Duplex } from "node:stream"
+import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS } from "./Answer.ts"
+import { listen } from "./Listening.ts"
+import { discard, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
-import { answerHeadersOf } from "./AnswerHeaders.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { listeningUrl, listensOn } from "../platform/PublicUrl.ts"
@@ -37,19 +38,9 @@ import {
   PayloadTooLarge,
   Unavailable,
   ValidationFailed,
-  wireBody,
   type WireFailure
 } from "../wire/WireError.ts"
-import { answer, failureHeaders, refuse, toResponse } from "../wire/WireErrors.ts"
-
-/**
- * Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`). One too
- * many is dropped without a word, and its client tries again after 1, 3, 7, 15 and 31 seconds.
- */
-const UNACCEPTED = 8_192
-
-/** The address cannot be listened on; the message says what to do. */
-export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
+import { answer, refuse, toResponse } from "../wire/WireErrors.ts"
 
 /**
  * Routes whose handlers take their services when their group is built, as all
@@ -90,12 +81,6 @@ const patienceOf = (config: Settings): Patience => {
 
 const every20Millis = Schedule.spaced("20 millis")
 
-const CORS_REQUEST_HEADERS =
-  "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
-const CORS_RESPONSE_HEADERS =
-  "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
-const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
-
 /** Routes whose body is raw bytes of any content-type and of their own size limit. */
 const isRaw = (method: string | undefined, path: string): boolean =>
   method === "PUT" && (path.endsWith("/avatar") || path.startsWith("/v1/files/"))
@@ -105,78 +90,6 @@ const pathOf = (target: string): string => {
   const end = target.search(/[?#;]/)
   const path = (end === -1 ? target : target.slice(0, end)).replace(/\/{2,}/g, "/")
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
-}
-
-/**
- * The answer to a request, which adds what every answer has: the request id, and
- * on `/v1/*` what browsers want to see. `writeHead` is the one way out for all of
- * them, and headers given to it at once are cheaper than headers set one by one.
- */
-class Answer extends ServerResponse {
-  requestId = ""
-  /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
-  allowOrigin: string | undefined
-  server: { readonly draining: boolean } | undefined
-
-  override writeHead(status: number, reason?: unknown, headers?: unknown): this {
-    const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
-    const all: OutgoingHttpHeaders = { ...answerHeadersOf(this.req), ...given, "x-request-id": this.requestId }
-    if (this.allowOrigin !== undefined) {
-      if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
-      if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin
-      if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
-    }
-    if (this.server?.draining === true) all["connection"] = "close"
-    countRequest(this.req.method, status)
-    return super.writeHead(status, all)
-  }
-
-  refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
-    const body = JSON.stringify(wireBody(failure))
-    this.writeHead(failure.status, {
-      "content-type": "application/json",
-      "content-length": Buffer.byteLength(body),
-      ...failureHeaders(failure),
-      ...headers
-    })
-    this.end(body)
-  }
-}
-
-/** Reads on without keeping anything, so that the peer reads its answer before the connection goes, within reason. */
-const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
-  let size = read
-  request.on("data", (chunk: Buffer) => {
-    size += chunk.length
-    if (size > 8 * maxBytes) request.destroy()
-  })
-}
-
-/**
- * The body of a request that is no upload, whole: a fiber is not spent on it
- * before it is there, and reading it by callback costs half of what a fiber
- * waiting for the stream does. Undefined is one that is too large.
- */
-const read = (request: IncomingMessage, maxBytes: number, done: (body: Buffer | undefined) => void): void => {
-  const { "content-length": length, "transfer-encoding": encoding } = request.headers
-  if (encoding === undefined && (length === undefined || length === "0")) return done(Buffer.alloc(0))
-  let first: Buffer | undefined
-  let rest: Array<Buffer> | undefined
-  let size = 0
-  const onData = (chunk: Buffer) => {
-    size += chunk.length
-    if (size > maxBytes) {
-      request.off("data", onData)
-      request.off("end", onEnd)
-      discard(request, size, maxBytes)
-      return done(undefined)
-    }
-    if (first === undefined) first = chunk
-    else (rest ??= [first]).push(chunk)
-  }
-  const onEnd = () => done(rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest))
-  request.on("data", onData)
-  request.on("end", onEnd)
 }
 
 /** Remembers which methods each path answers, whatever adds them to the router. */
@@ -227,7 +140,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
   Effect.gen(function*() {
     const config = yield* Config
     const ids = yield* Ids
-    const gateway = yield* UpgradeHandler
+    const upgrades = yield* UpgradeHandler
     const readiness = yield* Readiness
     const pulse = yield* Pulse
     const scope = yield* Effect.scope
@@ -359,7 +272,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       request.headers["content-type"] = "application/json"
-      read(request, config.LIMITS_BODY_BYTES, (body) => {
+      readBody(request, config.LIMITS_BODY_BYTES, (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
         if (pulse.isLate("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
@@ -375,7 +288,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       } else if (request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "") {
         refuse(socket, new Forbidden({ message: "This origin may not connect from a browser." }), id)
       } else {
-        gateway.upgrade(request, socket, head, id)
+        upgrades.upgrade(request, socket, head, id)
       }
     }
 
@@ -432,7 +345,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     yield* Scope.addFinalizer(scope, Effect.gen(function*() {
       state.draining = true
-      gateway.turnAway()
+      upgrades.turnAway()
       readiness.set("draining", "The server is shutting down.")
       // Whoever spreads the requests is to see it before connections are refused.
       if (patience.linger > 0) yield* Effect.sleep(patience.linger)
@@ -447,7 +360,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           orElse: () => Effect.logWarning(`Gave up waiting for ${inFlight} requests`)
         })
       )
-      yield* gateway.drain
+      yield* upgrades.drain
       yield* Scope.close(requestScope, Exit.void)
       server.closeAllConnections()
     }).pipe(Effect.ignore))
@@ -469,37 +382,3 @@ const runtimeKeys: ReadonlySet<string> = new Set([
 const withRuntimeOnly = <A, E, R>(self: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.updateContext(self, (context: Context.Context<R>): Context.Context<R> =>
     Context.makeUnsafe(new Map(Array.from(context.mapUnsafe).filter(([key]) => runtimeKeys.has(key)))))
-
-const listen = (server: Server, config: Settings): Effect.Effect<void, ListenFailed> =>
-  Effect.callback((resume) => {
-    const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
-    server.once("error", failed)
-    server.listen({ port: config.PORT, host: config.HOST, backlog: UNACCEPTED }, () => {
-      server.off("error", failed)
-      resume(Effect.void)
-    })
-  })
-
-/** Fails as the server would if its address cannot be had, for a start that has long work to do before it listens. */
-export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.gen(function*() {
-  const config = yield* Config
-  const server = createServer()
-  yield* listen(server, config)
-  yield* Effect.callback<void>((resume) => {
-    server.close(() => resume(Effect.void))
-  })
-})
-
-const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
-  switch (error.code) {
-    case "EADDRINUSE":
-      return new ListenFailed({ message: `Port ${port} on ${host} is in use: stop what listens there, or set PORT.` })
-    case "EACCES":
-      return new ListenFailed({ message: `Port ${port} may not be used by this user: set PORT to one above 1023.` })
-    case "EADDRNOTAVAIL":
-    case "ENOTFOUND":
-      return new ListenFailed({ message: `HOST ${host} is not an address of this machine.` })
-    default:
-      return new ListenFailed({ message: `Cannot listen on ${host}:${port}: ${error.message}` })
-  }
-}
