@@ -30,8 +30,11 @@ export interface PeerListener {
   readonly joined: (node: string) => void
   /** It has left, is dead, or does not answer: nothing that it said holds any more. */
   readonly left: (node: string) => void
-  /** What one node says comes one after the other, in the order in which it was said; late and repeated texts do not come. */
-  readonly receive: (node: string, body: string, first: boolean) => Effect.Effect<void>
+  /**
+   * What one node says comes one after the other, in the order in which it was said; late and repeated texts do not come.
+   * Fails where the text was of no use: then the node says everything again.
+   */
+  readonly receive: (node: string, body: string, first: boolean) => Effect.Effect<void, PeerForgot>
 }
 
 export type Delivery = "taken" | "forgot" | "unreachable"
@@ -203,8 +206,11 @@ export class Peers extends Context.Service<Peers, {
             return turn.withPermits(1)(Effect.suspend(() => {
               const judged = order.judge(place)
               if (judged === "refuse") return Effect.fail(new PeerForgot())
+              if (judged === "again") return Effect.void
               // What has begun is done to its end: a repetition will be told that it was.
-              return judged === "take" ? Effect.uninterruptible(receive(from, body, place.first)) : Effect.void
+              return Effect.uninterruptible(receive(from, body, place.first)).pipe(
+                Effect.tapError(() => Effect.sync(() => order.forget()))
+              )
             }))
           }),
         list: () => list,

@@ -1,9 +1,9 @@
-import { Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
+import { Cause, Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
 import { RunnerAddress } from "effect/cluster"
 import type { Rendered } from "../messages/Message.ts"
 import { Config } from "../platform/Config.ts"
 import { nameOf } from "../cluster/NodeAddress.ts"
-import { type Delivery, Peers } from "../cluster/Peers.ts"
+import { type Delivery, PeerForgot, Peers } from "../cluster/Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import type { Push } from "./AgentActor.ts"
@@ -67,7 +67,7 @@ const Bundle = Schema.Struct({
   frames: Schema.Array(Schema.String),
   pushes: Schema.Array(PushOnWay),
   notices: Schema.Array(Notice),
-  /** Pushes from before are lost. */
+  /** Pushes from before are lost; in the first one after a silence notices too. */
   missed: Schema.Boolean
 })
 const encodeBundle = (bundle: typeof Bundle.Type): string => JSON.stringify(bundle)
@@ -99,7 +99,8 @@ export interface Place extends SocketPlace {
  * the others which agents have sockets on it, so a push goes straight from the node that committed something
  * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
  * gather for each node while the call before is under way, and are lost with a call
- * that fails; the other side is told so and reads storage.
+ * that fails; the other side is told so and reads storage. So it does where more notices
+ * wait for it than may, and where it does not understand what it is told.
  *
  * A place is given at once by what is known here. Nodes that give the last ones away at the
  * same time each have too many when they hear of each other, and then close their own by an
@@ -185,6 +186,11 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
             // What the same turn of the event loop has to say goes along.
             yield* Effect.yieldNow
             const load = line.take(here)
+            if (load.dropped > 0) {
+              yield* Effect.logWarning(
+                `Node ${line.node} takes too little: ${load.dropped} notices for it are dropped, it reads the keys and mutes of its sockets instead`
+              )
+            }
             const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
             const atOnce = line.settle(load, delivery, now())
             if (load.first && delivery === "taken") listener?.missed()
@@ -192,16 +198,15 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
           }
         })
 
-      const receive = (node: string, body: string, first: boolean): Effect.Effect<void> =>
+      const understand = (line: PushLine, { notice, parted: part, ...told }: RemoteListener, body: string, first: boolean) =>
         Effect.gen(function*() {
-          const line = lines.get(node)
-          if (line === undefined || listener === undefined) return
           let parted: ReadonlyArray<string> | undefined
           const { answers, asks, frames, missed, notices, pushes, rendered, sockets } = yield* decodeBundle(body)
           if (first) {
             const before = [...line.sockets.keys()]
             line.sockets.clear()
-            if (line.heard) parted = before
+            // What it could not tell before it was first heard is marked as missed.
+            if (line.heard || missed) parted = before
             line.heard = true
           }
           for (const [agentId, since] of sockets) {
@@ -213,16 +218,40 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
           for (const { to, ...push } of pushes) {
             if (push._tag === "Event") {
               const frame = frames[push.frame]
-              if (frame !== undefined) listener.push(to, { ...push, frame })
+              if (frame !== undefined) told.push(to, { ...push, frame })
             } else {
               const shown = rendered[push.rendered]
-              if (shown !== undefined) listener.push(to, { ...push, rendered: shown })
+              if (shown !== undefined) told.push(to, { ...push, rendered: shown })
             }
           }
-          if (missed) listener.missed()
-          if (parted !== undefined) listener.parted(parted)
-          for (const notice of notices) yield* listener.notice(notice)
-        }).pipe(Effect.catchCause((cause) => Effect.logWarning("Another node said what is not understood here", cause)))
+          if (missed) told.missed()
+          if (parted !== undefined) part(parted)
+          for (const one of notices) yield* notice(one)
+        })
+
+      /**
+       * A text that is not understood may have been anything. Its node says everything again, without the pushes, which
+       * it marks as missed. If that is not understood either, sockets here are compared with storage: asking once more
+       * would end in nothing but questions.
+       */
+      const receive = (node: string, body: string, first: boolean): Effect.Effect<void, PeerForgot> =>
+        Effect.suspend(() => {
+          const line = lines.get(node)
+          if (line === undefined || listener === undefined) return Effect.void
+          const { missed, parted } = listener
+          return Effect.catchCause(understand(line, listener, body, first), (cause) =>
+            Effect.gen(function*() {
+              if (Cause.hasInterruptsOnly(cause)) return yield* Effect.interrupt
+              notUnderstood.updateUnsafe(1, Context.empty())
+              if (now() - line.complainedAt >= COMPLAINS_EVERY_MS) {
+                line.complainedAt = now()
+                yield* Effect.logWarning(`Node ${node} said what this node does not understand: do both run the same version of Parley?`, cause)
+              }
+              if (!first) return yield* new PeerForgot()
+              missed()
+              parted([...line.sockets.keys()])
+            }))
+        })
 
       peers.listen({
         joined: (node) => {
@@ -309,11 +338,24 @@ const SILENT_MS = 20_000
 const MAX_WAITING = 20_000
 const MAX_AT_ONCE = 2_000
 const MAX_CHARS = 2_000_000
+/** Notices that may wait for a node. One more and all of them are dropped: the node reads instead what they are about. */
+const MAX_NOTICES = 10_000
+/** How often it is logged that a node is not understood. */
+const COMPLAINS_EVERY_MS = 60_000
 /** Calls in which a notice is tried: until then a node that is gone has left the list. */
 const MAX_TRIES = 50
 
 const pushed = Metric.counter("remote_pushes_total", {
   description: "Pushes to sockets on other nodes",
+  incremental: true
+})
+
+const dropped = Metric.counter("remote_notices_dropped_total", {
+  description: "Notices for other nodes that were dropped because too many waited",
+  incremental: true
+})
+const notUnderstood = Metric.counter("remote_texts_not_understood_total", {
+  description: "Texts of other nodes that this node did not understand",
   incremental: true
 })
 
@@ -328,6 +370,8 @@ interface Load {
   readonly bundle: typeof Bundle.Type
   readonly notices: ReadonlyArray<Sent>
   readonly after: ReadonlyArray<() => void>
+  /** How many notices were dropped since the last call. */
+  readonly dropped: number
 }
 
 /** What goes to one other node, and what that one has told. */
@@ -341,6 +385,8 @@ class PushLine {
   silentSince: number
   /** Whether it has told anything. */
   heard = false
+  /** When it was last logged that it is not understood. */
+  complainedAt = Number.NEGATIVE_INFINITY
   /** Agents of which the node has to be told anew how many sockets they have here. */
   private changed = new Set<string>()
   private pushes: Array<readonly [string, Push]> = []
@@ -350,6 +396,8 @@ class PushLine {
   knows = false
   private reached = true
   private missed = false
+  /** Notices that were dropped: the next call says everything again, so that the node reads what they were about. */
+  private dropped = 0
   /** The last question that was put to the node, and who waits for which to be answered. */
   private asks = 0
   private asking: Array<{ readonly no: number; readonly done: () => void }> = []
@@ -398,7 +446,17 @@ class PushLine {
 
   notify(notice: Notice, done: () => void): void {
     this.notices.push({ notice, done, tries: 0 })
+    if (this.notices.length > MAX_NOTICES) this.drop(this.notices.splice(0))
     this.work.openUnsafe()
+  }
+
+  /** Nobody waits for them any more. */
+  private drop(notices: ReadonlyArray<Sent>): void {
+    if (notices.length === 0) return
+    this.dropped += notices.length
+    this.missed = true
+    dropped.updateUnsafe(notices.length, Context.empty())
+    for (const { done } of notices) done()
   }
 
   /** Calls back once all that was said before has arrived; at once if the node is out of reach. */
@@ -409,7 +467,8 @@ class PushLine {
   }
 
   take(here: ReadonlyMap<string, ReadonlyArray<Place>>): Load {
-    const first = !this.knows
+    const first = !this.knows || this.dropped > 0
+    const notices = this.notices.splice(0, MAX_AT_ONCE)
     const pushes: Array<typeof PushOnWay.Type> = []
     const rendered: Array<Rendered> = []
     const frames: Array<string> = []
@@ -445,17 +504,18 @@ class PushLine {
         rendered,
         frames,
         pushes,
-        notices: this.notices.map(({ notice }) => notice),
+        notices: notices.map(({ notice }) => notice),
         missed: this.missed
       },
-      notices: this.notices,
-      after: this.after
+      notices,
+      after: this.after,
+      dropped: this.dropped
     }
     this.changed = new Set()
-    this.notices = []
     this.after = []
     this.missed = false
-    if (this.pushes.length === 0) this.work.closeUnsafe()
+    this.dropped = 0
+    if (this.pushes.length === 0 && this.notices.length === 0) this.work.closeUnsafe()
     return load
   }
 
@@ -471,8 +531,9 @@ class PushLine {
     }
     this.missed ||= bundle.missed || bundle.pushes.length > 0
     const again = notices.filter((sent) => ++sent.tries < MAX_TRIES)
-    for (const sent of notices) if (sent.tries >= MAX_TRIES) sent.done()
+    this.drop(notices.filter((sent) => sent.tries >= MAX_TRIES))
     this.notices.unshift(...again)
+    if (this.notices.length > MAX_NOTICES) this.drop(this.notices.splice(0))
     if (this.reached) this.after.unshift(...after)
     else {
       for (const done of [...after, ...this.after.splice(0)]) done()

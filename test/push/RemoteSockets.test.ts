@@ -16,6 +16,10 @@ class Wires {
   broken = false
   /** How long calls are under way. */
   delayMs = 0
+  /** What of each text arrives. */
+  garble = (body: string): string => body
+  /** How many notices each text had. */
+  readonly notices: Array<number> = []
   /** Takes calls and answers none; what it has can arrive later. */
   stalled: Array<Effect.Effect<Delivery>> | undefined
   private readonly lines = new Map<string, { readonly order: PeerOrder; readonly number: number }>()
@@ -43,7 +47,12 @@ class Wires {
               this.calls.push(node)
               const judged = order.judge({ incarnation: 1, number, first })
               if (judged === "refuse") return Effect.succeed("forgot")
-              return judged === "take" ? Effect.as(listener.receive(self, body, first), "taken") : Effect.succeed("taken")
+              if (judged === "again") return Effect.succeed("taken")
+              this.notices.push((JSON.parse(body) as { readonly notices: ReadonlyArray<unknown> }).notices.length)
+              return listener.receive(self, this.garble(body), first).pipe(
+                Effect.as<Delivery>("taken"),
+                Effect.catch(() => Effect.sync((): Delivery => (order.forget(), "forgot")))
+              )
             })
             if (this.stalled === undefined) return this.delayMs === 0 ? arrive : Effect.delay(arrive, this.delayMs)
             this.stalled.push(arrive)
@@ -144,6 +153,99 @@ it.effect("a node that was out of reach is told anew who is where, that it has m
     assert.deepStrictEqual(one.heard, [])
     assert.isAbove(one.state.missed, before)
     assert.deepStrictEqual(one.parted, [["agt_b"]])
+  }))
+
+it.effect("a text that is not understood is said again in full, and what it pushed is marked as missed", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    one.announce("agt_a", 1)
+    yield* Effect.andThen(one.remote.announced, two.remote.announced)
+    const missed = one.state.missed
+    // As of a node whose release knows other kinds of pushes.
+    wires.garble = (body) => body.replaceAll("\"_tag\":\"Hint\"", "\"_tag\":\"Hunt\"")
+    two.remote.tell("agt_a", hint(1))
+    two.announce("agt_b", 1)
+    const notice: Notice = { _tag: "Changed", agentId: "agt_c" }
+    const told = yield* Effect.forkChild(two.remote.everywhere(notice), { startImmediately: true })
+    yield* TestClock.adjust("1 seconds")
+    assert.isDefined(told.pollUnsafe())
+    assert.deepStrictEqual(one.heard, [])
+    assert.isAbove(one.state.missed, missed)
+    assert.strictEqual(one.remote.count("agt_b"), 1)
+    assert.deepStrictEqual(one.notices, [notice])
+    // What comes after it is understood.
+    two.remote.tell("agt_a", { _tag: "Event", frame: "{}" })
+    yield* two.remote.announced
+    assert.deepStrictEqual(one.heard, [["agt_a", { _tag: "Event", frame: "{}" }]])
+  }))
+
+it.effect("a node of which nothing is understood does not put the others out of service; storage is read instead", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    yield* TestClock.adjust("1 seconds")
+    const [missed, parted] = [one.state.missed, one.parted.length]
+    wires.garble = () => "nothing"
+    two.remote.tell("agt_a", hint(1))
+    two.announce("agt_b", 1)
+    yield* TestClock.adjust("1 minutes")
+    assert.deepStrictEqual([...one.readiness.reasons(), ...two.readiness.reasons()], [])
+    assert.isAbove(one.state.missed, missed)
+    assert.isAbove(one.parted.length, parted)
+  }))
+
+it.effect("notices go to a node some thousands at once; of more than may wait it is told to read storage instead", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    two.announce("agt_b", 1)
+    yield* TestClock.adjust("1 seconds")
+    const flood = (notices: number) =>
+      Effect.forEach(
+        Array.from({ length: notices }, (_, i) => i),
+        (i) => Effect.forkChild(two.remote.everywhere({ _tag: "Changed", agentId: `agt_${i}` }), { startImmediately: true })
+      )
+    // The node takes what it is told: nothing is lost.
+    const few = yield* flood(3_000)
+    yield* TestClock.adjust("1 seconds")
+    assert.isTrue(few.every((fiber) => fiber.pollUnsafe() !== undefined))
+    assert.deepStrictEqual(one.notices.map((notice) => notice._tag === "Changed" && notice.agentId), few.map((_, i) => `agt_${i}`))
+    assert.isAtMost(Math.max(...wires.notices), 2_000)
+    assert.deepStrictEqual(one.parted, [])
+    // A call is under way for half a second, and taken in the end; meanwhile more comes than may wait.
+    wires.delayMs = 500
+    one.notices.length = 0
+    two.remote.tell("agt_nobody", hint(1))
+    two.announce("agt_c", 1)
+    yield* TestClock.adjust("100 millis")
+    const many = yield* flood(12_000)
+    yield* TestClock.adjust("10 seconds")
+    assert.isTrue(many.every((fiber) => fiber.pollUnsafe() !== undefined))
+    assert.isAtMost(one.notices.length, 10_000)
+    assert.deepStrictEqual(one.parted, [["agt_b", "agt_c"]])
+    // It is over: later ones come, and nothing is told twice.
+    wires.delayMs = 0
+    one.notices.length = 0
+    yield* two.remote.everywhere({ _tag: "Changed", agentId: "agt_z" })
+    assert.deepStrictEqual(one.notices, [{ _tag: "Changed", agentId: "agt_z" }])
+    assert.strictEqual(one.parted.length, 1)
+    assert.deepStrictEqual([one.remote.count("agt_b"), one.remote.count("agt_c")], [1, 1])
+  }))
+
+it.effect("notices that a node could not be told before it was ever reached make it read storage as well", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    wires.broken = true
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    for (let i = 0; i < 12_000; i++) {
+      yield* Effect.forkChild(two.remote.everywhere({ _tag: "Changed", agentId: `agt_${i}` }), { startImmediately: true })
+    }
+    yield* TestClock.adjust("2 seconds")
+    wires.broken = false
+    yield* TestClock.adjust("2 seconds")
+    assert.deepStrictEqual(one.parted, [[]])
+    assert.isAtMost(one.notices.length, 10_000)
   }))
 
 it.effect("a node that has left has no sockets, and nobody waits for it", () =>
