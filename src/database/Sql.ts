@@ -20,6 +20,12 @@ export class Database extends Context.Service<Database, {
     name: string,
     text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
+  /**
+   * One statement that waits for no other one: to see whether the database answers, however much is asked of it. On
+   * PostgreSQL it has a connection to itself, opened by the first of them and kept; another one waits for the one before.
+   * On PGlite it runs between two statements, and waits for a transaction at most.
+   */
+  readonly probe: <Row extends object>(text: string) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
 }>()("parley/database/Sql/Database") {}
 
 /** The SQLSTATE that the database answered with; undefined when it could not be asked. */
@@ -86,6 +92,8 @@ const services = Effect.fnUntraced(function*(options: {
   /** Lends a session to the scope. */
   readonly acquirer: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
   readonly borrower: SqlConnection.Borrower
+  /** Runs a statement beside all others. */
+  readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
 }) {
   const client = yield* SqlClient.make({
     driver: options.driver,
@@ -112,7 +120,9 @@ const services = Effect.fnUntraced(function*(options: {
           return transaction === undefined ? options.borrower(run) : run(transaction[0])
         })
       }
-    }
+    },
+    // The caller knows what its statement returns.
+    probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>)
   })
   return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))
 })
@@ -125,6 +135,7 @@ const STATEMENT_TIMEOUT_MILLIS = 20_000
 const LOCK_TIMEOUT_MILLIS = 5_000
 const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
+const IDLE_MILLIS = 60_000
 
 /** After how many milliseconds without an answer PostgreSQL is held for unreachable, and the connection given up. */
 export const AnswerTimeout = Context.Reference<number>("parley/database/Sql/AnswerTimeout", {
@@ -267,7 +278,8 @@ interface PgOptions {
   readonly pipeline?: boolean
 }
 
-const pool = (options: PgOptions) =>
+/** Connections that are closed when nobody has used them for so many milliseconds; 0: never. */
+const pool = (options: PgOptions, idleMillis: number) =>
   Effect.acquireRelease(
     Effect.sync(() => {
       const made = new Pool({
@@ -281,7 +293,7 @@ const pool = (options: PgOptions) =>
         lock_timeout: LOCK_TIMEOUT_MILLIS,
         idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MILLIS,
         connectionTimeoutMillis: CONNECT_TIMEOUT_MILLIS,
-        idleTimeoutMillis: 60_000,
+        idleTimeoutMillis: idleMillis,
         keepAlive: true,
         keepAliveInitialDelayMillis: 10_000,
         types: { getTypeParser: (oid: number) => parserOf(oid) } as CustomTypesConfig
@@ -298,10 +310,11 @@ const pool = (options: PgOptions) =>
 /** PostgreSQL 15 or later, through a pool. */
 export const layerPg = (options: PgOptions) =>
   Layer.effectContext(Effect.gen(function*() {
-    const connections = yield* pool(options)
-    const checkOut = (session: PgSession) =>
+    const connections = yield* pool(options, IDLE_MILLIS)
+    const probing = yield* pool({ url: options.url, poolSize: 1 }, 0)
+    const checkOut = (session: PgSession, from = connections) =>
       Effect.callback<Session, SqlError.SqlError>((resume) =>
-        connections.connect((error, client) => {
+        from.connect((error, client) => {
           if (client === undefined) return resume(Effect.fail(sqlError(error ?? new Error("no connection"), "connect")))
           session.accept(client)
           resume(Effect.succeed(session))
@@ -320,6 +333,14 @@ export const layerPg = (options: PgOptions) =>
         Effect.suspend(() => {
           const session = new PgSession(false)
           return Effect.ensuring(Effect.flatMap(checkOut(session), use), Effect.sync(() => session.giveBack()))
+        }),
+      probe: (text) =>
+        Effect.suspend(() => {
+          const session = new PgSession(false)
+          return Effect.ensuring(
+            Effect.andThen(checkOut(session, probing), session.run(text, [])),
+            Effect.sync(() => session.giveBack())
+          )
         })
     })
   })).pipe(Layer.provide(Reactivity.layer))
@@ -346,6 +367,15 @@ class EmbeddedSession extends Session {
 
   executeValues(text: string, params: ReadonlyArray<unknown>) {
     return this.#attempt((session) => session.query(text, params).rows)
+  }
+
+  /** A statement of whoever does not hold the session, between two of its holder; undefined within a transaction. */
+  runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
+    return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
+  }
+
+  get hasCrashed(): boolean {
+    return this.#database.session.hasCrashed
   }
 
   /** Between two holders: what one left open must not become part of the next one's work, and a crash is recovered from. */
@@ -382,6 +412,8 @@ class EmbeddedSession extends Session {
 
 /** How soon after a failed recovery the next is tried: each stops the event loop for a moment. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
+/** How often a probe looks whether the transaction that is under way has ended. */
+const BETWEEN_TRANSACTIONS = "5 millis"
 
 /** What opens a database and what is done with it at the end. */
 interface Opening {
@@ -412,6 +444,13 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
     )
     const session = new EmbeddedSession(database)
     const turn = yield* Semaphore.make(1)
+    const probe = (text: string): Effect.Effect<Outcome, SqlError.SqlError> =>
+      Effect.suspend(() =>
+        session.hasCrashed
+          ? turn.withPermit(Effect.andThen(session.ready, session.run(text, [])))
+          : Effect.flatMap(session.runBetween(text), (outcome) =>
+            outcome === undefined ? Effect.andThen(Effect.sleep(BETWEEN_TRANSACTIONS), probe(text)) : Effect.succeed(outcome))
+      )
     yield* checkpointDue.await.pipe(
       Effect.andThen(checkpointDue.close),
       Effect.andThen(turn.withPermit(Effect.andThen(session.ready, session.checkpoint))),
@@ -428,6 +467,7 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
           return session
         })
       ),
-      borrower: (use) => turn.withPermit(Effect.andThen(session.ready, use(session)))
+      borrower: (use) => turn.withPermit(Effect.andThen(session.ready, use(session))),
+      probe
     })
   })).pipe(Layer.provide(Reactivity.layer))

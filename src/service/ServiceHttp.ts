@@ -9,6 +9,7 @@ import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
+import { Database } from "../database/Sql.ts"
 import { ProcessMetrics } from "../platform/Telemetry.ts"
 import { Unauthorized, UpgradeRequired } from "../wire/WireError.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
@@ -27,6 +28,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
   Effect.gen(function*() {
     const config = yield* Config
     const sql = yield* SqlClient.SqlClient
+    const database = yield* Database
     const readiness = yield* Readiness
     const metrics = yield* ProcessMetrics
     const gateway = yield* UpgradeHandler
@@ -37,15 +39,16 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
     /**
-     * What speaks against the database; one look at a time, whoever asks meanwhile gets its answer. Once a second at
-     * most it commits something, which nobody reads: a standby that must confirm, or a full disk, holds up nothing else.
+     * What speaks against the database; one look at a time, whoever asks meanwhile gets its answer. It does not wait
+     * behind requests: many of them are no reason to send them elsewhere. Once a second at most it commits something,
+     * which nobody reads: a standby that must confirm, or a full disk, holds up nothing else.
      */
     const lookAtStorage = Effect.suspend(() => {
       const commit = now() - committed > COMMIT_MS
-      return sql<{ readonly locked: boolean }>`
+      return database.probe<{ readonly locked: boolean }>(`
         SELECT CASE WHEN pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' THEN true
           WHEN ${commit} THEN pg_logical_emit_message(true, 'parley', 'ready') IS NULL
-          ELSE false END AS locked`.pipe(
+          ELSE false END AS locked`).pipe(
         Effect.tap(() =>
           Effect.sync(() => {
             if (commit) committed = now()

@@ -29,9 +29,10 @@ class Fuse {
 const doomed = (database: TestDatabase, fuse: Fuse): TestDatabase =>
   Layer.effect(
     Database,
-    Effect.map(Database, ({ driver, prepared }) =>
+    Effect.map(Database, ({ driver, prepared, probe }) =>
       Database.of({
         driver,
+        probe,
         prepared: (name, text) => {
           const run = prepared<never>(name, text)
           return (params) =>

@@ -11,6 +11,7 @@ import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { docsOf } from "../../src/service/Docs.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
+import { Database } from "../../src/database/Sql.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
 
@@ -23,16 +24,21 @@ interface Storage {
 }
 
 /** A database that only ever says whether it is there and can be written to; nothing else of the client is used by these routes. */
-const storageLayer = (storage: Storage) =>
-  Layer.succeed(
-    SqlClient.SqlClient,
-    (() =>
-      Effect.suspend(() =>
-        storage.up
-          ? Effect.succeed([{ locked: storage.readOnly }])
-          : Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) }))
-      )) as unknown as SqlClient.SqlClient
+const storageLayer = (storage: Storage) => {
+  const look = Effect.suspend(() =>
+    storage.up
+      ? Effect.succeed([{ locked: storage.readOnly }])
+      : Effect.fail(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: new Error("gone") }) }))
   )
+  return Layer.merge(
+    Layer.succeed(SqlClient.SqlClient, (() => look) as unknown as SqlClient.SqlClient),
+    Layer.succeed(Database, {
+      driver: "pg",
+      prepared: () => () => Effect.die("these routes prepare nothing"),
+      probe: (() => look) as unknown as Database["Service"]["probe"]
+    })
+  )
+}
 
 const withService = <A, E>(
   f: (

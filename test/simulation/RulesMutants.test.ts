@@ -98,7 +98,7 @@ const layerMutable = (database: TestDatabase, state: { mutant: Mutant | undefine
         return statement(params)
       }
     }
-    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { driver: real.driver, prepared }))
+    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared }))
   })).pipe(Layer.provide(database))
 
 let serial = 0

@@ -75,7 +75,7 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
             : Effect.andThen(mutant.failing(statement(params), params, sql), Effect.fail(broken()))
         })
     }
-    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { driver: real.driver, prepared }))
+    return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared }))
   })).pipe(Layer.provide(database))
 
 /** As much of a `ws` socket as a Session uses. */

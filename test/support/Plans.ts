@@ -41,14 +41,15 @@ export const scansOf = <A, E, R>(
 > =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const { driver } = yield* Database
+    const { driver, probe } = yield* Database
     const texts = new Map<string, string>()
     const recording = Layer.succeed(Database, {
       driver,
       prepared: (name, text) => {
         texts.set(name, text)
         return () => Effect.succeed([])
-      }
+      },
+      probe
     })
     yield* Effect.provide(building, recording)
     const found = new Map<string, ReadonlyArray<Scan>>()

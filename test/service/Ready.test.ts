@@ -1,0 +1,114 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
+import { Context, Effect, Fiber, Layer, Redacted } from "effect"
+import { HttpApi, HttpApiBuilder } from "effect/http-api"
+import { SqlClient } from "effect/sql"
+import { once } from "node:events"
+import { createServer } from "node:net"
+import { isInstalled } from "../../runners/local/Postgres.ts"
+import { Config } from "../../src/platform/Config.ts"
+import { HttpServer } from "../../src/http/HttpServer.ts"
+import { Ids } from "../../src/platform/Ids.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
+import { layerPg } from "../../src/database/Sql.ts"
+import { ProcessMetrics } from "../../src/platform/Telemetry.ts"
+import { WireErrors } from "../../src/wire/WireErrors.ts"
+import { Gateway } from "../../src/realtime/Gateway.ts"
+import { ServiceApi } from "../../src/service/ServiceApi.ts"
+import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
+import { layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+
+class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(WireErrors) {}
+
+/** A server that has these routes alone, on a database. */
+const serve = Effect.fnUntraced(function*(database: TestDatabase) {
+  const routes = HttpApiBuilder.layer(OnlyService).pipe(
+    Layer.provide(ServiceHttp),
+    Layer.provide(WireErrors.layer),
+    Layer.provide(NodeHttpServer.layerHttpServices)
+  )
+  const context = yield* Layer.build(HttpServer.layer(routes).pipe(
+    Layer.provideMerge(database),
+    Layer.provide([
+      Config.layerTest({ PORT: 0 }),
+      Ids.layer,
+      ProcessMetrics.layer,
+      Readiness.layer,
+      Layer.succeed(Gateway, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 0 })
+    ])
+  ))
+  const { url } = Context.get(context, HttpServer)
+  const ready = Effect.promise(async () => {
+    const response = await fetch(`${url}/v1/ready`)
+    const body = await response.json() as { readonly details?: { readonly reason: string } }
+    return { status: response.status, reason: body.details?.reason }
+  })
+  return { ready, sql: Context.get(context, SqlClient.SqlClient) }
+})
+
+const POOL = 4
+const AWAY = /^The database does not answer, or does not commit/
+
+describe("readiness", () => {
+  it.live.skipIf(!isInstalled(18))("says nothing against a database that much is asked of, and takes one connection for it", () =>
+    Effect.gen(function*() {
+      const { ready, sql } = yield* serve(layerPostgresTest(18, { poolSize: POOL, kind: "empty" }))
+      // Ten times what there are connections for: a statement of somebody else would wait for many seconds.
+      const busy = yield* Effect.forkChild(Effect.forEach(
+        Array.from({ length: 10 * POOL }),
+        () => sql`SELECT pg_sleep(1)`,
+        { concurrency: "unbounded", discard: true }
+      ))
+      for (let i = 0; i < 10; i++) {
+        const answers = yield* Effect.all(Array.from({ length: 5 }, () => ready), { concurrency: "unbounded" })
+        assert.deepStrictEqual(answers.filter(({ status }) => status !== 200), [])
+      }
+      assert.isUndefined(busy.pollUnsafe())
+      yield* Fiber.interrupt(busy)
+      const [row] = yield* sql<{ readonly n: number }>`
+        SELECT count(*)::integer AS n FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'parley'`
+      assert.isAtMost(row?.n ?? 0, POOL + 1)
+    }).pipe(Effect.scoped))
+
+  it.live("says nothing against the built-in database while many wait for their turn", () =>
+    Effect.gen(function*() {
+      const { ready, sql } = yield* serve(layerPgliteEmpty)
+      const free = yield* Effect.forkChild(Effect.scoped(Effect.andThen(sql.reserve, Effect.never)), { startImmediately: true })
+      const waiting = yield* Effect.forkChild(sql`SELECT 1`, { startImmediately: true })
+      assert.deepStrictEqual(yield* ready, { status: 200, reason: undefined })
+      assert.isUndefined(waiting.pollUnsafe())
+      yield* Fiber.interrupt(free)
+      yield* Fiber.join(waiting)
+      // It takes no part in a transaction: what that does is wholly undone.
+      const transaction = yield* Effect.forkChild(
+        Effect.exit(sql.withTransaction(Effect.andThen(sql`CREATE TABLE undone ()`, Effect.andThen(Effect.sleep("300 millis"), sql`SELECT * FROM nowhere`)))),
+        { startImmediately: true }
+      )
+      assert.deepStrictEqual(yield* ready, { status: 200, reason: undefined })
+      assert.isDefined(transaction.pollUnsafe())
+      assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_tables WHERE tablename = 'undone'`, [])
+    }).pipe(Effect.scoped))
+
+  it.live("says that the database is away where nothing listens, or what listens does not answer", () =>
+    Effect.gen(function*() {
+      const silent = yield* Effect.acquireRelease(
+        Effect.promise(async () => {
+          const server = createServer((connection) => connection.on("error", () => {})).listen(0, "127.0.0.1")
+          await once(server, "listening")
+          return server
+        }),
+        (server) => Effect.sync(() => server.close())
+      )
+      const address = silent.address()
+      if (address === null || typeof address === "string") return assert.fail("no port")
+      for (const port of [1, address.port]) {
+        const { ready } = yield* serve(layerPg({ url: Redacted.make(`postgres://somebody@127.0.0.1:${port}/some`), poolSize: POOL }))
+        for (let i = 0; i < 2; i++) {
+          const { reason, status } = yield* ready
+          assert.strictEqual(status, 503)
+          assert.match(reason ?? "", AWAY)
+        }
+      }
+    }).pipe(Effect.scoped))
+})
