@@ -1,9 +1,10 @@
-import { Cause, Context, Effect, Exit, type Fiber, Latch, Layer, Metric, Queue, Schema, type Scope, Stream } from "effect"
+import { Cause, Clock, Context, Data, Effect, Exit, type Fiber, Latch, Layer, Metric, Queue, Schema, type Scope, Stream } from "effect"
 import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { Ids } from "../platform/Ids.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { Pulse } from "../platform/StallGuard.ts"
+import { monotonicMillis } from "../rates/RateLimits.ts"
 import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
@@ -83,12 +84,54 @@ const MAX_OPEN_CHARS = 64_000_000
 const MAX_AT_ONCE = 1_000
 const MAX_CHARS = 2_000_000
 /** A node that has not even heard a call for so long is not waited for. */
-const HEARD = "3 seconds"
+const HEARD_SECONDS = 3
 
 const batchSize = Metric.histogram("remote_call_batch_size", {
   description: "Calls to actors of another node that went together",
   boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 })
+
+/** An answer that came over a line is none that this version knows. */
+class AnswerNotUnderstood extends Data.TaggedError("AnswerNotUnderstood")<{ readonly cause: unknown }> {
+  override get message(): string {
+    return this.cause instanceof Error ? this.cause.message : String(this.cause)
+  }
+}
+
+/** Why a line broke off. */
+type Break = "answer" | "session" | "failure" | "silence" | "connection"
+
+const WORDS: Record<Break, string> = {
+  answer: "an answer of it is not understood: do both nodes run the same version of Parley?",
+  session: "it does not know this node's session any more",
+  failure: "it failed on the calls: do both nodes run the same version of Parley?",
+  silence: `it has not taken a call for ${HEARD_SECONDS} s`,
+  connection: "the connection broke off"
+}
+
+const breaks = Object.fromEntries(
+  (["answer", "session", "failure", "silence", "connection"] as const).map((reason) => [
+    reason,
+    Metric.counter("remote_call_lines_broken_total", {
+      description: "Times that the calls to another node broke off",
+      incremental: true,
+      attributes: { reason }
+    })
+  ])
+) as Record<Break, Metric.Counter<number>>
+
+/** How often the same reason is logged of a node, and of how many it is remembered. */
+const LOGGED_EVERY_MS = 60_000
+const MAX_REMEMBERED = 1_000
+
+const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
+  const failure = reasons.find(Cause.isFailReason)?.error
+  if (failure instanceof AnswerNotUnderstood) return "answer"
+  if (failure instanceof CallsUnheard) return "session"
+  if (Cause.isTimeoutError(failure)) return "silence"
+  // The other node is told of what its handlers died of as well.
+  return reasons.some(Cause.isDieReason) ? "failure" : "connection"
+}
 
 /**
  * Calls to actors: made directly where the actor is on this node, else carried to its
@@ -116,7 +159,25 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       const ids = yield* Ids
       const owners = yield* ShardOwners
       const fork = Effect.runForkWith(yield* Effect.context<never>())
+      const now = monotonicMillis(yield* Clock.Clock)
       const lines = new Map<string, CallLine>()
+      /** When each reason was logged last, by node and reason. */
+      const logged = new Map<string, number>()
+
+      /** A line that this node gave up itself, because its node is gone or this one ends, is nobody's trouble. */
+      const tell = (node: string, line: CallLine, exit: Exit.Exit<void, unknown>): void => {
+        if (line.isGivenUp) return
+        const cause = Exit.isFailure(exit) ? exit.cause : Cause.empty
+        const reason = breakOf(cause)
+        breaks[reason].updateUnsafe(1, Context.empty())
+        const key = `${node} ${reason}`
+        if (now() - (logged.get(key) ?? Number.NEGATIVE_INFINITY) < LOGGED_EVERY_MS) return
+        if (logged.size >= MAX_REMEMBERED) logged.clear()
+        logged.set(key, now())
+        const text = `Calls to node ${node} broke off, ${line.size} of them unanswered: ${WORDS[reason]}`
+        // That a node has died is said by whoever watches it.
+        fork(reason === "connection" ? Effect.logInfo(text) : Effect.logWarning(text, cause))
+      }
 
       const speak = (line: CallLine, address: RunnerAddress.RunnerAddress): Effect.Effect<void, unknown> =>
         Effect.gen(function*() {
@@ -127,8 +188,11 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
           )
           const session = ids.bytes(12).toString("hex")
           const listening = Stream.runForEachArray(client.Answers({ session }), (answers) =>
-            Effect.sync(() => {
-              for (const answer of answers) line.answered(answer)
+            Effect.try({
+              try: () => {
+                for (const answer of answers) line.answered(answer)
+              },
+              catch: (cause) => new AnswerNotUnderstood({ cause })
             }))
           const carrying = Effect.gen(function*() {
             while (true) {
@@ -138,7 +202,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
               const { calls, size } = line.take()
               if (size === 0) continue
               yield* Metric.update(batchSize, size)
-              yield* Effect.timeout(client.Carry({ session, calls }), HEARD)
+              yield* Effect.timeout(client.Carry({ session, calls }), `${HEARD_SECONDS} seconds`)
             }
           })
           yield* Effect.raceFirst(listening, carrying)
@@ -151,17 +215,18 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         const line = new CallLine()
         lines.set(node, line)
         line.fiber = fork(speak(line, address))
-        line.fiber.addObserver(() => {
+        line.fiber.addObserver((exit) => {
           if (lines.get(node) === line) lines.delete(node)
+          tell(node, line, exit)
           owners.lost(address)
           line.end()
         })
         return line
       }
-      owners.onGone((address) => lines.get(nameOf(address))?.fiber?.interruptUnsafe())
+      owners.onGone((address) => lines.get(nameOf(address))?.giveUp())
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
-          for (const line of lines.values()) line.fiber?.interruptUnsafe()
+          for (const line of lines.values()) line.giveUp()
         })
       )
 
@@ -329,6 +394,18 @@ class CallLine {
   private chars = 0
   private last = 0
   private ended = false
+  /** This node does not want it any more. */
+  isGivenUp = false
+
+  /** Calls that are not answered. */
+  get size(): number {
+    return this.open.size
+  }
+
+  giveUp(): void {
+    this.isGivenUp = true
+    this.fiber?.interruptUnsafe()
+  }
 
   /** The number of the call; undefined: there are too many. */
   call(textOf: (no: number) => string, settle: Settle): number | undefined {

@@ -1,5 +1,5 @@
 import { assert, layer } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Fiber, Layer, Redacted, Scheduler, Schema, Scope } from "effect"
+import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Metric, Queue, Redacted, Scheduler, Schema, Scope } from "effect"
 import { Entity, RunnerAddress, ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcSerialization, RpcServer } from "effect/rpc"
 import { SocketServer } from "effect/socket"
@@ -11,7 +11,7 @@ import { Ids } from "../../src/platform/Ids.ts"
 import * as NodeLinks from "../../src/cluster/NodeLinks.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { Pulse } from "../../src/platform/StallGuard.ts"
-import { CallRpcs, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
+import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
 import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
 import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
@@ -26,6 +26,8 @@ const Worker = Entity.make("Worker", [Work])
 /** What the cluster's way refuses: after a look at what was done before, and without. */
 const [SEEN, BLIND] = [1_001, 1_002]
 type Here = (no: number) => Effect.Effect<void, NotFound>
+/** What a node does otherwise than others. */
+type Odd = (calls: RemoteCalls["Service"]) => Partial<Pick<RemoteCalls["Service"], "opened" | "heard">>
 
 const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(NodeLinks.layer(config), NodePort.layer(config)))).pipe(
   Layer.provideMerge(RpcSerialization.layerSchemaBinary()),
@@ -33,14 +35,15 @@ const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(Node
 )
 
 /** A node that has the actors with these ids, each in a shard of its own, and says how often it was called. */
-const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: Here) {
+const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: Here, odd: Odd = () => ({})) {
   const heard: Array<string> = []
   const counted = Layer.effect(
     RemoteCalls,
     Effect.map(RemoteCalls, (calls) =>
       RemoteCalls.of({
         ...calls,
-        heard: (session, texts) => Effect.suspend(() => (heard.push(texts), calls.heard(session, texts)))
+        heard: (session, texts) => Effect.suspend(() => (heard.push(texts), calls.heard(session, texts))),
+        ...odd(calls)
       }))
   )
   const context = yield* Layer.build(
@@ -84,10 +87,10 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
 })
 
 /** A caller, and a node that it takes for the owner of the shards 1 to 9. */
-const pair = Effect.fnUntraced(function*(here: Here) {
+const pair = Effect.fnUntraced(function*(here: Here, odd?: Odd) {
   const has = new Set(["1", "2", "3"])
   const end = yield* Scope.make()
-  const callee = yield* Scope.provide(start("callee", has, here), end)
+  const callee = yield* Scope.provide(start("callee", has, here, odd), end)
   const caller = yield* start("caller", new Set(), () => Effect.die("nothing is here"))
   for (let id = 1; id < 10; id++) caller.owners.sent(ShardId.make("default", id), callee.address)
   return { has, callee, caller, end: Scope.close(end, Exit.void) }
@@ -260,4 +263,75 @@ layer(Layer.empty)((it) => {
       yield* TestClock.adjust("3 seconds")
       assert.strictEqual((yield* Fiber.join(waiting)).by, "the cluster")
     }))
+
+  it.effect("that the calls to a node broke off is logged with the node and the reason, once a minute each, and counted", () => {
+    const lines: Array<string> = []
+    const logger = Logger.layer([Logger.make(({ cause, message }) => void lines.push([String(message), Cause.pretty(cause)].join(" ")))])
+    const counted = (reason: string) =>
+      Metric.counter("remote_call_lines_broken_total", {
+        description: "Times that the calls to another node broke off",
+        incremental: true,
+        attributes: { reason }
+      }).valueUnsafe(Context.empty()).count
+    /** Calls a node that breaks the line, twice within a minute and once after it; gives the lines of the log. */
+    const broken = Effect.fnUntraced(function*(reason: string, odd: Odd, before?: (end: Effect.Effect<void>) => Effect.Effect<void>) {
+      const { callee, caller, end } = yield* pair(() => Effect.void, odd)
+      const was = counted(reason)
+      lines.length = 0
+      for (let i = 0; i < 2; i++) {
+        caller.owners.sent(ShardId.make("default", 1), callee.address)
+        const call = yield* Effect.forkChild(caller.work("1", { no: i }), { startImmediately: true })
+        if (before !== undefined) yield* before(end)
+        assert.strictEqual((yield* Fiber.join(call)).by, "the cluster")
+        yield* until("the line is given up", () => caller.owners.of(ShardId.make("default", 1)) === undefined)
+      }
+      assert.isAtLeast(counted(reason) - was, 2, `${reason}: ${lines.join("\n")}`)
+      const told = lines.filter((line) => line.includes(`127.0.0.1:${callee.address.port}`))
+      assert.lengthOf(told, 1, told.join("\n"))
+      yield* TestClock.adjust("61 seconds")
+      caller.owners.sent(ShardId.make("default", 1), callee.address)
+      const call = yield* Effect.forkChild(caller.work("1", { no: 3 }), { startImmediately: true })
+      if (before !== undefined) yield* before(Effect.void)
+      yield* Fiber.join(call)
+      yield* until("it is told again", () => lines.filter((line) => line.includes(`127.0.0.1:${callee.address.port}`)).length === 2)
+      return told.join()
+    })
+    const answering = (text: string): Odd => () => ({
+      opened: () => Effect.tap(Queue.unbounded<string>(), (answers) => Queue.offer(answers, text)),
+      heard: () => Effect.never
+    })
+    let asked = 0
+    const unanswered: Odd = () => ({ heard: () => Effect.andThen(Effect.sync(() => asked++), Effect.never) })
+    return Effect.gen(function*() {
+      assert.match(yield* broken("answer", answering("nonsense")), /an answer of it is not understood.*JSON/s)
+      const moved = yield* broken("answer", answering(JSON.stringify([1, "moved", { text: "a message" }])))
+      assert.match(moved, /an answer of it is not understood.*at \[1\]/s)
+      // No line of the log has what agents write.
+      assert.notInclude(moved, "a message")
+      assert.match(
+        yield* broken("session", () => ({ heard: () => Effect.fail(new CallsUnheard()) })),
+        /it does not know this node's session any more/
+      )
+      assert.match(
+        yield* broken("failure", (calls) => ({ heard: (session) => calls.heard(session, "nonsense") })),
+        /it failed on the calls.*JSON/s
+      )
+      assert.match(
+        yield* broken("silence", unanswered, () => {
+          const before = asked
+          return Effect.andThen(until("the call has arrived", () => asked > before), TestClock.adjust("3 seconds"))
+        }),
+        /it has not taken a call for 3 s/
+      )
+      assert.match(yield* broken("connection", unanswered, (end) => end), /the connection/)
+      // A node that the cluster has given up is nothing to be told of here.
+      const { callee, caller } = yield* pair(() => Effect.never)
+      lines.length = 0
+      const call = yield* Effect.forkChild(caller.work("1", { no: 1 }), { startImmediately: true })
+      yield* until("the call is heard", () => callee.heard.length === 1)
+      caller.owners.gone(callee.address)
+      yield* Fiber.join(call)
+      assert.deepStrictEqual(lines, [])
+    }).pipe(Effect.provide(logger))
+  })
 })
