@@ -151,6 +151,33 @@ describe("the configuration", () => {
       assert.include(error.message, "PORT: expected a whole number from 0 to 65535, got \"70000\"")
     }))
 
+  it("says of each setting in a row that stands alone what it is, and in which unit", () => {
+    const units: ReadonlyArray<readonly [ending: RegExp, unit: RegExp]> = [
+      [/_PER_10_MINUTES$/, /per 10 minutes/],
+      [/_PER_SECOND$/, /per second/],
+      [/_PER_MINUTE$/, /per minute/],
+      [/_PER_HOUR$/, /per hour/],
+      [/_PER_DAY$/, /24 hours/],
+      [/_MS$/, /milliseconds/],
+      [/_SECONDS$/, /seconds/],
+      [/_HOURS$/, /hours/],
+      [/_DAYS$/, /days/],
+      [/_BYTES$/, /bytes/],
+      [/_PERCENT$/, /percent/],
+      [/_PORT$|^PORT$/, /TCP port/],
+      [/_URL$|_ENDPOINT$/, /URL/]
+    ]
+    // What points at another row, or asks a question that only that one answers.
+    const leaning = /^(and|the same|such|who|whose|how|whether)\b|\b(such a|those of them|towards that|in the window|it is, too)\b/
+    for (const [name, { about, shown }] of Object.entries(settings)) {
+      assert.notMatch(about, leaning, name)
+      assert.isAbove(about.split(" ").length, 3, name)
+      assert.notStrictEqual(shown, "", name)
+      const unit = units.find(([ending]) => ending.test(name))
+      if (unit !== undefined) assert.match(about, unit[1], name)
+    }
+  })
+
   it.effect("tells of settings that do not go together", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(loaded({
