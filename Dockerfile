@@ -1,5 +1,4 @@
-# One image for everything: a standalone server by default; runners/runner.ts is a node, and
-# runners/migrate.ts and runners/admin.ts are the operators' commands.
+# One image for everything: what follows its name is a subcommand of parley, `start` by default.
 #   docker build -t parley .
 #   docker run --rm -p 127.0.0.1:3000:3000 -v parley:/data parley
 FROM node:24-bookworm-slim AS dependencies
@@ -18,15 +17,15 @@ COPY package.json LICENSE ./
 COPY runners runners
 COPY schema schema
 COPY src src
-# Compiled code is written by its user now and only read later: /app may be read-only.
+# Compiled code is written by its user now, by a node that lacks its settings, and only read later: /app may be read-only.
 RUN mkdir -p /data node_modules/.cache && chown 1000:1000 /data node_modules/.cache
 USER 1000:1000
-RUN node --import ./runners/require-node.js runners/runner.ts --help > /dev/null
+RUN node runners/parley.js runner 2> /dev/null || test $? = 1
 VOLUME /data
 EXPOSE 3000
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
   CMD ["node", "-e", "fetch('http://127.0.0.1:' + process.env.PORT + '/v1/health').then((answer) => process.exit(answer.ok ? 0 : 1), () => process.exit(1))"]
 # Node is process 1 and takes SIGTERM itself.
-ENTRYPOINT ["node", "--import", "./runners/require-node.js"]
-CMD ["runners/standalone.ts"]
+ENTRYPOINT ["node", "runners/parley.js"]
+CMD ["start"]

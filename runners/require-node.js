@@ -1,11 +1,14 @@
-// Loaded before everything else by every npm script, and plain enough for any Node: says in one line what is missing.
+// Loaded before everything else, and plain enough for any Node: says in one line what is missing.
+import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 
 const [major, minor] = process.versions.node.split(".").map(Number)
 if (major < 24 || (major === 24 && minor < 11)) {
+  const isCheckout = existsSync(new URL("../package-lock.json", import.meta.url))
   console.error(
-    `Parley needs Node 24.11 or newer and this is ${process.versions.node}. ` +
-      "`npm ci` brings the right one (package `node`); if install scripts are off, run `npm rebuild node` and try again."
+    `Parley needs Node 24.11 or newer and this is ${process.versions.node}. ` + (isCheckout
+      ? "`npm ci` brings the right one (package `node`); if install scripts are off, run `npm rebuild node` and try again."
+      : "Get it from https://nodejs.org and try again.")
   )
   process.exit(1)
 }

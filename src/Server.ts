@@ -4,7 +4,7 @@ import { SqlError } from "effect/sql"
 import type { SqlClient } from "effect/sql"
 import * as Entities from "./Services.ts"
 import * as Http from "./Http.ts"
-import { Config, ConfigInvalid, settings, type Settings } from "./platform/Config.ts"
+import { Config, ConfigInvalid, type Settings } from "./platform/Config.ts"
 import * as DatabaseClock from "./database/DatabaseClock.ts"
 import { sharedDirIsUsable } from "./platform/DataDir.ts"
 import { HttpServer } from "./http/HttpServer.ts"
@@ -18,7 +18,6 @@ import { Readiness } from "./platform/Readiness.ts"
 import type { RemoteCalls } from "./cluster/RemoteCalls.ts"
 import type { Database } from "./database/Sql.ts"
 import { layerLogger } from "./platform/Telemetry.ts"
-import { VERSION } from "./service/Version.ts"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
 const complain = (text: string): void => void process.stderr.write(`${text}\n`)
@@ -29,8 +28,6 @@ type Services = Layer.Success<typeof Entities.layer>
 
 /** In what one kind of server differs from another; `Own` is what it alone has, from the very start. */
 export interface Kind<Own> {
-  /** What it is, in a few words. */
-  readonly what: string
   /** The settings as this kind takes them, or what is wrong with them. */
   readonly settle: (config: Settings) => Effect.Effect<Settings, ConfigInvalid>
   readonly own: Layer.Layer<Own, unknown, Base>
@@ -47,19 +44,6 @@ export interface Kind<Own> {
     config: Settings
   ) => Layer.Layer<never, unknown, Services | Databases | Base | Own>
   readonly welcome: (config: Settings, url: string) => string
-}
-
-const help = (what: string): string => {
-  const rows = Object.entries(settings).map(([name, setting]) => [name, setting.shown, setting.about] as const)
-  const widths = [0, 1].map((i) => Math.max(...rows.map((row) => (row[i] ?? "").length)))
-  const table = rows.map(([name, shown, about]) => `  ${name.padEnd(widths[0] ?? 0)}  ${shown.padEnd(widths[1] ?? 0)}  ${about}`)
-  return [
-    `Parley ${VERSION}: ${what}.`,
-    "",
-    "It is set by environment variables; their defaults are in the middle:",
-    "",
-    ...table
-  ].join("\n")
 }
 
 /** The database's time, and ids that begin with it. */
@@ -145,14 +129,4 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: num
 }
 
 /** The process of a server: its settings, its layers in their order, its life up to a signal. */
-export const serve = <Own>(kind: Kind<Own>): void => {
-  const [argument] = process.argv.slice(2)
-  if (argument === undefined) {
-    runToEnd(program(kind), END_WITHIN_MS)
-  } else if (argument === "--help" || argument === "-h") {
-    say(help(kind.what))
-  } else {
-    complain(`parley: ${argument} is not known; --help shows the settings.`)
-    process.exitCode = 1
-  }
-}
+export const serve = <Own>(kind: Kind<Own>): void => runToEnd(program(kind), END_WITHIN_MS)

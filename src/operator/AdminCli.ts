@@ -22,6 +22,10 @@ const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the aud
 const limit = Flag.Int("limit").pipe(Flag.withDescription("How many at most, the newest first (up to 1000)"), Flag.withDefault(50))
 const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
 
+/** An example of a command, with what is typed after its name. */
+const example = (description: string, rest = "") =>
+  Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])
+
 const perform = (command: OperatorCommand, asJson: boolean) =>
   Effect.flatMap(Desk, (desk) => desk.perform(command)).pipe(
     Effect.flatMap(({ data, text }) => Console.log(asJson ? JSON.stringify(data, null, 2) : text))
@@ -29,21 +33,26 @@ const perform = (command: OperatorCommand, asJson: boolean) =>
 
 const show = Command.make("show", { handle, json }, (given) =>
   perform({ _tag: "Show", handle: given.handle, operator: whoAmI() }, given.json)).pipe(
-  Command.withDescription("An agent's state and the reasons for it: what counts against it, until when, and what operators did")
+  Command.withDescription("Show an agent's state and the reasons for it: what counts against it, until when, and what operators did"),
+  example("How things are with ada", "ada")
 )
 
 const suspend = Command.make("suspend", { handle, reason, json }, (given) =>
   perform(
     { _tag: "Suspend", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
     given.json
-  )).pipe(Command.withDescription("Suspend an agent: its sends are refused from now on, its sockets closed within a second"))
+  )).pipe(
+    Command.withDescription("Suspend an agent: its sends are refused from now on, its sockets closed within a second"),
+    example("Suspend ada, and say why in the audit log", "ada --reason \"sends advertisements\"")
+  )
 
 const restore = Command.make("restore", { handle, reason, json }, (given) =>
   perform(
     { _tag: "Restore", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) },
     given.json
   )).pipe(
-    Command.withDescription("End an agent's suspension or restriction; no block or report up to now counts any more")
+    Command.withDescription("End an agent's suspension or restriction; no block or report up to now counts any more"),
+    example("Let ada send again", "ada")
   )
 
 const create = Command.make("create", {
@@ -65,60 +74,75 @@ const create = Command.make("create", {
     displayName: Option.getOrNull(given.displayName),
     operator: whoAmI()
   }, given.json)).pipe(
-    Command.withDescription("Make agents that are ready to use, all or none; each key is printed once and kept nowhere")
+    Command.withDescription("Make agents that are ready to use, all or none; each key is printed once and kept nowhere"),
+    example("Two agents at once", "scout planner")
   )
 
 const agents = Command.make("agents").pipe(
   Command.withDescription("Look at, suspend, restore and make agents"),
+  example("A new agent", "create scout"),
   Command.withSubcommands([show, suspend, restore, create])
 )
 
 const reports = Command.make("reports").pipe(
-  Command.withDescription("What agents have reported"),
+  Command.withDescription("Look at what agents have reported"),
+  example("The newest ten", "list --limit 10"),
   Command.withSubcommands([
     Command.make("list", { limit, json }, (given) =>
       perform({ _tag: "Reports", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
-      Command.withDescription("The newest reports, and whether each counts: only those by agents it wrote to first do")
+      Command.withDescription("List the newest reports, and whether each counts: only those by agents it wrote to first do"),
+      example("The newest ten", "--limit 10")
     )
   ])
 )
 
 const webhooks = Command.make("webhooks").pipe(
-  Command.withDescription("What could not be delivered"),
+  Command.withDescription("Look at what could not be delivered"),
+  example("The newest ten", "dead --limit 10"),
   Command.withSubcommands([
     Command.make("dead", { limit, json }, (given) =>
       perform({ _tag: "DeadWebhooks", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
-      Command.withDescription("Webhook deliveries that were given up, the newest first")
+      Command.withDescription("List webhook deliveries that were given up, the newest first"),
+      example("The newest ten", "--limit 10")
     )
   ])
 )
 
 const audit = Command.make("audit").pipe(
-  Command.withDescription("What operators, and enforcement, did"),
+  Command.withDescription("Look at what operators, and enforcement, did"),
+  example("What concerns ada", "list --agent ada"),
   Command.withSubcommands([
     Command.make("list", {
       agent: Flag.String("agent").pipe(Flag.withDescription("Only what concerns this handle"), Flag.optional),
       limit,
       json
     }, (given) => perform({ _tag: "Audit", limit: given.limit, handle: Option.getOrNull(given.agent) }, given.json)).pipe(
-      Command.withDescription("The newest entries of the audit log")
+      Command.withDescription("List the newest entries of the audit log"),
+      example("What concerns ada", "--agent ada")
     )
   ])
 )
 
 const restored = Command.make("restored", { json }, (given) =>
   perform({ _tag: "Restored", operator: whoAmI() }, given.json)).pipe(
-    Command.withDescription("To be run once after the database was restored from a backup: no number that was given out since is given out again")
+    Command.withDescription("Run once after the database was restored from a backup: no number that was given out since is given out again"),
+    Command.withShortDescription("Run once after the database was restored from a backup"),
+    example("After the restore, before the server starts")
   )
 
 const config = Command.make("config", { json }, (given) => perform({ _tag: "Config" }, given.json)).pipe(
-  Command.withDescription("Every setting in effect, secrets redacted: of the server that runs on DATA_DIR, else of this environment")
+  Command.withDescription("Show every setting in effect, secrets redacted: of the server that runs on DATA_DIR, else of this environment"),
+  Command.withShortDescription("Show every setting in effect, secrets redacted"),
+  example("As JSON", "--json")
 )
 
-/** `npm run admin`. */
+/** `parley admin`. */
 export const admin = Command.make("admin").pipe(
-  Command.withDescription(
-    "Operators' commands. Give it the DATA_DIR or DATABASE_URL of the server; the server may run meanwhile."
-  ),
+  Command.withDescription("Give an operator's command, with the DATA_DIR or DATABASE_URL of the server, which may run meanwhile."),
+  Command.withShortDescription("Give an operator's command"),
+  Command.withExamples(({ commandPath }) => [
+    { command: `${commandPath.join(" ")} agents create scout`, description: "An agent that is ready to use" },
+    { command: `${commandPath.join(" ")} config`, description: "Every setting of the server that runs on ./data" }
+  ]),
   Command.withSubcommands([agents, reports, webhooks, audit, restored, config])
 )

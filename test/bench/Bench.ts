@@ -202,7 +202,7 @@ const startRig = async (subject: Subject): Promise<Rig> => {
     ...(database === undefined ? {} : { DATABASE_URL: database.url })
   }
   const common = { nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "Probe.ts")], channel: true }
-  const start = async (more: Pick<ServerOptions, "dataDir" | "script" | "env">) => {
+  const start = async (more: Pick<ServerOptions, "dataDir" | "command" | "env">) => {
     const server = await startServer({ ...common, ...more })
     cleanUps.push(() => server.stop())
     return server
@@ -215,7 +215,7 @@ const startRig = async (subject: Subject): Promise<Rig> => {
       const RUNNER_PORT = String(await freePort())
       servers.push(await start({
         dataDir: join(folder, `node-${node}`),
-        script: "runners/runner.ts",
+        command: "runner",
         env: { ...shared, RUNNER_PORT }
       }))
     }

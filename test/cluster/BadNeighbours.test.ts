@@ -77,7 +77,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     const dataDir = await mkdtemp(join(tmpdir(), "parley-bad-"))
     const settings = { ...RELAXED, ...cluster.env, HOST: "127.0.0.1", PORT: String(await freePort()), RUNNER_PORT: port, ...env }
     const known = Object.entries(settings).filter((entry): entry is [string, string] => entry[1] !== undefined)
-    const node = new Server(dataDir, true, Object.fromEntries(known), "runners/runner.ts")
+    const node = new Server(dataDir, true, Object.fromEntries(known), ["runners/parley.js", "runner"])
     node.url = `http://127.0.0.1:${settings.PORT}`
     bad.push(node)
     return node

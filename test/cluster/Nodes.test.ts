@@ -232,7 +232,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     await within("the end of a plain connection", new Promise((resolve) => plain.once("close", resolve)))
 
     const failure = await startServer({
-      script: "runners/runner.ts",
+      program: ["runners/parley.js", "runner"],
       env: { ...cluster.env, RUNNER_PORT: String(port) }
     }).then(() => "", String)
     assert.include(failure, `RUNNER_PORT ${port} on 127.0.0.1 is in use`)

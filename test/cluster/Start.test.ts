@@ -3,9 +3,9 @@ import { tmpdir } from "node:os"
 import { Client } from "pg"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { freshDatabase } from "../support/Databases.ts"
-import { runScript } from "../support/RunScript.ts"
+import { runParley } from "../support/RunParley.ts"
 
-const run = (script: string, env: Readonly<Record<string, string>>) => runScript(script, [], env)
+const run = (command: string, env: Readonly<Record<string, string>>) => runParley([command], env)
 
 const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
   const client = new Client(url)
@@ -16,7 +16,7 @@ const tablesOf = async (url: string): Promise<ReadonlyArray<string>> => {
 
 describe("the start of a node", () => {
   it("names all that is missing at once", async () => {
-    for (const { code, stderr } of await Promise.all([{}, { ROLE: "gateway" }].map((env) => run("runners/runner.ts", env)))) {
+    for (const { code, stderr } of await Promise.all([{}, { ROLE: "gateway" }].map((env) => run("runner", env)))) {
       assert.strictEqual(code, 1)
       assert.deepStrictEqual(
         stderr.trim().split("\n").map((line) => /^parley: (\w+): /.exec(line)?.[1]),
@@ -24,8 +24,8 @@ describe("the start of a node", () => {
       )
     }
     const [alone, folderless] = await Promise.all([
-      run("runners/standalone.ts", { ROLE: "gateway" }),
-      run("runners/runner.ts", {
+      run("start", { ROLE: "gateway" }),
+      run("runner", {
         DATABASE_URL: "postgres://127.0.0.1:1/nobody",
         REDIS_URL: "redis://127.0.0.1:1",
         SHARED_DIR: "/dev/null/files",
@@ -40,7 +40,7 @@ describe("the start of a node", () => {
 
   it("a database is made by whoever migrates first, and a node stops at one that is newer", async () => {
     const url = await freshDatabase(18, "empty")
-    const both = await Promise.all([run("runners/migrate.ts", { DATABASE_URL: url }), run("runners/migrate.ts", { DATABASE_URL: url })])
+    const both = await Promise.all([run("migrate", { DATABASE_URL: url }), run("migrate", { DATABASE_URL: url })])
     for (const { code, stderr } of both) assert.strictEqual(code, 0, stderr)
     assert.includeMembers([...await tablesOf(url)], ["migrations", "agents", "cluster_runners", "cluster_locks"])
 
@@ -49,7 +49,7 @@ describe("the start of a node", () => {
     await client.query("INSERT INTO migrations SELECT max(id) + 1, '9999_add_future.sql', 'x', 0 FROM migrations")
       .finally(() => client.end())
     const port = await freePort()
-    const { code, stderr } = await run("runners/runner.ts", {
+    const { code, stderr } = await run("runner", {
       DATABASE_URL: url,
       REDIS_URL: "redis://127.0.0.1:1",
       SHARED_DIR: tmpdir(),

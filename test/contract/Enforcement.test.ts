@@ -5,7 +5,7 @@ import { admin, adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { promptly } from "../support/Promptly.ts"
 import { agentOf, freshHandle, newAgent, NODES, type Server, startServer, type TestAgent } from "../support/Server.ts"
-import type { ScriptResult } from "../support/RunScript.ts"
+import type { ProgramResult } from "../support/RunParley.ts"
 import { Socket } from "../support/Socket.ts"
 import { type OpenApiDocument, operationsOf } from "./Document.ts"
 import * as Shapes from "./Shapes.ts"
@@ -16,8 +16,8 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
   /** Strangers to everybody, each used once. */
   let fleet: Array<TestAgent>
 
-  const command = (...args: ReadonlyArray<string>): Promise<ScriptResult> => adminHere(server.place, ...args)
-  const succeeded = ({ code, stderr, stdout }: ScriptResult): string => {
+  const command = (...args: ReadonlyArray<string>): Promise<ProgramResult> => adminHere(server.place, ...args)
+  const succeeded = ({ code, stderr, stdout }: ProgramResult): string => {
     assert.deepStrictEqual([code, stderr], [0, ""], stdout)
     return stdout
   }

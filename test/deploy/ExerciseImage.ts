@@ -176,16 +176,16 @@ const exercise = async () => {
   say(`  healthy again on the same volume after ${(await healthy(image, env, server)).toFixed(0)} ms`)
   const waiting = await fetch(`${url}/v1/messages/sync`, { headers: { authorization: `Bearer ${bob}` } })
   insist((await waiting.text()).includes(String(sent.body["id"])), "the message waits for its recipient")
-  const administered = new Container(image, {}, ["runners/admin.ts", "agents", "show", "ada"])
-  insist(await administered.ended === 0 && administered.output.includes("ada"), "runners/admin.ts speaks to the server")
+  const administered = new Container(image, {}, ["admin", "agents", "show", "ada"])
+  insist(await administered.ended === 0 && administered.output.includes("ada"), "parley admin speaks to the server")
   await stop()
 
   say("\nThe rest of the one image")
-  const node = new Container(image, {}, ["runners/runner.ts"])
-  insist(await node.ended === 1, "runners/runner.ts refuses to start without what a node needs")
+  const node = new Container(image, {}, ["runner"])
+  insist(await node.ended === 1, "parley runner refuses to start without what a node needs")
   for (const needed of ["DATABASE_URL", "REDIS_URL", "S3_BUCKET"]) insist(node.output.includes(needed), `and says ${needed}`)
-  const migrate = new Container(image, {}, ["runners/migrate.ts"])
-  insist(await migrate.ended === 1 && migrate.output.includes("DATABASE_URL"), "runners/migrate.ts asks for its database")
+  const migrate = new Container(image, {}, ["migrate"])
+  insist(await migrate.ended === 1 && migrate.output.includes("DATABASE_URL"), "parley migrate asks for its database")
 }
 
 try {

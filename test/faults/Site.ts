@@ -93,7 +93,7 @@ export class SiteNode {
   async start(env: Readonly<Record<string, string>> = {}): Promise<void> {
     if (this.process !== undefined) throw new Error(`${this.name} runs already`)
     const started = await spawnServer({
-      script: "runners/runner.ts",
+      command: "runner",
       dataDir: this.dataDir,
       ...this.address,
       through: this.through,

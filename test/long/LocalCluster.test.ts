@@ -21,7 +21,7 @@ class Run {
   readonly ended: Promise<readonly [number | null, NodeJS.Signals | null]>
 
   constructor(dataDir: string, port = "0") {
-    this.child = spawn(process.execPath, ["--import", "./runners/require-node.js", "runners/cluster.ts"], {
+    this.child = spawn(process.execPath, ["./runners/parley.js", "cluster"], {
       cwd: ROOT,
       env: { PATH: process.env["PATH"], HOME: process.env["HOME"], TMPDIR: process.env["TMPDIR"], PORT: port, DATA_DIR: dataDir },
       stdio: ["ignore", "pipe", "pipe"]

@@ -179,7 +179,7 @@ const startService = async (databaseUrl: string, folder: string): Promise<Servic
     return Promise.all(Array.from({ length: options.nodes }, async (_, at) =>
       startServer({
         ...common,
-        script: "runners/runner.ts",
+        command: "runner",
         dataDir: join(folder, `node-${at + 1}`),
         env: {
           ...env,

@@ -49,8 +49,8 @@ it("a deployment opens no port between nodes to the world, asks for readiness, a
 
 it("the image is made of what a server needs, and of nothing else that lies here", () => {
   const ignored = makeIgnored(read(".dockerignore"))
-  const kept = ["package.json", "package-lock.json", ".npmrc", "LICENSE", "src/Http.ts", "schema/0001_add.sql", "runners/admin.ts", "runners/require-node.js"]
-  const left = [".git/config", ".env", "data/blobs/x", "node_modules/pg/package.json", "test/support/Http.ts", "runners/demo.ts", "runners/local/Postgres.ts", "README.md"]
+  const kept = ["package.json", "package-lock.json", ".npmrc", "LICENSE", "src/Http.ts", "schema/0001_add.sql", "runners/parley.js", "runners/Start.ts"]
+  const left = [".git/config", ".env", "data/blobs/x", "node_modules/pg/package.json", "test/support/Http.ts", "dist/src/Http.js", "README.md"]
   assert.deepStrictEqual(kept.filter(ignored), [])
   assert.deepStrictEqual(left.filter((path) => !ignored(path)), [])
 })

@@ -25,13 +25,13 @@ const running = new Set<ChildProcess>()
 const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> = []): Run => {
   const child = spawn(
     process.execPath,
-    [...SHORT_LIVED, "--import", "./runners/require-node.js", "runners/standalone.ts", ...args],
+    [...SHORT_LIVED, "./runners/parley.js", "start", ...args],
     { cwd: ROOT, env: { PATH: process.env["PATH"] ?? "", ...env }, stdio: ["ignore", "pipe", "pipe"] }
   )
   running.add(child)
   let stdout = ""
   let stderr = ""
-  const log = keepLog(["runners/standalone.ts", ...args].join(" "))
+  const log = keepLog(["parley start", ...args].join(" "))
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     stdout += text
     log.add(text)
@@ -110,7 +110,10 @@ describe("npm start", () => {
       assert.include(help.stdout(), `  ${name} `)
       assert.include(help.stdout(), setting.about)
     }
-    assert.include(await refusal(run({}, ["--port=5"]), 1), "--port=5")
+    assert.strictEqual(
+      await refusal(run({}, ["--port=5"]), 1),
+      "parley: Unrecognized flag: --port in command parley start. See parley start --help\n"
+    )
   })
 
   it("makes the database, tells a person what to do, keeps others away, drains, and starts again after a SIGKILL", async () => {
@@ -171,10 +174,11 @@ describe("npm start", () => {
     const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
       scripts: Record<string, string>
     }
-    for (const script of Object.values(scripts)) {
-      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js )/)
+    // Those of the package are npm's own, and run the Node beside them.
+    for (const [name, script] of Object.entries(scripts).filter(([name]) => !["build", "prepack", "postpack"].includes(name))) {
+      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js |node runners\/parley\.js )/, name)
     }
-    const old = spawnSync("node", ["--import", "./runners/require-node.js", "runners/standalone.ts"], { cwd: ROOT, env })
+    const old = spawnSync("node", ["runners/parley.js", "start"], { cwd: ROOT, env })
     assert.strictEqual(old.status, 1)
     assert.strictEqual(old.stderr.toString().trimEnd().split("\n").length, 1)
     assert.include(old.stderr.toString(), "needs Node 24")

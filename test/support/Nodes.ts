@@ -79,7 +79,7 @@ export class Cluster {
       ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
-    const node = await startServer({ script: "runners/runner.ts", dataDir, env: { ...this.env, ...ports, ...env } })
+    const node = await startServer({ program: ["runners/parley.js", "runner"], dataDir, env: { ...this.env, ...ports, ...env } })
     // A start does not wait for it.
     if (env["REDIS_URL"] === undefined) {
       await eventually("a connection to Redis", () => node.stderr.includes("Connected to Redis") || undefined)

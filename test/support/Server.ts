@@ -47,7 +47,7 @@ export interface ServerOptions {
   /** Kept when the server stops; without it, a fresh one that is removed. */
   readonly dataDir?: string
   /** What is run in place of a standalone server. */
-  readonly script?: string
+  readonly program?: ReadonlyArray<string>
 }
 
 /** An agent that registered through the API. */
@@ -91,7 +91,7 @@ export class Server {
     dataDir: string,
     ownsData: boolean,
     env: Readonly<Record<string, string>>,
-    script = "runners/standalone.ts",
+    program: ReadonlyArray<string> = ["runners/parley.js", "start"],
     outlivesFile = false
   ) {
     this.dataDir = dataDir
@@ -104,10 +104,8 @@ export class Server {
       join(ROOT, "node_modules/.bin/node"),
       [
         ...SHORT_LIVED,
-        "--import",
-        "./runners/require-node.js",
         ...outlivesFile ? ["--import", "./test/support/EndWithParent.ts"] : [],
-        script
+        ...program
       ],
       {
         cwd: ROOT,
@@ -115,7 +113,7 @@ export class Server {
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
-    const log = keepLog(`${script} (process ${this.process.pid})`)
+    const log = keepLog(`${program.join(" ")} (process ${this.process.pid})`)
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.stdout += text
       log.add(text)
@@ -254,12 +252,12 @@ export const NODES = Number(process.env["NODES"] ?? 0)
 
 /** Starts a standalone server and waits until it is ready. */
 export const startServer = async (options: ServerOptions = {}): Promise<Server> => {
-  if (NODES > 0 && options.script === undefined && options.dataDir === undefined && options.env?.["DATABASE_URL"] === undefined) {
+  if (NODES > 0 && options.program === undefined && options.dataDir === undefined && options.env?.["DATABASE_URL"] === undefined) {
     return (await import("./Nodes.ts")).startBalanced(NODES, options.env)
   }
   const dataDir = options.dataDir ?? await copyOfTemplate()
   const env = { PORT: "0", HOST: "127.0.0.1", LOG_LEVEL: "debug", ...RELAXED, ...options.env }
-  const server = new Server(dataDir, options.dataDir === undefined, env, options.script)
+  const server = new Server(dataDir, options.dataDir === undefined, env, options.program)
   try {
     await server.ready()
   } catch (error) {

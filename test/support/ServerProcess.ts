@@ -10,8 +10,8 @@ export interface ServerOptions {
   readonly dataDir: string
   /** Parley's variables; nothing of this process's own environment but PATH, HOME and TMPDIR reaches the server. */
   readonly env?: Readonly<Record<string, string>>
-  /** What runs: the standalone server, if nothing is said. */
-  readonly script?: string
+  /** The subcommand of `parley` that runs: `start`, if nothing is said. */
+  readonly command?: "start" | "runner"
   /** Node's own options, before the script. */
   readonly nodeOptions?: ReadonlyArray<string>
   /** Opens a channel for messages to and from the server's process. */
@@ -56,10 +56,11 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
   const inherited = Object.fromEntries(
     ["PATH", "HOME", "TMPDIR"].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))
   )
+  const subcommand = options.command ?? "start"
   const [command = process.execPath, ...before] = [...options.through ?? [], process.execPath]
   const child = spawn(
     command,
-    [...before, "--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, options.script ?? "runners/standalone.ts")],
+    [...before, "--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, "runners/parley.js"), subcommand],
     {
       cwd: ROOT,
       env: { ...inherited, HOST: host, PORT: String(port), DATA_DIR: options.dataDir, ...options.env },
@@ -69,8 +70,7 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
   closeSync(log)
   const orphaned = () => child.kill("SIGKILL")
   process.once("exit", orphaned)
-  const script = options.script ?? "runners/standalone.ts"
-  const kept = keepLog(`${script} (process ${child.pid})`, () => existsSync(logFile) ? readFileSync(logFile, "utf8") : "")
+  const kept = keepLog(`parley ${subcommand} (process ${child.pid})`, () => existsSync(logFile) ? readFileSync(logFile, "utf8") : "")
   const ended = new Promise<number | null>((resolve) =>
     child.once("exit", (code, signal) => {
       process.off("exit", orphaned)

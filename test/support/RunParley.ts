@@ -8,27 +8,26 @@ import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
-export interface ScriptResult {
+export interface ProgramResult {
   readonly code: number | null
   readonly stdout: string
   readonly stderr: string
 }
 
-/** Runs a script in a process of its own until it ends, with nothing of this one's environment but PATH and HOME. */
-export const runScript = async (
-  script: string,
+/** Runs `parley` in a process of its own until it ends, with nothing of this one's environment but PATH and HOME. */
+export const runParley = async (
   args: ReadonlyArray<string>,
   env: Readonly<Record<string, string>>,
   timeoutMs = PATIENCE_MS
-): Promise<ScriptResult> => {
-  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "--import", "./runners/require-node.js", script, ...args], {
+): Promise<ProgramResult> => {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "./runners/parley.js", ...args], {
     cwd: ROOT,
     env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
     stdio: ["ignore", "pipe", "pipe"]
   })
   let stdout = ""
   let stderr = ""
-  const command = [script, ...args].join(" ")
+  const command = ["parley", ...args].join(" ")
   const log = keepLog(command)
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     stdout += text

@@ -10,13 +10,12 @@ import { CannotStart, LocalCluster } from "./local/LocalCluster.ts"
 const NODES = 3
 const BEAT_MS = 1_000
 
-const [argument] = process.argv.slice(2)
 const port = Number(process.env["PORT"] ?? 3000)
 const folder = resolve(process.env["DATA_DIR"] ?? "./data", "cluster")
 const live = process.stdout.isTTY === true
 const say = (text: string) => void process.stdout.write(`${text}\n`)
 
-let cluster: LocalCluster | undefined
+let running: LocalCluster | undefined
 let stopping: number | undefined
 const stops = (): boolean => stopping !== undefined
 let painted = 0
@@ -32,23 +31,23 @@ const stop = () => {
   // Ctrl-C under npm comes twice at once: from the terminal, and passed on by npm.
   if (stopping !== undefined && performance.now() - stopping < 500) return
   // What still runs is killed by its guards.
-  if (stopping !== undefined || cluster === undefined) process.exit(130)
+  if (stopping !== undefined || running === undefined) process.exit(130)
   stopping = performance.now()
   say("The nodes hand over and stop; once more ends everything at once.")
-  cluster.stop().then(() => process.exit(0), (error: unknown) => {
+  running.stop().then(() => process.exit(0), (error: unknown) => {
     console.error(error)
     process.exit(1)
   })
 }
 
 const another = () => {
-  if (!stops()) void cluster?.add()
+  if (!stops()) void running?.add()
 }
 
 const main = async () => {
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, stop)
   const started = await LocalCluster.start({ nodes: NODES, port, folder, env: process.env, tell: (line) => say(`${line} …`) })
-  cluster = started
+  running = started
   process.on("SIGUSR2", another)
   const show = (path: string) => relative(process.cwd(), path)
   const rows = [
@@ -79,15 +78,14 @@ const main = async () => {
   }
 }
 
-if (argument !== undefined) {
-  say(`Parley: ${NODES} nodes on this machine, to try out. PORT is the balancer's, DATA_DIR has their folder; other settings are the nodes'.`)
-  process.exit(argument === "--help" || argument === "-h" ? 0 : 1)
+/** `parley cluster`: runs it until a signal ends it. */
+export const cluster = (): void => {
+  if (!Number.isInteger(port) || port < 0 || port > 65_535) {
+    console.error(`parley: PORT: expected a whole number from 0 to 65535, got ${JSON.stringify(process.env["PORT"])}`)
+    process.exit(1)
+  }
+  main().catch((error: unknown) => {
+    console.error(error instanceof CannotStart ? `parley: ${error.message}` : error)
+    process.exit(1)
+  })
 }
-if (!Number.isInteger(port) || port < 0 || port > 65_535) {
-  console.error(`parley: PORT: expected a whole number from 0 to 65535, got ${JSON.stringify(process.env["PORT"])}`)
-  process.exit(1)
-}
-main().catch((error: unknown) => {
-  console.error(error instanceof CannotStart ? `parley: ${error.message}` : error)
-  process.exit(1)
-})

@@ -1,14 +1,12 @@
-import * as NodeServices from "@effect/platform-node/NodeServices"
-import { Cause, Console, Effect, Exit, Layer } from "effect"
-import { CliConfig, CliError, Command, GlobalFlag } from "effect/cli"
+import { Console, Effect, Layer } from "effect"
 import { SqlError } from "effect/sql"
 import { resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
-import { admin, Desk } from "../src/operator/AdminCli.ts"
+import { Desk } from "../src/operator/AdminCli.ts"
 import { askServer } from "../src/operator/Door.ts"
 import { Operator, OperatorRefused, showConfig } from "../src/operator/Operator.ts"
 import type { OperatorCommand } from "../src/operator/OperatorCommand.ts"
-import { Config, ConfigInvalid, type Settings } from "../src/platform/Config.ts"
+import { Config, type Settings } from "../src/platform/Config.ts"
 import * as DatabaseClock from "../src/database/DatabaseClock.ts"
 import { DataDir, DataDirInUse } from "../src/platform/DataDir.ts"
 import { Ids } from "../src/platform/Ids.ts"
@@ -16,7 +14,6 @@ import * as Migrations from "../src/database/Migrations.ts"
 import { databaseIsNew } from "../src/database/Pglite.ts"
 import { layerPg, layerPglite } from "../src/database/Sql.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
-import { VERSION } from "../src/service/Version.ts"
 
 /** The database as the servers have it: PostgreSQL beside them, PGlite in their absence. */
 const database = (config: Settings) =>
@@ -61,7 +58,8 @@ const inWords = (error: unknown): string => {
   return error instanceof Error ? error.message : String(error)
 }
 
-const desk = Layer.effect(
+/** Operators' commands are carried out by the server that runs on DATA_DIR, else here on its database. */
+export const layer = Layer.effect(
   Desk,
   Effect.gen(function*() {
     const config = yield* Config.load
@@ -69,29 +67,3 @@ const desk = Layer.effect(
     return Desk.of({ perform: (command) => Effect.mapError(perform(config, command), (error) => ({ message: inWords(error) })) })
   })
 )
-
-/** An operator's command; whether it was carried out, with what was wrong written to the error output. */
-export const adminProgram = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
-  Effect.gen(function*() {
-    const exit = yield* Command.runWith(admin, { version: VERSION })(args).pipe(
-      Effect.provide(Layer.mergeAll(
-        desk,
-        NodeServices.layer,
-        CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version] })
-      )),
-      Effect.exit
-    )
-    if (Exit.isSuccess(exit)) return true
-    for (const reason of exit.cause.reasons) {
-      if (!Cause.isFailReason(reason)) {
-        yield* Console.error(`parley: ${Cause.pretty(Cause.fromReasons([reason]))}`)
-        continue
-      }
-      const { error } = reason
-      // The usage has been shown already, with what was wrong.
-      if (CliError.isCliError(error)) continue
-      const problems = error instanceof ConfigInvalid ? error.problems : [error.message]
-      for (const problem of problems) yield* Console.error(`parley: ${problem}`)
-    }
-    return false
-  })

@@ -11,14 +11,15 @@ import {
   WebhookVerificationError,
   type WsMessage
 } from "agentchatme"
+import { type ChildProcessByStdio, spawn } from "node:child_process"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
-import { mkdtemp, rm } from "node:fs/promises"
+import { mkdtemp, readdir, readFile, rm } from "node:fs/promises"
 import { createServer } from "node:http"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { Outbox } from "../test/support/Outbox.ts"
-import { type ServerProcess, startServer } from "../test/support/ServerProcess.ts"
+import type { Readable } from "node:stream"
+import { setTimeout as pause } from "node:timers/promises"
 
 /**
  * Three agents on a server of their own: they register, talk over the published
@@ -45,7 +46,67 @@ const verify = (what: string, holds: boolean) => checks.push({ what, holds })
 const until = async (what: string, holds: () => boolean) => {
   for (const deadline = Date.now() + 5000; !holds();) {
     if (Date.now() > deadline) throw new Error(`waited in vain until ${what}`)
-    await new Promise((resolve) => setTimeout(resolve, 5))
+    await pause(5)
+  }
+}
+
+/** `parley start` in a process of its own. */
+class Server {
+  url = ""
+  /** What it has written. */
+  output = ""
+  private readonly outbox: string
+  private readonly child: ChildProcessByStdio<null, Readable, Readable>
+  private readonly ended: Promise<number | null>
+
+  private constructor(dataDir: string) {
+    this.outbox = join(dataDir, "outbox")
+    // Nothing of this environment that would set it otherwise.
+    const { HOME, PATH, TMPDIR } = process.env
+    const settings = { DATA_DIR: dataDir, HOST: "127.0.0.1", PORT: "0", WEBHOOK_ALLOW_PRIVATE: "loopback" }
+    this.child = spawn(process.execPath, [join(import.meta.dirname, "parley.js"), "start"], {
+      env: { HOME, PATH, TMPDIR, ...settings },
+      stdio: ["ignore", "pipe", "pipe"]
+    })
+    for (const stream of [this.child.stdout, this.child.stderr]) {
+      stream.setEncoding("utf8").on("data", (text: string) => (this.output += text))
+    }
+    this.ended = new Promise((resolve) => this.child.once("close", resolve))
+    process.once("exit", () => this.kill())
+  }
+
+  static async start(dataDir: string): Promise<Server> {
+    const server = new Server(dataDir)
+    let over = false
+    void server.ended.then(() => (over = true))
+    for (let url; url === undefined; await pause(25)) {
+      if (over) throw new Error(`the server ended before it was ready:\n${server.output}`)
+      url = /listens on (\S+)/.exec(server.output)?.[1]
+      server.url = url ?? ""
+    }
+    return server
+  }
+
+  /** The code in the one mail that this address has been sent. */
+  async codeFor(address: string): Promise<string> {
+    for (const deadline = Date.now() + 5000; Date.now() < deadline; await pause(25)) {
+      const names = (await readdir(this.outbox).catch(() => [])).filter((name) => name.endsWith(".eml"))
+      const mails = await Promise.all(names.map((name) => readFile(join(this.outbox, name), "utf8")))
+      const mail = mails.find((text) => text.includes(`To: ${address}`))
+      const code = /^(\d{6})\r?$/m.exec(mail ?? "")?.[1]
+      if (code !== undefined) return code
+    }
+    throw new Error(`waited in vain for a code to ${address}`)
+  }
+
+  /** SIGTERM; its exit code once it has finished what was under way. */
+  stop(): Promise<number | null> {
+    this.child.kill("SIGTERM")
+    return this.ended
+  }
+
+  kill(): void {
+    this.child.kill("SIGKILL")
   }
 }
 
@@ -63,23 +124,23 @@ class Agent {
   readonly handle: string
   readonly client: AgentChatClient
   private readonly key: string
-  private readonly server: ServerProcess
+  private readonly server: Server
   private realtime: RealtimeClient | undefined
   /** Messages from others, as they came. */
   readonly heard: Array<Heard> = []
   readonly reads: Array<WsMessage> = []
 
-  private constructor(handle: string, client: AgentChatClient, key: string, server: ServerProcess) {
+  private constructor(handle: string, client: AgentChatClient, key: string, server: Server) {
     this.handle = handle
     this.client = client
     this.key = key
     this.server = server
   }
 
-  static async register(server: ServerProcess, outbox: Outbox, handle: string): Promise<Agent> {
+  static async register(server: Server, handle: string): Promise<Agent> {
     const email = `${handle}@example.com`
     const { pending_id } = await AgentChatClient.register({ email, handle, baseUrl: server.url })
-    const code = await outbox.code(email)
+    const code = await server.codeFor(email)
     const { apiKey, client } = await AgentChatClient.verify(pending_id, code, { baseUrl: server.url })
     tell(handle, `registers with the code ${code} that came by mail`)
     return new Agent(handle, client, apiKey, server)
@@ -145,10 +206,10 @@ class Agent {
 
 type Scene = (ada: Agent, bob: Agent, cleo: Agent) => Promise<void>
 
-const play = async (server: ServerProcess, outbox: Outbox): Promise<void> => {
-  const ada = await Agent.register(server, outbox, "ada")
-  const bob = await Agent.register(server, outbox, "bob")
-  const cleo = await Agent.register(server, outbox, "cleo")
+const play = async (server: Server): Promise<void> => {
+  const ada = await Agent.register(server, "ada")
+  const bob = await Agent.register(server, "bob")
+  const cleo = await Agent.register(server, "cleo")
   try {
     for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook]) await scene(ada, bob, cleo)
   } finally {
@@ -315,34 +376,36 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
   }
 }
 
-const folder = await mkdtemp(join(tmpdir(), "parley-demo-"))
-let server: ServerProcess | undefined
+/** `parley demo`: tells the story, and ends the process. */
+export const demo = async (): Promise<void> => {
+  const folder = await mkdtemp(join(tmpdir(), "parley-demo-"))
+  let server: Server | undefined
 
-const interrupted = () => {
-  server?.child.kill("SIGKILL")
-  void rm(folder, { recursive: true, force: true }).finally(() => process.exit(130))
+  const interrupted = () => {
+    server?.kill()
+    void rm(folder, { recursive: true, force: true }).finally(() => process.exit(130))
+  }
+  process.once("SIGINT", interrupted)
+  process.once("SIGTERM", interrupted)
+
+  try {
+    tell("server", "starts, and makes its database")
+    server = await Server.start(join(folder, "data"))
+    tell("server", `listens on ${server.url}`)
+    await play(server)
+    const code = await server.stop()
+    tell("server", "has stopped")
+    verify("the server finished its work and ended well", code === 0)
+  } catch (error) {
+    console.error(error)
+    verify(`the story was told to its end: ${error instanceof Error ? error.message : String(error)}`, false)
+    if (server !== undefined) console.error(dim(server.output.slice(-2000)))
+  } finally {
+    server?.kill()
+    await rm(folder, { recursive: true, force: true })
+  }
+
+  console.log()
+  for (const { holds, what } of checks) console.log(`  ${holds ? paint(32, "✓") : paint(31, "✗")} ${what}`)
+  process.exit(checks.every(({ holds }) => holds) ? 0 : 1)
 }
-process.once("SIGINT", interrupted)
-process.once("SIGTERM", interrupted)
-
-try {
-  tell("server", "starts, and makes its database")
-  const dataDir = join(folder, "data")
-  server = await startServer({ dataDir, env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
-  tell("server", `listens on ${server.url}`)
-  await play(server, new Outbox(join(dataDir, "outbox")))
-  const code = await server.stop()
-  tell("server", "has stopped")
-  verify("the server finished its work and ended well", code === 0)
-} catch (error) {
-  console.error(error)
-  verify(`the story was told to its end: ${error instanceof Error ? error.message : String(error)}`, false)
-  if (server !== undefined) console.error(dim(server.output().slice(-2000)))
-} finally {
-  await server?.kill()
-  await rm(folder, { recursive: true, force: true })
-}
-
-console.log()
-for (const { holds, what } of checks) console.log(`  ${holds ? paint(32, "✓") : paint(31, "✗")} ${what}`)
-process.exit(checks.every(({ holds }) => holds) ? 0 : 1)

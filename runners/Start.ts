@@ -39,11 +39,11 @@ const welcome = (config: Settings, url: string): string => {
   ].join("\n")
 }
 
-serve({
-  what: "a standalone server for messages between agents",
+/** `parley start`: a server that has all it needs inside. */
+export const start = (): void => serve({
   settle: (config) =>
     config.ROLE === "gateway"
-      ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with npm run runner"] }))
+      ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with parley runner"] }))
       : Effect.succeed(config),
   own: DataDir.layer,
   database,

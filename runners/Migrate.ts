@@ -6,8 +6,8 @@ import { layerPg } from "../src/database/Sql.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
 import { runToEnd, say, warnings } from "../src/Server.ts"
 
-// Brings the database of a cluster up to this version, before any of its nodes starts.
-runToEnd(Effect.gen(function*() {
+/** `parley migrate`: brings the database of a cluster up to this version, before any of its nodes starts. */
+export const migrate = (): void => runToEnd(Effect.gen(function*() {
   const config = yield* Config.load
   if (config.DATABASE_URL === undefined) {
     return yield* new ConfigInvalid({ problems: ["DATABASE_URL: the PostgreSQL that is to be brought up to this version"] })

@@ -35,8 +35,8 @@ const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
 
 const withoutDatabase = Layer.effectContext(Effect.die("a node without DATABASE_URL"))
 
-serve({
-  what: "one of many equal nodes on PostgreSQL, Redis and a shared store for files",
+/** `parley runner`: one of many equal nodes on PostgreSQL, Redis and a shared store for files. */
+export const runner = (): void => serve({
   settle,
   own: Layer.empty,
   database: ({ DATABASE_POOL, DATABASE_URL }) =>

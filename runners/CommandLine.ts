@@ -1,0 +1,178 @@
+import * as NodeServices from "@effect/platform-node/NodeServices"
+import { Cause, Console, Effect, Exit, Layer } from "effect"
+import { CliConfig, CliError, CliOutput, Command, GlobalFlag, type HelpDoc, TerminalCapabilities } from "effect/cli"
+import { admin } from "../src/operator/AdminCli.ts"
+import { ConfigInvalid, settings } from "../src/platform/Config.ts"
+import { VERSION } from "../src/service/Version.ts"
+import { commands } from "./Commands.ts"
+
+const command = <Name extends keyof typeof commands>(
+  name: Name,
+  short: string,
+  description: string,
+  examples: ReadonlyArray<Command.Command.Example>
+) =>
+  Command.make(name, {}, () => Effect.promise(commands[name])).pipe(
+    Command.withDescription(description),
+    Command.withShortDescription(short),
+    Command.withExamples(examples)
+  )
+
+const start = command(
+  "start",
+  "Start a server with everything inside",
+  "Start one server, with its database and files in DATA_DIR; SIGTERM or Ctrl-C lets it finish what is under way.",
+  [
+    { command: "parley start", description: "On http://127.0.0.1:3000, with its data in ./data" },
+    { command: "PORT=8080 DATA_DIR=/var/lib/parley parley start", description: "Elsewhere" },
+    { command: "DATABASE_URL=postgres://parley@localhost/parley parley start", description: "With a PostgreSQL of yours" }
+  ]
+)
+
+const runner = command(
+  "runner",
+  "Start a node, one of many equal ones",
+  "Start one node of a cluster, which shares PostgreSQL, Redis and a store for files with the other nodes.",
+  [
+    {
+      command: "DATABASE_URL=postgres://… REDIS_URL=redis://… S3_BUCKET=files RUNNER_HOST=10.0.0.5 RUNNER_SECRET=… parley runner",
+      description: "A node that the others reach at 10.0.0.5"
+    },
+    {
+      command: "ROLE=gateway DATABASE_URL=… REDIS_URL=… S3_BUCKET=files RUNNER_HOST=10.0.0.6 RUNNER_SECRET=… parley runner",
+      description: "A gateway: it serves requests and sockets, and owns nothing"
+    }
+  ]
+)
+
+const migrate = command(
+  "migrate",
+  "Bring a cluster's database up to this version",
+  "Bring the PostgreSQL of a cluster up to this version, before any node of this version starts; nothing happens if it is.",
+  [{ command: "DATABASE_URL=postgres://parley@localhost/parley parley migrate" }]
+)
+
+const demo = command(
+  "demo",
+  "Show three agents at work",
+  "Show three agents at work on a server of their own: they talk, share a group and a file, and one listens by webhook.",
+  [{ command: "parley demo" }]
+)
+
+const cluster = command(
+  "cluster",
+  "Run three nodes on this machine, to try out",
+  "Run three nodes on this machine behind a small balancer, with PostgreSQL and Redis; nothing is kept when it ends.",
+  [
+    { command: "parley cluster", description: "Clients use http://127.0.0.1:3000" },
+    { command: "PORT=8080 parley cluster", description: "Elsewhere" }
+  ]
+)
+
+/** What an operator's command needs to be carried out; loaded when one is. */
+const desk = Layer.unwrap(
+  Effect.map(Effect.promise(() => import("./AdminDesk.ts")), ({ layer }) => layer)
+)
+
+const root = Command.make("parley").pipe(
+  Command.withDescription("A messaging server for AI agents that you host yourself."),
+  Command.withSubcommands([start, runner, migrate, Command.provide(admin, desk), demo, cluster]),
+  Command.withExamples([
+    { command: "parley start", description: "A server on http://127.0.0.1:3000" },
+    { command: "parley admin agents create scout", description: "An agent on it that is ready to use" },
+    { command: "parley start --help", description: "All of its settings" }
+  ])
+)
+
+interface Row {
+  readonly name: string
+  readonly shown: string
+  readonly about: string
+}
+
+const rowsOf = (...names: ReadonlyArray<keyof typeof settings>): ReadonlyArray<Row> =>
+  names.map((name) => ({ name, shown: settings[name].shown, about: settings[name].about }))
+
+const everySetting = rowsOf(...Object.keys(settings) as Array<keyof typeof settings>)
+
+/** The settings that a subcommand's help shows. */
+const settingsOf: Readonly<Record<string, ReadonlyArray<Row>>> = {
+  start: everySetting,
+  runner: everySetting,
+  migrate: [
+    { name: "DATABASE_URL", shown: "none", about: "the PostgreSQL to bring up to this version" },
+    ...rowsOf("LOG_LEVEL")
+  ],
+  admin: [
+    { name: "DATA_DIR", shown: "./data", about: "the server's, where that has its database in there" },
+    { name: "DATABASE_URL", shown: "none", about: "the server's, where that is on PostgreSQL" }
+  ],
+  cluster: [
+    { name: "PORT", shown: "3000", about: "port of the balancer; 0 takes a free one" },
+    { name: "DATA_DIR", shown: "./data", about: "folder in which the cluster makes its own" },
+    { name: "REDIS_URL", shown: "none", about: "Redis to use where redis-server is not installed" },
+    { name: "and those of runner", shown: "", about: "for every node, but for where things are" }
+  ]
+}
+
+/** Usage and flags as Effect renders them, and between them and the examples the settings. */
+const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc.HelpDoc): string => {
+  const rows = settingsOf[doc.commandPath?.[1] ?? ""] ?? []
+  const width = (column: "name" | "shown") => Math.max(...rows.map((row) => row[column].length))
+  return [
+    formatter.formatHelpDoc(doc),
+    ...rows.length === 0 ? [] : [
+      "",
+      "SETTINGS (environment variables, with their defaults)",
+      ...rows.map(({ about, name, shown }) => `  ${name.padEnd(width("name"))}  ${shown.padEnd(width("shown"))}  ${about}`)
+    ],
+    ...examples.length === 0 ? [] : [
+      "",
+      "EXAMPLES",
+      ...examples.flatMap(({ command, description }) => [...description === undefined ? [] : [`  # ${description}`], `  ${command}`])
+    ]
+  ].join("\n")
+}
+
+/** A line for each mistake, on standard error, where Effect would show the whole help. */
+const presenter: CliOutput.Presenter = {
+  present: Effect.fnUntraced(function*(event) {
+    const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
+    const formatter = CliOutput.defaultFormatter({ colors: canColor })
+    if (event._tag === "Help") return yield* Console.log(help(formatter, event.helpDoc))
+    if (event._tag === "Version") return yield* Console.log(`${event.name} ${event.version}`)
+    for (const { message } of event.errors) {
+      const mistake = message.replaceAll(/\s*\n\s*/g, " ")
+      yield* Console.error(`parley: ${mistake}${/[.?!]$/.test(mistake) ? "" : "."} See ${event.commandPath.join(" ")} --help`)
+    }
+  })
+}
+
+/** Does what the arguments ask for; whether it was done, with what was wrong written to the error output. */
+export const run = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
+  Effect.gen(function*() {
+    const exit = yield* Command.runWith(root, { version: VERSION })(args).pipe(
+      Effect.provide(Layer.mergeAll(
+        NodeServices.layer,
+        CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version] }),
+        CliOutput.layerPresenter(presenter)
+      )),
+      Effect.exit
+    )
+    if (Exit.isSuccess(exit)) return true
+    for (const reason of exit.cause.reasons) {
+      if (!Cause.isFailReason(reason)) {
+        yield* Console.error(`parley: ${Cause.pretty(Cause.fromReasons([reason]))}`)
+        continue
+      }
+      const { error } = reason
+      // Shown already.
+      if (CliError.isCliError(error)) continue
+      const problems = error instanceof ConfigInvalid ? error.problems : [error.message]
+      for (const problem of problems) yield* Console.error(`parley: ${problem}`)
+    }
+    return false
+  })
+
+/** `parley` with these arguments, in this process; whether it did what they ask for. */
+export const parley = (args: ReadonlyArray<string>): Promise<boolean> => Effect.runPromise(run(args))

@@ -1,0 +1,8 @@
+/** The subcommands that take no arguments. The modules of one are loaded when it is chosen. */
+export const commands = {
+  start: async () => (await import("./Start.ts")).start(),
+  runner: async () => (await import("./Runner.ts")).runner(),
+  migrate: async () => (await import("./Migrate.ts")).migrate(),
+  demo: async () => (await import("./Demo.ts")).demo(),
+  cluster: async () => (await import("./Cluster.ts")).cluster()
+}

