@@ -71,9 +71,12 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
 
   it("imports only what it depends on", () => {
     const sources = globSync("app/node_modules/parley/dist/**/*.js", { cwd: folder })
+    const imports = /^(?:import|export)\b[^;=]*?\bfrom "([^".][^"]*)"|^import "([^".][^"]*)"|\bimport\("([^".][^"]*)"\)/gm
     const imported = new Set(sources.flatMap((path) =>
-      Array.from(readFileSync(join(folder, path), "utf8").matchAll(/^(?:import|export)\b[^;]*?["']([^"'.][^"']*)["']|\bimport\(["']([^"'.][^"']*)["']\)/gm),
-        ([, one, other]) => (one ?? other ?? "").split("/").slice(0, (one ?? other ?? "").startsWith("@") ? 2 : 1).join("/"))))
+      Array.from(readFileSync(join(folder, path), "utf8").matchAll(imports), ([, ...found]) => {
+        const name = found.find((one) => one !== undefined) ?? ""
+        return name.split("/").slice(0, name.startsWith("@") ? 2 : 1).join("/")
+      })))
     const packages = [...imported].filter((name) => !isBuiltin(name))
     assert.includeMembers(packages, ["effect", "agentchatme", "@aws-sdk/client-s3"])
     assert.deepStrictEqual(packages.filter((name) => !(name in manifest.dependencies)), [])
