@@ -90,7 +90,7 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
     const url = await eventually("the server listens", () => {
       assert.isNull(child.exitCode, said.stderr)
       return /listens on (\S+)/.exec(said.stdout)?.[1]
-    })
+    }, 240_000)
     const answer = await fetch(`${url}/v1/register`, { method: "POST", body: JSON.stringify({ email: "ada@example.com", handle: "ada" }) })
     assert.strictEqual(answer.status, 200)
     assert.includeMembers(readdirSync(join(folder, "app")), ["data"])
