@@ -13,7 +13,7 @@ import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerPg } from "../../src/database/Sql.ts"
 import { ProcessMetrics } from "../../src/platform/Telemetry.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
-import { Gateway } from "../../src/realtime/Gateway.ts"
+import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
 import { layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
@@ -34,7 +34,7 @@ const serve = Effect.fnUntraced(function*(database: TestDatabase) {
       Ids.layer,
       ProcessMetrics.layer,
       Readiness.layer,
-      Layer.succeed(Gateway, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 0 })
+      Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 0 })
     ])
   ))
   const { url } = Context.get(context, HttpServer)
