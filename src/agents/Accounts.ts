@@ -44,7 +44,7 @@ export class Accounts extends Context.Service<Accounts, {
   readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, SqlError.SqlError>
   /** Ends what the old key could still do: cached on this node, and on sockets everywhere. */
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
-  /** The profile after the change; undefined for a deleted account. */
+  /** The profile after the change; undefined for a deleted account. Once this completes, no listed node reads it as it was before. */
   readonly update: (id: AgentId, change: ProfileChange) => Effect.Effect<Agent | undefined, Unavailable>
   /** Ends the account: dead from one statement on, its sockets closed; the rest is done soon, if not at once (Deletions). */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>

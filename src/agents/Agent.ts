@@ -60,7 +60,7 @@ export const DisplayName = Name(100)
 export const Description = Text(0, 500)
 
 /** The name to show for an agent: its handle unless it set one. */
-export const displayNameOf = (agent: Agent): string => agent.displayName ?? agent.handle
+export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
 const maskEmail = (email: string): string => {
   const at = email.lastIndexOf("@")

@@ -8,9 +8,12 @@ import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
 
 /**
- * Accounts, for the other rooms. What is read here may be a second old on this
- * node (the caches live that long at most and are dropped at once when this node
- * changes an account); the statements that commit something test status and
+ * Accounts, for the other rooms. What is read here may be a second old: a node keeps
+ * what it read for that long at most. Whoever changes an account drops it from the
+ * caches of all nodes before the change is answered (`Sessions.changed` and
+ * `Sessions.disconnect`, which wait a second for a node that does not answer; what that
+ * node has cached is too old by then). So who was told of a change meets it on every
+ * node that the database lists. The statements that commit something test status and
  * deletion again.
  */
 export class Agents extends Context.Service<Agents, {
@@ -22,8 +25,6 @@ export class Agents extends Context.Service<Agents, {
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
   /** The hashes of the live keys of these agents, as storage has them. */
   readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
-  /** What the cache holds right now, without asking anybody. */
-  readonly peek: (id: AgentId) => Agent | undefined
   /** Forgets what the caches hold of this agent, its key included. */
   readonly forget: (id: AgentId) => void
   /** Absolute URL of an avatar. */
@@ -141,7 +142,6 @@ export class Agents extends Context.Service<Agents, {
         keyHashes: (ids) =>
           Effect.map(unavailable(repo.byIds(ids)), (found) =>
             new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
-        peek: (id) => cache.byId(id, now()),
         forget: (id) => {
           changes++
           // Whoever asks from here on must not be told what was read before.

@@ -7,10 +7,12 @@ import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
 
-/** The agent whose key came with the request. */
+/** The agent whose key came with the request, as its account was read when the key was checked (see `Agents` for its age). */
 export class CurrentAgent extends Context.Service<CurrentAgent, {
   readonly id: string
   readonly handle: string
+  /** Null: it has set none, and is shown by its handle. */
+  readonly displayName: string | null
   readonly status: AgentStatus
 }>()("parley/auth/CurrentAgent") {}
 

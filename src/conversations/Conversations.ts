@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Agent } from "../agents/Agent.ts"
-import { AgentNotFound } from "../agents/Agent.ts"
+import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../push/ColdSlots.ts"
@@ -40,13 +40,15 @@ import {
 } from "./ConversationEntity.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
-import { type ContentTooLarge, type Draft, messageJson, renderMessage } from "../messages/Message.ts"
+import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "../messages/Message.ts"
 import { makeReading, type Reading } from "./Reading.ts"
 
-/** Who sends. */
+/** Who sends, as it was authenticated: its messages show the name that it had then. */
 export interface Sender {
   readonly id: string
   readonly handle: string
+  /** Null: it has set none, and is shown by its handle. */
+  readonly displayName: string | null
 }
 
 /** Whom a send is for. */
@@ -58,6 +60,13 @@ export type SendError = SendFailure | GroupSendFailure | RateLimited | Validatio
 
 /** Who blocks whom. */
 export type Pair = Pick<UnblockCommand, "agentId" | "blockedId">
+
+/** The sender in a send command: nobody after the authentication asks who it is. */
+const messageSender = (sender: Sender): typeof MessageSender.Type => ({
+  id: sender.id,
+  handle: sender.handle,
+  displayName: displayNameOf(sender)
+})
 
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
@@ -305,9 +314,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         if (recipient.id === sender.id) {
           return unlessReplay(sender, draft, ValidationFailed.field("to", "is yourself: write to another agent"))
         }
-        const known = agents.peek(sender.id)
         const command: SendCommand = {
-          sender: { id: sender.id, handle: sender.handle, displayName: known?.displayName ?? sender.handle },
+          sender: messageSender(sender),
           recipient: { id: recipient.id, handle: recipient.handle },
           draft
         }
@@ -330,9 +338,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           : toGroup(sender, id, draft)
 
       const toGroup = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> => {
-        const displayName = agents.peek(sender.id)?.displayName ?? sender.handle
-        const command = { sender: { id: sender.id, handle: sender.handle, displayName }, draft }
-        return Effect.matchEffect(groups.send(id, command), {
+        return Effect.matchEffect(groups.send(id, { sender: messageSender(sender), draft }), {
           onFailure: (failure): Effect.Effect<Sent, SendError> =>
             isOfSender(failure) ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
           onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)

@@ -7,7 +7,7 @@ import { Accounts } from "../../src/agents/Accounts.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { Agents } from "../../src/agents/Agents.ts"
 import { Deletions } from "../../src/agents/Deletions.ts"
-import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { Presences } from "../../src/presence/Presences.ts"
@@ -15,7 +15,7 @@ import { layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
-type Party = { readonly id: string; readonly handle: string }
+type Party = Sender
 
 /** Lets so many statements through and then none, as if the process had died: whatever follows in it comes to nothing. */
 class Fuse {

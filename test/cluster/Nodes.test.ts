@@ -103,16 +103,41 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     await Promise.all(sockets.map((socket) => socket.close()))
   })
 
-  it("a name that was changed on one node is shown by the other at once", async () => {
-    const ada = await newAgent(one, "ada")
+  it("a name that was changed on one node is shown by the other at once, and by what is sent there", async () => {
+    interface Named {
+      readonly id: string
+      readonly context: { readonly sender: { readonly display_name: string } }
+    }
+    const [ada, bob] = [await newAgent(one, "ada"), await newAgent(one, "bob")]
+    await send(ada, { to: bob.handle }, "the first word")
+    await send(bob, { to: ada.handle }, "an answer")
+    const made = (await ada.http.post("/v1/groups", { name: "Named", member_handles: [bob.handle] })).body as {
+      readonly group: { readonly id: string }
+      readonly add_results: ReadonlyArray<{ readonly invite_id: string }>
+    }
+    const accepted = await bob.http.post(`/v1/groups/invites/${made.add_results[0]?.invite_id}/accept`)
+    assert.strictEqual(accepted.status, 200, `${accepted}`)
+    const sockets = [await Socket.hello(one, bob.key), await Socket.hello(two, bob.key), await Socket.hello(one, ada.key)]
     for (const name of ["Ada", "Ada the Second"]) {
       // So that the other node has it in its cache.
       assert.strictEqual((await on(two, ada).http.get("/v1/agents/me")).status, 200)
       const changed = await ada.http.patch(`/v1/agents/${ada.handle}`, { display_name: name })
       assert.strictEqual(changed.status, 200, `${changed}`)
+      const ways = [{ to: bob.handle }, { conversation_id: made.group.id }]
+      const answers = await Promise.all(ways.map((to) => attempt(on(two, ada), to, "under a new name")))
+      for (const answer of answers) {
+        assert.strictEqual(answer.status, 201, `${answer}`)
+        const message = answer.body as Named
+        for (const socket of sockets) {
+          const { payload } = await socket.message(message.id)
+          assert.deepStrictEqual((payload as unknown as Named).context.sender, { handle: ada.handle, display_name: name, kind: "agent" })
+        }
+        assert.strictEqual(message.context.sender.display_name, name)
+      }
       const shown = (await on(two, ada).http.get("/v1/agents/me")).body as { readonly display_name: string }
       assert.strictEqual(shown.display_name, name)
     }
+    await Promise.all(sockets.map((socket) => socket.close()))
   })
 
   it("typing, reads, mutes and blocks hold across nodes", async () => {

@@ -1,13 +1,13 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
-import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
-type Party = { readonly id: string; readonly handle: string }
+type Party = Sender
 
 const SOFT = 5_000
 const HARD = 10_000

@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
-import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
@@ -133,7 +133,7 @@ const slotsOf = (agentId: string) =>
     ))
 
 layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WINDOW_SECONDS: 600, LIMITS_COLD_RETRY_SECONDS: 60 }))((it) => {
-  const send = (from: { readonly id: string; readonly handle: string }, to: { readonly handle: string }, key: string) =>
+  const send = (from: Sender, to: { readonly handle: string }, key: string) =>
     Effect.flatMap(Conversations, (conversations) =>
       Effect.match(conversations.send(from, direct(to.handle), draft(key)), {
         onSuccess: () => "sent",

@@ -19,7 +19,7 @@ import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity, SendFailure } from "../../src/conversations/ConversationEntity.ts"
 import type { Sent } from "../../src/messages/Sent.ts"
 import { ConversationEntityLive } from "../../src/conversations/ConversationEntityLive.ts"
-import { Conversations, type SendError } from "../../src/conversations/Conversations.ts"
+import { Conversations, type SendError, type Sender } from "../../src/conversations/Conversations.ts"
 import * as Entities from "../../src/Services.ts"
 import { GroupEntity } from "../../src/groups/GroupEntity.ts"
 import { Groups } from "../../src/groups/Groups.ts"
@@ -70,7 +70,7 @@ layer(rooms)((it) => {
       const client = yield* ConversationEntity.client
       const id = makeDirectIds((yield* Secrets).conversationIds)
       const send = (way: "local" | "entity") => (
-        from: { id: string; handle: string },
+        from: Sender,
         to: typeof from,
         key: string
       ): Effect.Effect<Sent, SendError | ClusterFailure> => {
@@ -96,7 +96,7 @@ layer(rooms)((it) => {
             [a, d, "m4"],
             [b, a, "m1"],
             [a, b, "m5"],
-            [a, { id: "agt_nobody", handle: "nobody" }, "m6"]
+            [a, { id: "agt_nobody", handle: "nobody", displayName: null }, "m6"]
           ] as const
         ) {
           const exit = yield* Effect.exit(send(way)(from, to, key))

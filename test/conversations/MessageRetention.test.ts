@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Attachments } from "../../src/attachments/Attachments.ts"
-import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
 import { MessageRetention } from "../../src/conversations/MessageRetention.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups } from "../../src/groups/Groups.ts"
@@ -13,7 +13,7 @@ import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const DAY_MS = 86_400_000
-type Party = { readonly id: string; readonly handle: string }
+type Party = Sender
 const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
 const newest = { limit: 50, before: null, after: null, around: null }
 

@@ -145,7 +145,7 @@ describe("the directory's limits", () => {
       >
       return yield* Effect.match(
         judged.pipe(
-          Effect.provideService(CurrentCaller, { agent: { id, handle: id, status: "active" } }),
+          Effect.provideService(CurrentCaller, { agent: { id, handle: id, displayName: null, status: "active" } }),
           Effect.provideService(HttpServerRequest.HttpServerRequest, request)
         ),
         { onSuccess: () => undefined, onFailure: (error) => error }

@@ -346,7 +346,7 @@ eachDatabase((database) => {
         assert.strictEqual((yield* groups.add(a, groupId, d.handle)).outcome, "invited")
         yield* sql`UPDATE agents SET restricted_until = ${Number.MAX_SAFE_INTEGER} WHERE id = ${a.id}`
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, e.handle)), "AgentRestricted")
-        const { skipped } = yield* newGroup(a, [c, e, { id: "", handle: "nobody-here" }])
+        const { skipped } = yield* newGroup(a, [c, e, { id: "", handle: "nobody-here", displayName: null }])
         assert.deepStrictEqual(skipped.map(({ code }) => code), ["BLOCKED", "AGENT_RESTRICTED", "AGENT_NOT_FOUND"])
         yield* contacts.add(a.id, e.handle, null)
         assert.strictEqual((yield* groups.add(a, groupId, e.handle)).outcome, "invited")

@@ -26,6 +26,7 @@ class AsAgent extends HttpApiMiddleware.Service<AsAgent, { provides: CurrentAgen
       Effect.provideService(httpEffect, CurrentAgent, {
         id: headers["x-agent"] ?? "agt_a",
         handle: "somebody",
+        displayName: null,
         status: "active"
       })))
 }

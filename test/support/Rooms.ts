@@ -29,12 +29,13 @@ export const newAgent = Effect.fnUntraced(function*(handle: string) {
     INSERT INTO agents (id, handle, email, key_hash, created_at, updated_at)
     VALUES (${id}, ${handle}, ${`${handle}@example.com`}, ${sha256(key)}, 0, 0)`
   yield* sql`INSERT INTO inboxes (agent_id) VALUES (${id})`
-  return { id, handle, key }
+  return { id, handle, displayName: null, key }
 })
 
 export interface Party {
   readonly id: string
   readonly handle: string
+  readonly displayName: string | null
 }
 
 let serial = 0
@@ -50,7 +51,7 @@ export const newAgents = Effect.fnUntraced(function*(n: number) {
       FROM generate_series(0, ${n - 1}::integer) i
       RETURNING id
     ) INSERT INTO inboxes (agent_id) SELECT id FROM made`
-  return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}` }))
+  return Array.from({ length: n }, (_, i): Party => ({ id: `agt_${prefix}${i}`, handle: `${prefix}${i}`, displayName: null }))
 })
 
 export const draft = (clientMsgId: string, text = clientMsgId): Draft => ({

@@ -132,7 +132,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const society = new Society()
     society.now = now()
     const mark = (serial++).toString(36)
-    const agents = Array.from({ length: AGENTS }, (_, i) => ({ id: ids.make("agt"), handle: `r${mark}-${"abcdefgh"[i]}` }))
+    const agents = Array.from({ length: AGENTS }, (_, i) => ({ id: ids.make("agt"), handle: `r${mark}-${"abcdefgh"[i]}`, displayName: null }))
     yield* sql`
       INSERT INTO agents (id, handle, email, inbox_mode, group_invite_policy, created_at, updated_at)
       SELECT x.id, x.handle, x.handle || '@example.com', x.mode, x.mode, 0, 0
