@@ -7,9 +7,9 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
-  type GroupDeleted,
   type GroupNotFound
 } from "../messages/SendErrors.ts"
+import type { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
 import { Blobs, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"

@@ -20,11 +20,11 @@ import {
   AwaitingReply,
   Blocked,
   ColdCapExceeded,
-  GroupDeleted,
   GroupNotFound,
   InboxRestricted,
   RecipientBacklogged
 } from "../messages/SendErrors.ts"
+import { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "../messages/Message.ts"
 import { message, messageWhenRead, newMessage, reply, replyWhenRead } from "./MessagesExamples.ts"
 

@@ -8,12 +8,12 @@ import { makeGroupCommit } from "../database/GroupCommit.ts"
 import { requestIdOf } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
-import { iso } from "../wire/Text.ts"
 import { unavailable } from "../wire/Unavailable.ts"
 import { Forbidden, Unavailable } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
+import { toReadReceipt } from "./ReadReceipt.ts"
 
 const ACK_LANES = 1
 const READ_LANES = 1
@@ -126,23 +126,8 @@ export class Deliveries extends Context.Service<Deliveries, {
         )
 
       const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
-        const at = iso(read.at)
-        actors.tell(change.senderId, {
-          _tag: "Event",
-          frame: JSON.stringify({
-            type: "message.read",
-            payload: {
-              message_id: change.messageId,
-              conversation_id: read.conversationId,
-              seq: change.seq,
-              read_by: handle,
-              read_at: at,
-              reader: handle,
-              at,
-              through_seq: change.throughSeq
-            }
-          })
-        })
+        const payload = toReadReceipt({ ...change, conversationId: read.conversationId, at: read.at }, handle)
+        actors.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
       }
 
       const find = (agentId: string, messageId: string) => unavailable(repo.find(agentId, messageId))

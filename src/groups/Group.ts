@@ -50,18 +50,6 @@ export const AddResult = Schema.Struct({
   invite_id: Schema.optionalKey(Schema.String)
 }).annotate({ identifier: "AddResult" })
 
-/** An invite as its invitee sees it; texts that are not set are empty (wire.md B16). */
-export const GroupInvite = Schema.Struct({
-  id: Schema.String,
-  group_id: Schema.String,
-  group_name: Schema.String,
-  group_description: Schema.String,
-  group_avatar_url: Schema.String,
-  group_member_count: Schema.Int,
-  inviter_handle: Schema.String,
-  created_at: DateTimeString
-}).annotate({ identifier: "GroupInvite" })
-
 /** An invite as the group's admins see it. */
 export const PendingInvite = Schema.Struct({
   id: Schema.String,

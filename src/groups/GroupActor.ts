@@ -1,18 +1,12 @@
 import { Effect, Semaphore } from "effect"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
-import {
-  AgentRestricted,
-  Blocked,
-  type GroupDeleted,
-  type GroupNotFound,
-  InboxRestricted
-} from "../messages/SendErrors.ts"
+import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
+import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { requestId } from "../platform/RequestId.ts"
-import { iso } from "../wire/Text.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
@@ -39,6 +33,7 @@ import {
 import type { GroupAppend, GroupAppended, Numbered } from "./GroupAppend.ts"
 import type { GroupCommand, GroupFailure, GroupOutcome, GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
 import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
+import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** What a group needs from the world around it. */
 export interface GroupWorld {
@@ -338,7 +333,7 @@ export class GroupActor {
         if (said.event.event === "group_deleted") {
           const frame = JSON.stringify({
             type: "group.deleted",
-            payload: { group_id: this.id, deleted_by_handle: said.senderHandle, deleted_at: iso(at) }
+            payload: toGroupDeletion(this.id, said.senderHandle, at)
           })
           for (const { no, recipientId } of envelopes) world.tell(recipientId, frame, no)
         }
@@ -472,7 +467,11 @@ export class GroupActor {
         case "Invited":
           world.tell(
             candidate.id,
-            inviteFrame({ ...state, memberCount: state.members.length }, invited.inviteId, member.handle, at),
+            inviteFrame(toGroupInvite(
+              { id: invited.inviteId, groupId: this.id, createdAt: at },
+              { ...state.profile, memberCount: state.members.length },
+              member.handle
+            )),
             null
           )
           break
@@ -520,25 +519,4 @@ export const budgetSpent = (limit: number, waitMs: number): RateLimited =>
   new RateLimited({
     message: `Too many invites: at most ${limit} in 24 hours.`,
     details: { retry_after_ms: Math.max(1, waitMs), limit, window: "day" }
-  })
-
-/** The event that tells an invitee (wire.md E.5). */
-export const inviteFrame = (
-  group: Pick<GroupState, "id" | "profile"> & { readonly memberCount: number },
-  inviteId: string,
-  inviterHandle: string,
-  at: number
-): string =>
-  JSON.stringify({
-    type: "group.invite.received",
-    payload: {
-      id: inviteId,
-      group_id: group.id,
-      group_name: group.profile.name,
-      group_description: group.profile.description ?? "",
-      group_avatar_url: group.profile.avatarUrl ?? "",
-      group_member_count: group.memberCount,
-      inviter_handle: inviterHandle,
-      created_at: iso(at)
-    }
   })

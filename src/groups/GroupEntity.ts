@@ -8,10 +8,10 @@ import {
   AttachmentNotReady,
   AttachmentWrongScope,
   Blocked,
-  GroupDeleted,
   GroupNotFound,
   InboxRestricted
 } from "../messages/SendErrors.ts"
+import { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { Sent } from "../messages/Sent.ts"
 import { Draft, MessageSender } from "../messages/Message.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"

@@ -7,7 +7,8 @@ import type { ImageRefusal } from "../avatars/AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
 import { type Avatar, Avatars } from "../avatars/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
-import { GroupDeleted, GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
+import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
+import { GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import type { StorageUnavailable } from "../files/Blobs.ts"
@@ -28,7 +29,6 @@ import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from 
 import {
   type AddResult,
   type Group,
-  type GroupInvite,
   type GroupState,
   InviteNotFound,
   memberOf,
@@ -36,7 +36,7 @@ import {
   type Profile
 } from "./Group.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
-import { adminsOnly, budgetSpent, GroupActor, type GroupPublished, type GroupWorld, inviteFrame, noAvatar, obstacleTo } from "./GroupActor.ts"
+import { adminsOnly, budgetSpent, GroupActor, type GroupPublished, type GroupWorld, noAvatar, obstacleTo } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend } from "./GroupAppend.ts"
 import {
   ChangeGroup,
@@ -49,6 +49,7 @@ import {
   SendToGroup
 } from "./GroupEntity.ts"
 import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
+import { type GroupInvite, inviteFrame, toGroupInvite } from "./Invite.ts"
 
 /** Who acts. */
 export interface Actor {
@@ -200,11 +201,7 @@ export class Groups extends Context.Service<Groups, {
         if (state === undefined || state.deleted === null) return new GroupNotFound()
         if (!(yield* unavailable(repo.wasMember(state.id, agentId)))) return new GroupNotFound()
         return new GroupDeleted({
-          details: {
-            group_id: state.id,
-            deleted_by_handle: yield* handleOf(state.deleted.by),
-            deleted_at: iso(state.deleted.at)
-          }
+          details: toGroupDeletion(state.id, yield* handleOf(state.deleted.by), state.deleted.at)
         })
       })
 
@@ -371,9 +368,10 @@ export class Groups extends Context.Service<Groups, {
             const freeAt = yield* unavailable(repo.roomAt(creator.id, invites.length, at, inviteLimit))
             return yield* budgetSpent(inviteLimit, freeAt - at)
           }
-          const card = { id, profile, memberCount: 1 }
+          const card = { ...profile, memberCount: 1 }
           for (const invite of invites) {
-            world.tell(invite.inviteeId, inviteFrame(card, invite.id, creator.handle, at), null)
+            const received = toGroupInvite({ id: invite.id, groupId: id, createdAt: at }, card, creator.handle)
+            world.tell(invite.inviteeId, inviteFrame(received), null)
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {
@@ -466,16 +464,13 @@ export class Groups extends Context.Service<Groups, {
         invites: Effect.fn("Groups.invites")(function*(agentId) {
           const rows = yield* unavailable(repo.invitesOf(agentId))
           const inviters = yield* agents.byIds([...new Set(rows.map((row) => row.inviterId))])
-          return rows.map((row) => ({
-            id: row.id,
-            group_id: row.groupId,
-            group_name: row.profile.name,
-            group_description: row.profile.description ?? "",
-            group_avatar_url: row.profile.avatarUrl ?? "",
-            group_member_count: row.memberCount,
-            inviter_handle: inviters.get(row.inviterId)?.handle ?? "",
-            created_at: iso(row.createdAt)
-          }))
+          return rows.map((row) =>
+            toGroupInvite(
+              row,
+              { ...row.profile, memberCount: row.memberCount },
+              inviters.get(row.inviterId)?.handle ?? ""
+            )
+          )
         }),
         accept: Effect.fn("Groups.accept")(function*(agent, inviteId) {
           const { groupId } = yield* ofInvite(agent.id, inviteId)

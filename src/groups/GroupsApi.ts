@@ -5,7 +5,8 @@ import { MAX_AVATAR_BYTES } from "../avatars/AvatarImage.ts"
 import { AvatarAnswer, avatarAnswer, imageRefusals, rawImage } from "../avatars/AvatarsApi.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { AgentRestricted, Blocked, GroupDeleted, GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
+import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
+import { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
 import { Confirm, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
@@ -18,7 +19,6 @@ import {
   AddResult,
   Group,
   GroupFull,
-  GroupInvite,
   GroupSettings,
   InviteNotFound,
   LastAdmin,
@@ -27,6 +27,7 @@ import {
   PendingInvite
 } from "./Group.ts"
 import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
+import { GroupInvite } from "./Invite.ts"
 
 const Name = Schema.String.pipe(
   Schema.decodeTo(

@@ -1,5 +1,6 @@
 import { ada, grace, GROUP_ID, INVITE_ID } from "../wire/Examples.ts"
-import type { AddResult, Group, GroupInvite, GroupMember, PendingInvite } from "./Group.ts"
+import type { AddResult, Group, GroupMember, PendingInvite } from "./Group.ts"
+import type { GroupInvite } from "./Invite.ts"
 
 const CREATED_AT = "2026-11-03T14:00:00.000Z"
 const JOINED_AT = "2026-11-03T14:05:00.000Z"

@@ -1,12 +1,11 @@
 import { Context, Effect, Layer, Schema } from "effect"
-import type { Progress, Setting } from "./Message.ts"
-import { directSetting } from "./Message.ts"
+import { directSetting, type Progress, type Setting } from "./Message.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../database/Sql.ts"
 import { unavailable } from "../wire/Unavailable.ts"
-import { iso } from "../wire/Text.ts"
 import type { Unavailable } from "../wire/WireError.ts"
-import { GroupDeleted, GroupNotFound } from "./SendErrors.ts"
+import { GroupNotFound } from "./SendErrors.ts"
+import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
 
 /** What a member may do in its group: an admin changes it (wire.md G.6). */
@@ -120,13 +119,7 @@ export class GroupReads extends Context.Service<GroupReads, {
             if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
             if (row.deleted_at === null) return Effect.void
             return Effect.fail(
-              new GroupDeleted({
-                details: {
-                  group_id: groupId,
-                  deleted_by_handle: row.handle ?? "",
-                  deleted_at: iso(row.deleted_at)
-                }
-              })
+              new GroupDeleted({ details: toGroupDeletion(groupId, row.handle ?? "", row.deleted_at) })
             )
           }),
         members: (groupId) => Effect.map(unavailable(members([groupId])), (rows) => rows.map((row) => row.agent_id)),

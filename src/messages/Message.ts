@@ -176,6 +176,10 @@ export const renderMessage = (message: StoredMessage, setting: Setting, progress
 export const messageJson = (rendered: Rendered, deliveryId: string | null): string =>
   deliveryId === null ? `${rendered.before}null${rendered.after}` : `${rendered.before}"${deliveryId}"${rendered.after}`
 
+/** The frame that shows the message on a socket (wire.md E.5). */
+export const messageFrame = (rendered: Rendered, deliveryId: string | null): string =>
+  `{"type":"message.new","payload":${messageJson(rendered, deliveryId)}}`
+
 const mentionsJson = (content: string): string =>
   content.includes("@") ? JSON.stringify(mentionsOf((JSON.parse(content) as { text?: string }).text)) : "[]"
 

@@ -73,13 +73,6 @@ export class AttachmentNotReady extends WireError<AttachmentNotReady>()("Attachm
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
 
-export class GroupDeleted extends WireError<GroupDeleted>()("GroupDeleted", {
-  code: "GROUP_DELETED",
-  status: 410,
-  message: "This group was deleted.",
-  details: { group_id: Schema.String, deleted_by_handle: Schema.String, deleted_at: DateTimeString }
-}) {}
-
 /** Turns away whoever sends, whatever it sends: a repeated send that was stored before is refused so too. */
 export const isOfSender = (failure: { readonly _tag: string }): boolean =>
   failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"

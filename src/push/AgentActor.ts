@@ -1,5 +1,5 @@
 import { Effect, Semaphore } from "effect"
-import { messageJson, type Place, type Rendered } from "../messages/Message.ts"
+import { messageFrame, type Place, type Rendered } from "../messages/Message.ts"
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
 
@@ -80,7 +80,7 @@ export class AgentActor {
             break
           }
         }
-        const frame = `{"type":"message.new","payload":${messageJson(push.rendered, null)}}`
+        const frame = messageFrame(push.rendered, null)
         for (const session of this.sessions) session.echo(push.after, push.before, frame, push.rendered)
         return
       }

@@ -1,6 +1,8 @@
 import { Schema } from "effect"
 import { SyncRow } from "../messages/Message.ts"
-import { GroupInvite } from "../groups/Group.ts"
+import { ReadReceipt } from "../deliveries/ReadReceipt.ts"
+import { GroupDeletion } from "../messages/GroupDeletion.ts"
+import { GroupInvite } from "../groups/Invite.ts"
 import { DateTimeString, isStorable } from "../wire/Text.ts"
 import { Presence, PresenceChange } from "../presence/Presence.ts"
 
@@ -21,16 +23,7 @@ export const serverFrames = {
   "message.new": frame("message.new", PushedMessage, "A message for this agent, or its own with delivery_id null."),
   "message.read": frame(
     "message.read",
-    Schema.Struct({
-      message_id: Schema.String,
-      conversation_id: Schema.String,
-      seq: Schema.Int,
-      read_by: Schema.String,
-      read_at: DateTimeString,
-      reader: Schema.String,
-      at: DateTimeString,
-      through_seq: Schema.Int
-    }),
+    ReadReceipt,
     "A recipient has read the agent's messages; reader and at repeat read_by and read_at."
   ),
   "typing.start": frame(
@@ -46,7 +39,7 @@ export const serverFrames = {
   "group.invite.received": frame("group.invite.received", GroupInvite, "Somebody asks the agent into a group."),
   "group.deleted": frame(
     "group.deleted",
-    Schema.Struct({ group_id: Schema.String, deleted_by_handle: Schema.String, deleted_at: DateTimeString }),
+    GroupDeletion,
     "A group of the agent's was deleted; its last message has come before."
   ),
   "presence.update": frame("presence.update", Presence, "A contact came, went, or said something of itself."),

@@ -2,7 +2,7 @@ import { Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { AgentActor, LiveSession } from "../push/AgentActor.ts"
-import { messageJson, type Place, type Rendered } from "../messages/Message.ts"
+import { messageFrame, type Place, type Rendered } from "../messages/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
 import { isStorable } from "../wire/Text.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
@@ -218,7 +218,7 @@ export class Session implements LiveSession {
     this.cursor = no
     this.shown = no
     const { acknowledges, agent, world } = this
-    const frame = `{"type":"message.new","payload":${messageJson(rendered, world.deliveries.ids.encode(agent.id, no))}}`
+    const frame = messageFrame(rendered, world.deliveries.ids.encode(agent.id, no))
     this.remember(rendered)
     if (acknowledges) {
       const unacked = this.unacked ??= new Map()

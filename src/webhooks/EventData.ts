@@ -2,7 +2,10 @@ import { Context, Effect, Layer, Schema } from "effect"
 import { Agents } from "../agents/Agents.ts"
 import { messageJson } from "../messages/Message.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { toReadReceipt } from "../deliveries/ReadReceipt.ts"
+import { toGroupDeletion } from "../messages/GroupDeletion.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
+import { toGroupInvite } from "../groups/Invite.ts"
 import { iso } from "../wire/Text.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import type { WebhookEvent } from "../messages/Outbox.ts"
@@ -30,7 +33,10 @@ export interface Rendered {
   readonly envelope: number | null
 }
 
-/** Makes what is posted of what the outbox keeps: the same as the socket's payload of the event (wire.md E.5). */
+/**
+ * Makes what is posted of what the outbox keeps: the same as the socket's payload of the event (wire.md E.5), by the
+ * same builder, which is in the room of the event.
+ */
 export class EventData extends Context.Service<EventData, {
   /** Undefined: there is nothing to tell any more. */
   readonly render: (
@@ -45,7 +51,7 @@ export class EventData extends Context.Service<EventData, {
       const agents = yield* Agents
       const deliveries = yield* Deliveries
       const groupSettings = yield* GroupReads
-      const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle)
+      const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle ?? "")
 
       const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
         const found = yield* deliveries.find(agentId, messageId)
@@ -60,38 +66,33 @@ export class EventData extends Context.Service<EventData, {
       })
 
       const read = Effect.fnUntraced(function*(subject: string) {
-        const { at, reader, ...rest } = Schema.decodeUnknownSync(ReadSubject)(subject)
-        const handle = yield* handleOf(reader)
-        const when = iso(at)
-        return JSON.stringify({ ...rest, read_by: handle, read_at: when, reader: handle, at: when })
+        const { at, conversation_id, message_id, reader, seq, through_seq } = Schema.decodeUnknownSync(ReadSubject)(subject)
+        return toReadReceipt(
+          { messageId: message_id, conversationId: conversation_id, seq, throughSeq: through_seq, at },
+          yield* handleOf(reader)
+        )
       })
 
       const blocked = Effect.fnUntraced(function*(subject: string) {
         const { at, by } = Schema.decodeUnknownSync(BlockedSubject)(subject)
-        return JSON.stringify({ blocked_by: yield* handleOf(by), blocked_at: iso(at) })
+        return { blocked_by: yield* handleOf(by), blocked_at: iso(at) }
       })
 
       const invited = Effect.fnUntraced(function*(subject: string) {
         const { at, by, group, id } = Schema.decodeUnknownSync(InviteSubject)(subject)
         const card = (yield* groupSettings.cards([group])).get(group)
-        return JSON.stringify({
-          id,
-          group_id: group,
-          group_name: card?.name ?? "",
-          group_description: card?.description ?? "",
-          group_avatar_url: card?.avatarUrl ?? "",
-          group_member_count: card?.memberCount ?? 0,
-          inviter_handle: yield* handleOf(by),
-          created_at: iso(at)
-        })
+        return card && toGroupInvite({ id, groupId: group, createdAt: at }, card, yield* handleOf(by))
       })
 
       const deleted = Effect.fnUntraced(function*(subject: string) {
         const { at, by, group } = Schema.decodeUnknownSync(DeletedSubject)(subject)
-        return JSON.stringify({ group_id: group, deleted_by_handle: yield* handleOf(by), deleted_at: iso(at) })
+        return toGroupDeletion(group, yield* handleOf(by), at)
       })
 
-      const dataOf = (event: Exclude<WebhookEvent, "message.new">, subject: string): Effect.Effect<string, Unavailable> => {
+      const dataOf = (
+        event: Exclude<WebhookEvent, "message.new" | "presence.update">,
+        subject: string
+      ): Effect.Effect<object | undefined, Unavailable> => {
         switch (event) {
           case "message.read":
             return read(subject)
@@ -101,16 +102,17 @@ export class EventData extends Context.Service<EventData, {
             return invited(subject)
           case "group.deleted":
             return deleted(subject)
-          case "presence.update":
-            return Effect.succeed(subject)
         }
       }
 
       return EventData.of({
-        render: (agentId, event, subject) =>
-          event === "message.new"
-            ? message(agentId, subject)
-            : Effect.map(dataOf(event, subject), (data) => ({ data, envelope: null }))
+        render: (agentId, event, subject) => {
+          if (event === "message.new") return message(agentId, subject)
+          // Made by the room when it happened, and not in the outbox (PresencePosts).
+          if (event === "presence.update") return Effect.succeed({ data: subject, envelope: null })
+          return Effect.map(dataOf(event, subject), (data) =>
+            data === undefined ? undefined : { data: JSON.stringify(data), envelope: null })
+        }
       })
     })
   )

@@ -1,0 +1,27 @@
+import { Schema } from "effect"
+import { DateTimeString, iso } from "../wire/Text.ts"
+import { WireError } from "../wire/WireError.ts"
+
+/**
+ * The end of a group, as its former members learn of it: the payload of `group.deleted` over the socket and by webhook
+ * (wire.md E.5, C.12), and the details of 410 `GROUP_DELETED` (C.8).
+ */
+export const GroupDeletion = Schema.Struct({
+  group_id: Schema.String,
+  deleted_by_handle: Schema.String,
+  deleted_at: DateTimeString
+})
+
+/** The one place that makes a GroupDeletion; `at` in milliseconds. */
+export const toGroupDeletion = (groupId: string, byHandle: string, at: number): typeof GroupDeletion.Type => ({
+  group_id: groupId,
+  deleted_by_handle: byHandle,
+  deleted_at: iso(at)
+})
+
+export class GroupDeleted extends WireError<GroupDeleted>()("GroupDeleted", {
+  code: "GROUP_DELETED",
+  status: 410,
+  message: "This group was deleted.",
+  details: GroupDeletion.fields
+}) {}
