@@ -121,7 +121,8 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
   })
 
   it("message.read, by request and over a socket", async () => {
-    const { alice, bob } = await newPair(server)
+    const { alice, bob, first: opener } = await newPair(server)
+    await markRead(bob, opener.id)
     const atAlice = await listen(alice)
     const [first, second] = [await say(alice, bob), await say(alice, bob)]
     const read = await markRead(bob, first.id)
