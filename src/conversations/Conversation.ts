@@ -50,7 +50,7 @@ export const ConversationListItem = Schema.Struct({
   is_muted: Schema.Boolean
 }).annotate({ identifier: "ConversationListItem" })
 
-/** Metadata of a conversation, never bodies (spec.md section 2). */
+/** Metadata of a conversation, never bodies (wire.md C.1, C.7). */
 export const ConversationContext = Schema.Struct({
   conversation_id: Schema.String,
   type: Schema.Literals(["direct", "group"]),

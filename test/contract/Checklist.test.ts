@@ -7,14 +7,18 @@ import { serverFrames } from "../../src/realtime/Frames.ts"
 const HERE = fileURLToPath(new URL(".", import.meta.url))
 const range = (from: number, to: number): ReadonlyArray<number> => Array.from({ length: to - from + 1 }, (_, i) => from + i)
 
-/** The points of the acceptance checklist, wire.md J, that have to be covered. */
-const POINTS: ReadonlyArray<number> = [
-  ...range(1, 150),
-  // Sockets, amended.
-  158, 159,
-  // Limits under load.
-  160, 161, 162
-]
+/** The points of the acceptance checklist, docs/wire.md J; those below a heading that says "not yet" are not built. */
+const pointsOfContract = async (): Promise<{ readonly built: ReadonlyArray<number>; readonly later: ReadonlyArray<number> }> => {
+  const contract = await readFile(new URL("../../docs/wire.md", import.meta.url), "utf8")
+  const [, checklist = ""] = contract.split(/^## J\. .*$/m)
+  const parts = (checklist.split(/^## /m)[0] ?? "").split(/^(?=\*\*)/m)
+  const numbers = (part: string) => Array.from(part.matchAll(/^(\d+)\. /gm), ([, no]) => Number(no))
+  const isLater = (part: string) => /^\*\*.*\(not yet\b/.test(part)
+  return {
+    built: parts.filter((part) => !isLater(part)).flatMap(numbers),
+    later: parts.filter(isLater).flatMap(numbers)
+  }
+}
 /** Where the tests are that cover them: those that need several nodes are not with the others. */
 const FOLDERS = [HERE, fileURLToPath(new URL("../cluster/", import.meta.url))]
 
@@ -28,7 +32,10 @@ const pointsOf = (title: string): ReadonlyArray<number> => {
 }
 
 describe("wire.md J", () => {
-  it("has a contract test for each of its points", async () => {
+  it("has a contract test for each of its points, but for those that are not built yet", async () => {
+    const { built, later } = await pointsOfContract()
+    assert.deepStrictEqual([...built, ...later].sort((a, b) => a - b), range(1, 165))
+    assert.deepStrictEqual(later, [...range(151, 157), 163, 164, 165])
     const covered = new Set<number>()
     const files = await Promise.all(FOLDERS.map(async (folder) => (await readdir(folder)).map((name) => join(folder, name))))
     for (const file of files.flat().filter((name) => name.endsWith(".test.ts"))) {
@@ -37,8 +44,8 @@ describe("wire.md J", () => {
         for (const point of pointsOf(title ?? "")) covered.add(point)
       }
     }
-    assert.deepStrictEqual(POINTS.filter((point) => !covered.has(point)), [])
-    assert.deepStrictEqual([...covered].filter((point) => !POINTS.includes(point)), [])
+    assert.deepStrictEqual(built.filter((point) => !covered.has(point)), [])
+    assert.deepStrictEqual([...covered].filter((point) => !built.includes(point)), [])
   })
 
   it("reads titles as they are written", () => {
