@@ -72,7 +72,7 @@ const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
 }
 
 /**
- * Every variable that Parley reads, in the order of the README's table. Rates
+ * Every variable that Parley reads, in the order of `--help`; `npm run docs` makes docs/configuration.md of them. Rates
  * are numbers of accepted requests in a sliding window.
  */
 export const settings = {
@@ -251,7 +251,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
     })
 }
 
-/** One setting as it is in effect, in the words of the README's table. */
+/** One setting as it is in effect, in the words of docs/configuration.md. */
 export interface EffectiveSetting {
   readonly name: string
   /** A secret is only said to be set. */
@@ -260,7 +260,7 @@ export interface EffectiveSetting {
   readonly about: string
 }
 
-/** Every setting with its effective value, secrets redacted, in the order of the README's table. */
+/** Every setting with its effective value, secrets redacted, in the order of `settings`. */
 export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
   (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
     const value = config[name]

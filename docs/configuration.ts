@@ -1,0 +1,108 @@
+import { Result } from "effect"
+import { writeFileSync } from "node:fs"
+import { settings } from "../src/platform/Config.ts"
+
+/** Writes docs/configuration.md from the settings in the code: `npm run docs`. */
+
+type Name = keyof typeof settings
+
+interface Group {
+  readonly title: string
+  readonly names: (name: string) => boolean
+}
+
+const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): boolean =>
+  beginnings.some((beginning) => name.startsWith(beginning))
+
+/** A setting is in the first group that takes it; `LIMITS_…` are parted by what they limit. */
+const GROUPS: ReadonlyArray<Group> = [
+  { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "DRAIN_SECONDS") },
+  { title: "Database", names: beginning("DATA_DIR", "DATABASE_") },
+  { title: "Redis", names: beginning("REDIS_") },
+  { title: "Files", names: beginning("S3_", "SHARED_DIR", "UPLOADS_", "DOWNLOADS_") },
+  { title: "Mail", names: beginning("SMTP_", "MAIL_") },
+  { title: "Nodes", names: beginning("ROLE", "RUNNER_") },
+  { title: "Requests", names: beginning("HTTP_", "IDEMPOTENCY_") },
+  { title: "Sockets and presence", names: beginning("SOCKETS_", "PRESENCE_", "ECHO_OWN") },
+  { title: "Webhooks", names: beginning("WEBHOOK_") },
+  { title: "How long things are kept", names: beginning("RETENTION_") },
+  { title: "Limits of sending", names: beginning("LIMITS_SENDS", "LIMITS_GROUP_SENDS", "LIMITS_WARNING", "LIMITS_COLD", "LIMITS_BACKLOG", "LIMITS_MESSAGE") },
+  { title: "Limits of blocks and reports", names: beginning("LIMITS_RESTRICT", "LIMITS_SUSPEND") },
+  { title: "Limits of registration and codes", names: beginning("LIMITS_REGISTER", "LIMITS_REGISTRATIONS", "LIMITS_RECOVER", "LIMITS_ROTATE", "LIMITS_OTP") },
+  { title: "Limits of groups", names: beginning("LIMITS_GROUP") },
+  { title: "Limits of files and pictures", names: beginning("LIMITS_ATTACHMENT", "LIMITS_AVATAR", "LIMITS_STORAGE") },
+  { title: "Limits of sockets", names: beginning("LIMITS_SOCKETS", "LIMITS_FRAMES", "LIMITS_REFUSALS") },
+  { title: "Other limits", names: beginning("LIMITS_") }
+]
+
+const UNITS: ReadonlyArray<readonly [ending: RegExp, unit: string]> = [
+  [/_PER_10_MINUTES$/, "per 10 minutes"],
+  [/_PER_SECOND$/, "per second"],
+  [/_PER_MINUTE$/, "per minute"],
+  [/_PER_HOUR$/, "per hour"],
+  [/_PER_DAY$/, "per 24 hours"],
+  [/_MS$/, "milliseconds"],
+  [/_SECONDS$/, "seconds"],
+  [/_HOURS$/, "hours"],
+  [/_DAYS$/, "days"],
+  [/_BYTES$|^LIMITS_STORAGE_/, "bytes"],
+  [/_PERCENT$/, "percent"],
+  [/_PIXELS$|_SIDE$/, "pixels"]
+]
+
+/** A value that no setting takes, if it does not take every text. */
+const NONSENSE = "\u0000"
+
+/** The unit of a setting and what it may be, in the words with which a wrong value is refused. */
+const takes = (name: Name): string => {
+  const unit = UNITS.find(([ending]) => ending.test(name))?.[1]
+  const { parse }: { readonly parse: (text: string) => Result.Result<unknown, string> } = settings[name]
+  const parsed = parse(NONSENSE)
+  if (Result.isSuccess(parsed)) return unit ?? "text"
+  const refusal = parsed.failure.replace(/^expected /, "")
+  const range = /^a whole number from (\d+) to (\d+)$/.exec(refusal)
+  if (range === null) return refusal.replace(/^one of /, "").replace(/^an? /, "")
+  const [, min, max] = range
+  const bounds = Number(max) === Number.MAX_SAFE_INTEGER ? `from ${min}` : `${min} to ${max}`
+  return unit === undefined ? bounds : `${unit}, ${bounds}`
+}
+
+/** Text in a cell of a table. */
+const cell = (text: string): string => text.replaceAll("|", "\\|").replaceAll("<", "\\<")
+
+const row = (name: Name): string => {
+  const { about, fallback, secret, shown } = settings[name]
+  const standard = String(fallback) === shown ? `\`${shown}\`` : cell(shown)
+  return `| \`${name}\` | ${standard} | ${cell(takes(name))}${secret ? "; secret" : ""} | ${cell(about)} |`
+}
+
+const HEAD = `# Configuration
+
+Parley is set by environment variables. All of them are read and checked before anything starts, and everything that is
+wrong is said at once. \`npm start -- --help\` prints these tables in a terminal; \`npm run admin -- config\` prints what is in
+effect, without secrets. An empty variable is as good as none.
+
+A variable that is none of these but looks like a mistake in one is named in the log with the one that may be meant; an unknown
+\`LIMITS_…\` stops the start. All nodes of a cluster should have the same limits: a node whose limits differ says so when it starts.
+
+“Takes” is the unit and what is accepted; rates are accepted requests in a sliding window. What the limits mean to a
+client is in the [contract](wire.md).
+
+This page is made from the code: change \`src/platform/Config.ts\`, then run \`npm run docs\`.
+`
+
+/** The whole page. */
+export const configurationPage = (): string => {
+  const left = new Set(Object.keys(settings) as ReadonlyArray<Name>)
+  const parts = GROUPS.map(({ names, title }) => {
+    const own = [...left].filter(names)
+    for (const name of own) left.delete(name)
+    return [`## ${title}`, "", "| variable | default | takes | meaning |", "| --- | --- | --- | --- |", ...own.map(row), ""].join("\n")
+  })
+  if (left.size > 0) throw new Error(`docs/configuration.ts has no group for ${[...left].join(", ")}`)
+  return [HEAD, ...parts].join("\n")
+}
+
+if (import.meta.main) {
+  writeFileSync(new URL("configuration.md", import.meta.url), configurationPage())
+}
