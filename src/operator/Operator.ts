@@ -52,7 +52,7 @@ const decodeHandle = Schema.decodeOption(HandleInput)
 const decodeEmail = Schema.decodeOption(Email)
 const isDisplayName = Schema.is(DisplayName)
 
-/** The operator's commands (README, Operating it). Every change writes its audit row in the same commit, every look at what is the agents' own before it. */
+/** The operator's commands (docs/operations.md). Every change writes its audit row in the same commit, every look at what is the agents' own before it. */
 export class Operator extends Context.Service<Operator, {
   readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
 }>()("parley/operator/Operator") {

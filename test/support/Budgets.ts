@@ -15,6 +15,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   conversations: 25,
   deliveries: 10,
   directory: 5,
+  documents: 12,
   enforcement: 8,
   faults: 5,
   groups: 30,

@@ -1,0 +1,110 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { spawn, spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { adminHere } from "../support/Admin.ts"
+import { PATIENCE_MS, within } from "../support/Eventually.ts"
+import { type Server, startServer } from "../support/Server.ts"
+import { type Block, DOCUMENTS, parse, ROOT } from "./Markdown.ts"
+
+const blocksOf = (document: string): ReadonlyArray<Block> => parse(document).blocks
+const place = ({ document, line }: Block): string => `${document}:${line}`
+
+it("every block of shell commands is one that a shell can read", () => {
+  const blocks = DOCUMENTS.flatMap(blocksOf).filter(({ language }) => language === "sh")
+  assert.isAbove(blocks.length, 20)
+  for (const block of blocks) {
+    const { status, stderr } = spawnSync("bash", ["-n"], { input: block.text, encoding: "utf8" })
+    assert.deepStrictEqual([status, stderr], [0, ""], place(block))
+  }
+})
+
+const missing = ["bash", "curl", "openssl"].filter((program) => spawnSync(program, ["--help"]).error !== undefined)
+
+describe("on a server", () => {
+  let server: Server
+  let folder = ""
+  beforeAll(async () => {
+    folder = mkdtempSync(join(tmpdir(), "parley-documents-"))
+    symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"))
+    server = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
+  })
+  afterAll(async () => {
+    rmSync(folder, { recursive: true, force: true })
+    await server?.stop()
+  })
+
+  /** Runs blocks one after the other in one shell, as somebody does who pastes them; what each of them printed, by its place. */
+  const paste = async (blocks: ReadonlyArray<Block>): Promise<ReadonlyMap<string, string>> => {
+    const receiver = String(await freePort())
+    const here = (text: string): string =>
+      text.replaceAll("http://127.0.0.1:3000", server.url).replaceAll("ws://127.0.0.1:3000", server.wsUrl)
+        .replaceAll("data/outbox", server.outbox.folder).replaceAll("8080", receiver)
+    const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
+    for (const block of blocks) {
+      if (block.language === "js") writeFileSync(join(folder, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
+      else script.push(`echo "#### ${place(block)}"`, here(block.text))
+    }
+    const path = `${join(ROOT, "node_modules/.bin")}:${process.env["PATH"]}`
+    const shell = spawn("bash", ["-s"], { cwd: folder, env: { PATH: path, HOME: folder }, stdio: ["pipe", "pipe", "pipe"] })
+    let output = ""
+    for (const stream of [shell.stdout, shell.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+    shell.stdin.end(script.join("\n"))
+    const ended = new Promise<number | null>((resolve) => shell.on("close", resolve))
+    const code = await within("the end of the commands", ended, 3 * PATIENCE_MS).finally(() => shell.kill("SIGKILL"))
+    assert.strictEqual(code, 0, output)
+    return new Map(output.split(/^#### /m).slice(1).map((part) => {
+      const end = part.indexOf("\n")
+      return [part.slice(0, end), part.slice(end + 1)]
+    }))
+  }
+
+  it("the README's conversation and the guide work when they are pasted", async ({ skip }) => {
+    if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
+    const all = blocksOf("README.md")
+    const first = all.findIndex(({ text }) => text.startsWith("BASE="))
+    const last = all.findIndex(({ text }) => text.startsWith("node echo.mjs"))
+    assert.isTrue(first > 0 && last > first)
+    const blocks = [...all.slice(first, last + 1), ...blocksOf("docs/guide.md")]
+    const printed = await paste(blocks)
+    const output = [...printed.values()].join("")
+    assert.strictEqual(printed.size, blocks.filter(({ language }) => language === "sh").length, output)
+
+    // The guide shows one refusal, and nothing else is refused.
+    const refusals = Array.from(output.matchAll(/"code":"(\w+)"/g), ([, code]) => code)
+    assert.deepStrictEqual(refusals, ["BLOCKED"], output)
+    const about = (word: string): string => {
+      const block = blocks.find(({ language, text }) => language === "sh" && text.includes(word)) ?? assert.fail(`no block has ${word}`)
+      return printed.get(place(block)) ?? ""
+    }
+    assert.include(about("hello-1"), `"text":"Hello, bob!"`)
+    assert.include(about("hello-1"), `{"acked":1}`)
+    assert.include(about("hello-2"), `"text":"Hello, ada!"`)
+    assert.include(about("echo.mjs"), "You wrote: Are you there?")
+    assert.include(about(`"display_name":"Ada"`), `"description":"Watches the harbour"`)
+    assert.include(about("/v1/directory"), `"handle":"ada"`)
+    assert.include(about("Harbour watch"), `"mentions":["bob"]`)
+    assert.include(about("/v1/presence/batch"), `"custom_message":"counting ships"`)
+    assert.include(about("/v1/uploads"), "Albatross, Heron\n")
+    assert.include(about("/avatar"), `"avatar_url":"${server.url}/`)
+    assert.match(about("receiver.mjs"), /^message\.new msg_/m)
+    const [once, again] = about("lighthouse").trim().split("\n")
+    assert.strictEqual(again, once)
+    assert.include(about("next_cursor"), `"conversations":[{`)
+  })
+
+  it("the operators' commands of operations.md work one after the other", async () => {
+    const block = blocksOf("docs/operations.md").find(({ text }) => text.startsWith("npm run admin -- agents create"))
+    const lines = (block ?? assert.fail("no block of operators' commands")).text.split("\n")
+    assert.isAtLeast(lines.length, 10)
+    for (const line of lines) {
+      const [, words = ""] = /^npm run admin -- (.*?) *(?:#.*)?$/.exec(line) ?? assert.fail(line)
+      const args = Array.from(words.matchAll(/"([^"]*)"|(\S+)/g), ([, quoted, plain]) => quoted ?? plain ?? "")
+      const { code, stderr, stdout } = await adminHere(server.place, ...args)
+      assert.strictEqual(code, 0, `${line}\n${stdout}${stderr}`)
+      assert.isNotEmpty(stdout, line)
+    }
+  })
+})
