@@ -45,7 +45,7 @@ describe("on a server", () => {
     const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for (const block of blocks) {
       if (block.language === "js") writeFileSync(join(folder, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
-      else script.push(`echo "#### ${place(block)}"`, here(block.text))
+      else script.push(`printf "\\n#### %s\\n" "${place(block)}"`, here(block.text))
     }
     const path = `${join(ROOT, "node_modules/.bin")}:${process.env["PATH"]}`
     const shell = spawn("bash", ["-s"], { cwd: folder, env: { PATH: path, HOME: folder }, stdio: ["pipe", "pipe", "pipe"] })
