@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
-import { orUnavailable } from "../wire/OrUnavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { Sessions } from "./Sessions.ts"
 import type { Agent, AgentId } from "./Agent.ts"
@@ -85,8 +85,8 @@ export class Accounts extends Context.Service<Accounts, {
         })
 
       return Accounts.of({
-        byEmail: (email) => orUnavailable(repo.byEmail(email)),
-        isHandleTaken: (handle) => orUnavailable(repo.handleExists(handle)),
+        byEmail: (email) => unavailableOnSqlError(repo.byEmail(email)),
+        isHandleTaken: (handle) => unavailableOnSqlError(repo.handleExists(handle)),
         create,
         replaceKey: Effect.fn("Accounts.replaceKey")(function*(id: AgentId) {
           const apiKey = ids.apiKey()
@@ -99,13 +99,13 @@ export class Accounts extends Context.Service<Accounts, {
           agents.forget(id)
           yield* sessions.changed(id)
           return agent
-        }, orUnavailable),
+        }, unavailableOnSqlError),
         remove: Effect.fn("Accounts.remove")(function*(id: AgentId) {
           const since = yield* Clock.currentTimeMillis
           const ended = yield* repo.end(id, since)
           yield* end(id, "account deleted")
           if (ended) yield* deletions.begin({ agentId: id, since })
-        }, orUnavailable, Effect.uninterruptible)
+        }, unavailableOnSqlError, Effect.uninterruptible)
       })
     })
   )

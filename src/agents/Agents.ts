@@ -1,8 +1,8 @@
-import { type Cause, Clock, Context, Effect, Fiber, Layer } from "effect"
+import { Clock, Context, Effect, Fiber, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
-import { unavailable } from "../wire/Unavailable.ts"
-import { Unavailable } from "../wire/WireError.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import type { Unavailable } from "../wire/WireError.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
@@ -60,7 +60,7 @@ export class Agents extends Context.Service<Agents, {
                 if (changes === before) { for (const agent of found) cache.put(agent, began) }
               })
             ),
-            Effect.catchCause((cause) => Effect.andThen(complain(cause), Effect.fail(new Unavailable())))
+            unavailableOnSqlError
           )
         )
         // On PGlite it has ended already.
@@ -74,16 +74,6 @@ export class Agents extends Context.Service<Agents, {
         }
         return fiber
       }
-
-      let complainedAt = -Infinity
-      const complain = (cause: Cause.Cause<unknown>) =>
-        Effect.suspend(() => {
-          const time = now()
-          // Every request asks: one line per second says as much as all of them.
-          if (time - complainedAt < 1_000) return Effect.void
-          complainedAt = time
-          return Effect.logWarning("Accounts cannot be read", cause)
-        })
 
       const one = (
         key: string,
@@ -140,7 +130,7 @@ export class Agents extends Context.Service<Agents, {
             })
           }),
         keyHashes: (ids) =>
-          Effect.map(unavailable(repo.byIds(ids)), (found) =>
+          Effect.map(unavailableOnSqlError(repo.byIds(ids)), (found) =>
             new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
         forget: (id) => {
           changes++

@@ -15,7 +15,7 @@ import { Blobs, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
@@ -136,7 +136,7 @@ export class Attachments extends Context.Service<Attachments, {
           const scope = yield* scopeOf(uploaderId, to)
           const at = now()
           const id = yield* ids.make("att")
-          const outcome = yield* unavailable(repo.reserve(
+          const outcome = yield* unavailableOnSqlError(repo.reserve(
             { id, uploaderId, scope, filename, contentType, size, sha256, createdAt: at },
             config.LIMITS_STORAGE_PER_AGENT,
             at + config.UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
@@ -146,7 +146,7 @@ export class Attachments extends Context.Service<Attachments, {
           return { id, uploadUrl: yield* blobs.uploadUrl({ id, size, sha256 }) }
         }),
         downloadUrl: Effect.fn("Attachments.downloadUrl")(function*(agentId, id) {
-          const attachment = yield* unavailable(repo.byId(id))
+          const attachment = yield* unavailableOnSqlError(repo.byId(id))
           const notFound = new NotFound({ message: "There is no such file for you." })
           if (attachment === undefined) return yield* notFound
           const { scope } = attachment
@@ -156,17 +156,17 @@ export class Attachments extends Context.Service<Attachments, {
             } else if (scope.agentId !== agentId) return yield* notFound
           }
           if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound
-          if (attachment.storedAt === null) yield* unavailable(repo.markStored(id, now()))
+          if (attachment.storedAt === null) yield* unavailableOnSqlError(repo.markStored(id, now()))
           return yield* blobs.downloadUrl(id, attachment)
         }),
         use: Effect.fn("Attachments.use")(function*(senderId, target, id) {
-          const attachment = yield* unavailable(repo.byId(id))
+          const attachment = yield* unavailableOnSqlError(repo.byId(id))
           if (attachment === undefined || attachment.uploaderId !== senderId) return yield* new AttachmentNotFound()
           if (!isWithin(attachment.scope, target)) return yield* new AttachmentWrongScope()
           const verdict = yield* verdictOn(attachment)
           if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
           const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MILLIS
-          if (!fresh && !(yield* unavailable(repo.markUsed(id, now())))) {
+          if (!fresh && !(yield* unavailableOnSqlError(repo.markUsed(id, now())))) {
             return yield* new AttachmentNotFound()
           }
         })

@@ -5,7 +5,7 @@ import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { NotFound, type RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Sessions } from "../agents/Sessions.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -78,7 +78,7 @@ export class Avatars extends Context.Service<Avatars, {
 
       const store = Effect.fn("Avatars.store")(function*(image: Buffer) {
         const key = sha256(image).toString("hex")
-        if (!(yield* unavailable(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
+        if (!(yield* unavailableOnSqlError(repo.keep(key, now() + DAY_MILLIS)))) return yield* new Unavailable()
         yield* blobs.putObject(objectOf(key), image, "image/webp")
         return { key, url: avatarUrlOf(config, key) }
       })
@@ -102,13 +102,13 @@ export class Avatars extends Context.Service<Avatars, {
         store,
         defer: Effect.fnUntraced(function*(url) {
           const key = avatarKeyOf(config, url)
-          if (key !== null) yield* unavailable(repo.defer(key, now() + DAY_MILLIS))
+          if (key !== null) yield* unavailableOnSqlError(repo.defer(key, now() + DAY_MILLIS))
         }),
         sweep,
         set: Effect.fn("Avatars.set")((agentId, bytes) =>
           counted(agentId, Effect.gen(function*() {
             const avatar = yield* store(yield* render(bytes))
-            const done = yield* unavailable(repo.set(agentId, avatar.key, now()))
+            const done = yield* unavailableOnSqlError(repo.set(agentId, avatar.key, now()))
             agents.forget(agentId)
             yield* sessions.changed(agentId)
             return done ? avatar : yield* new Unauthorized()
@@ -116,7 +116,7 @@ export class Avatars extends Context.Service<Avatars, {
         ),
         clear: Effect.fn("Avatars.clear")((agentId) =>
           counted(agentId, Effect.gen(function*() {
-            const done = yield* unavailable(repo.clear(agentId, now()))
+            const done = yield* unavailableOnSqlError(repo.clear(agentId, now()))
             if (!done) return yield* new NotFound({ message: "No avatar is set." })
             agents.forget(agentId)
             yield* sessions.changed(agentId)

@@ -8,7 +8,8 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
-import { Unavailable } from "../wire/WireError.ts"
+import { logDefect } from "../platform/LogDefect.ts"
+import { InternalError, Unavailable } from "../wire/WireError.ts"
 
 /** The session is not known: none of these calls was made. */
 export class CallsUnheard extends Schema.TaggedError<CallsUnheard>()("CallsUnheard", {}) {}
@@ -258,11 +259,13 @@ interface Served {
   readonly perform: (entityId: string, payload: unknown) => Effect.Effect<Answer>
 }
 
-/** Null: interrupted, as everything is that ends; anything else is somebody's mistake. */
+/** Null: interrupted, as everything is that ends; anything else is a defect, which is in this node's log. */
 const broken = (cause: Cause.Cause<unknown>): Answer => ({
   ending: "broken",
-  value: Cause.hasInterruptsOnly(cause) ? null : Cause.pretty(cause)
+  value: Cause.hasInterruptsOnly(cause) ? null : INTERNAL
 })
+
+const INTERNAL = new InternalError().code
 
 interface Destination {
   readonly line: CallLine
@@ -293,13 +296,10 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
       isHere: (entityId) => sharding.hasShardId(shardOf(entityId)),
       perform: (entityId, payload) =>
         Effect.suspend(() => here(entityId, payloads.decode(payload))).pipe(
-          Effect.matchCause({
-            onSuccess: (value): Answer => ({ ending: "done", value: successes.encode(value) }),
-            onFailure: (cause): Answer => {
-              const refusal = cause.reasons.find(Cause.isFailReason)
-              return refusal === undefined ? broken(cause) : { ending: "refused", value: failures.encode(refusal.error) }
-            }
-          })
+          Effect.map((value): Answer => ({ ending: "done", value: successes.encode(value) })),
+          Effect.catch((failure) => Effect.sync((): Answer => ({ ending: "refused", value: failures.encode(failure) }))),
+          logDefect,
+          Effect.catchCause((cause) => Effect.succeed(broken(cause)))
         )
     })
 
@@ -334,7 +334,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
               case "busy":
                 return Effect.fail(new Unavailable())
               case "broken":
-                return answer.value === null ? Effect.fail(new Unavailable()) : Effect.die(answer.value)
+                return answer.value === null ? Effect.fail(new Unavailable()) : Effect.die(new InternalError())
               case "absent":
                 destination.absent()
                 return elsewhere(entityId, payload)

@@ -1,8 +1,9 @@
 import { Cause, Context, Effect, Metric } from "effect"
 import { ClusterError } from "effect/cluster"
 import { RpcClient } from "effect/rpc"
+import { isLoggedDefect } from "../platform/LogDefect.ts"
 import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
-import { Unavailable } from "../wire/WireError.ts"
+import { InternalError, Unavailable } from "../wire/WireError.ts"
 
 /** How long a caller is held while what it calls moves to another node (wire.md C.0). */
 const HELD = "5 seconds"
@@ -41,7 +42,11 @@ export const remotely = <A, E, R>(
       const failure = cause.reasons.find(Cause.isFailReason)?.error
       // An entity that is interrupted because its shard moves ends its callers' calls so.
       if (cause.reasons.length > 0 && Cause.hasInterruptsOnly(cause)) return Effect.fail(new Unavailable())
-      if (failure === undefined) return Effect.failCause(cause as Cause.Cause<never>)
+      if (failure === undefined) {
+        return cause.reasons.some((reason) => Cause.isDieReason(reason) && isLoggedDefect(reason.defect))
+          ? Effect.die(new InternalError())
+          : Effect.failCause(cause as Cause.Cause<never>)
+      }
       return Effect.fail(isUndelivered(failure) ? new Unavailable() : failure as Exclude<E, Undelivered>)
     })
   )

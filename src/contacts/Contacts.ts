@@ -6,7 +6,7 @@ import { Enforcement } from "../enforcement/Enforcement.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { iso } from "../wire/Text.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck } from "./Contact.ts"
@@ -119,7 +119,7 @@ export class Contacts extends Context.Service<Contacts, {
           const agent = yield* another(agentId, handle)
           const now = yield* Clock.currentTimeMillis
           for (let tries = 0; tries < 5; tries++) {
-            const stored = yield* unavailable(repo.add(agentId, agent.id, notes === "" ? null : notes, now))
+            const stored = yield* unavailableOnSqlError(repo.add(agentId, agent.id, notes === "" ? null : notes, now))
             if (stored !== undefined) return { created: stored.created, contact: present(agent, stored) }
           }
           return yield* new Unavailable()
@@ -129,8 +129,8 @@ export class Contacts extends Context.Service<Contacts, {
           const limit = Math.min(query.limit ?? LIMIT, MAX)
           const offset = query.offset ?? 0
           const after = query.cursor === undefined ? null : yield* decodeCursor(ContactCursor)(query.cursor)
-          const rows = yield* unavailable(repo.list(agentId, after?.handle ?? null, offset, limit + 1))
-          const total = yield* unavailable(repo.count(agentId))
+          const rows = yield* unavailableOnSqlError(repo.list(agentId, after?.handle ?? null, offset, limit + 1))
+          const total = yield* unavailableOnSqlError(repo.count(agentId))
           const shown = rows.slice(0, limit)
           const live = yield* liveById(shown.map((row) => row.contactId))
           const last = shown.at(-1)
@@ -144,18 +144,18 @@ export class Contacts extends Context.Service<Contacts, {
         }),
         check: Effect.fn("Contacts.check")(function*(agentId, handle) {
           const agent = yield* agents.byHandle(handle)
-          const stored = agent === undefined ? undefined : yield* unavailable(repo.find(agentId, agent.id))
+          const stored = agent === undefined ? undefined : yield* unavailableOnSqlError(repo.find(agentId, agent.id))
           return stored === undefined
             ? { handle, is_contact: false, added_at: null, notes: null }
             : { handle, is_contact: true, added_at: iso(stored.addedAt), notes: stored.notes }
         }),
         annotate: Effect.fn("Contacts.annotate")(function*(agentId, handle, notes) {
           const agent = yield* known(handle)
-          yield* orNotContact(yield* unavailable(repo.annotate(agentId, agent.id, notes === "" ? null : notes)))
+          yield* orNotContact(yield* unavailableOnSqlError(repo.annotate(agentId, agent.id, notes === "" ? null : notes)))
         }),
         remove: Effect.fn("Contacts.remove")(function*(agentId, handle) {
           const agent = yield* known(handle)
-          yield* orNotContact(yield* unavailable(repo.remove(agentId, agent.id)))
+          yield* orNotContact(yield* unavailableOnSqlError(repo.remove(agentId, agent.id)))
         }),
         block: Effect.fn("Contacts.block")(function*(agentId, handle) {
           const agent = yield* another(agentId, handle)
@@ -184,7 +184,7 @@ export class Contacts extends Context.Service<Contacts, {
             report: { id, reason }
           })
           // An earlier attempt at this very request may have made it, and never answered.
-          if (outcome === "AlreadyReported" && !(yield* unavailable(repo.isReport(agentId, agent.id, id)))) {
+          if (outcome === "AlreadyReported" && !(yield* unavailableOnSqlError(repo.isReport(agentId, agent.id, id)))) {
             return yield* new AlreadyReported()
           }
           if (outcome === "Blocked") signals.raise(agent.id)
@@ -195,8 +195,8 @@ export class Contacts extends Context.Service<Contacts, {
           const limit = Math.min(query.limit ?? LIMIT, MAX)
           const offset = query.offset ?? 0
           const before = query.cursor === undefined ? null : yield* decodeCursor(BlockCursor)(query.cursor)
-          const rows = yield* unavailable(repo.blocks(agentId, before, offset, limit + 1))
-          const total = yield* unavailable(repo.countBlocks(agentId))
+          const rows = yield* unavailableOnSqlError(repo.blocks(agentId, before, offset, limit + 1))
+          const total = yield* unavailableOnSqlError(repo.countBlocks(agentId))
           const shown = rows.slice(0, limit)
           const live = yield* liveById(shown.map((row) => row.blockedId))
           const last = shown.at(-1)

@@ -3,7 +3,8 @@ import { type Head, HEADS } from "../deliveries/DeliveriesRepo.ts"
 import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Telemetry.ts"
 import { intoOutbox, mayHook, unmuted } from "../messages/Outbox.ts"
-import { MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
+import type { Locks } from "../database/GroupCommit.ts"
+import { type Held, heldIn, holdersOf, inputOf, MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
 import type { Draft } from "../messages/Message.ts"
 
 /** A send that its Conversation has decided to accept, on the state that it knows. */
@@ -64,11 +65,12 @@ const appendStatement = (kinds: "continuing" | "any"): string => {
   // What first messages and first replies need; left out, the statement costs half as much to begin.
   const also = (part: string): string => kinds === "any" ? part : ""
   return `
-WITH input AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS x(
-    ${MESSAGE_COLUMNS}, recipient text,
-    epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean
-  )
+WITH input AS MATERIALIZED (${
+    inputOf(
+      `${MESSAGE_COLUMNS}, recipient text, ` +
+        "epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean"
+    )
+  }
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.epoch, c.version,
     c.last_seq <> (SELECT s.last_seq FROM conversations s WHERE s.id = c.id) AS overtaken
@@ -244,6 +246,25 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
   })
 
 const NONE: ReadonlyMap<string, number> = new Map()
+
+const HELD = [
+  heldIn("conversations", "id", "$1::text[]"),
+  heldIn("cold_slots", "conversation_id", "$1::text[]"),
+  heldIn("inboxes", "agent_id", "$2::text[]")
+].join("\nUNION ALL")
+
+/** The locks of the batch statement: the conversation's row and its cold slot, and the recipient's inbox. */
+export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> => {
+  const held = database.prepared<Held>("append_held", HELD)
+  return {
+    of: ({ conversationId, recipientId }) => [conversationId, recipientId],
+    held: (batch) =>
+      Effect.map(
+        held([[...new Set(batch.map((one) => one.conversationId))], [...new Set(batch.map((one) => one.recipientId))]]),
+        holdersOf
+      )
+  }
+})
 
 /** For each append, the inbox number of the next one of the same batch that goes the other way in its conversation. */
 const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {

@@ -3,6 +3,7 @@ import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
 import { Unauthorized, Unavailable } from "../wire/WireError.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
+import { Seldom } from "../platform/Seldom.ts"
 import { iso } from "../wire/Text.ts"
 import type { Append, Appended } from "./Append.ts"
 import { decideSend, type DirectState } from "./Conversation.ts"
@@ -67,6 +68,8 @@ interface Waiting {
   /** Of the request that it came with. */
   readonly requestId: string | null
   readonly settle: Array<(result: Result) => void>
+  /** When it came. */
+  readonly since: number
   attempts: number
   /** Whether what it carries has been found fit to be sent. */
   attached: boolean
@@ -77,8 +80,21 @@ interface Change {
   readonly _tag: "Change"
   /** The statement, and what to do with what it gave. */
   readonly run: Effect.Effect<void>
-  readonly fail: () => void
+  readonly fail: (exit: Exit.Exit<never, Unavailable>) => void
 }
+
+/** The typed failure; undefined: there is none but defects, or an interruption. */
+const failureOf = <E>(cause: Cause.Cause<E>): E | Unavailable | undefined =>
+  Cause.hasInterruptsOnly(cause) ? new Unavailable() : cause.reasons.find(Cause.isFailReason)?.error
+
+/** What the caller gets: the typed failure or the defect, which is logged where its request ends. */
+const exitOf = <E>(cause: Cause.Cause<E>): Exit.Exit<never, E | Unavailable> => {
+  const failure = failureOf(cause)
+  return failure === undefined ? Exit.failCause(cause) : Exit.fail(failure)
+}
+
+/** Lines about sends that are given up, of all conversations. */
+const givenUp = new Seldom()
 
 /** A decision on a state that another owner has moved on from is taken again, so often at the most. */
 const MAX_ATTEMPTS = 5
@@ -90,6 +106,7 @@ const MAX_ATTEMPTS = 5
  * makes a stale one harmless. Sends go into the group commit in arrival order; a
  * first message, the first write of a new owner and a change of the blocks are barriers. Safe to retry:
  * equal client_msg_ids in flight share one result, later ones meet the stored key.
+ * A defect ends the command that met it, and no other: what is remembered is read again.
  */
 export class ConversationActor {
   readonly id: string
@@ -99,8 +116,8 @@ export class ConversationActor {
   private version = 0
   /** Whether this owner has written: its epoch is in the row. */
   private claimed = false
-  /** While it stands, commands wait. */
-  private barrier = false
+  /** While somebody holds the others back, they wait. */
+  private barrier: Waiting | Change | undefined
   /** Whether a write in flight has changed the row while it was being read. */
   private overtaken = false
   private queue: Array<Waiting | Change> = []
@@ -113,7 +130,7 @@ export class ConversationActor {
   }
 
   get idle(): boolean {
-    return this.inFlight.size === 0 && !this.barrier
+    return this.inFlight.size === 0 && this.barrier === undefined
   }
 
   send(command: SendCommand): Effect.Effect<Sent, SendFailure> {
@@ -125,7 +142,8 @@ export class ConversationActor {
         return
       }
       const requestId = requestIdOf(fiber) ?? null
-      const waiting: Waiting = { _tag: "Send", command, key, requestId, settle: [resume], attempts: 0, attached: false }
+      const since = this.world.now()
+      const waiting: Waiting = { _tag: "Send", command, key, requestId, settle: [resume], since, attempts: 0, attached: false }
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
     }))
@@ -157,30 +175,45 @@ export class ConversationActor {
     return Effect.withFiber((fiber) => Effect.callback((resume) => {
       this.dispatch({
         _tag: "Change",
-        run: Effect.matchCause(forRequest(requestIdOf(fiber), statement), {
-          onSuccess: (value) => {
-            then(value)
-            resume(Effect.succeed(value))
-          },
-          onFailure: () => {
+        run: Effect.matchCause(Effect.tap(forRequest(requestIdOf(fiber), statement), (value) => Effect.sync(() => then(value))), {
+          onSuccess: (value) => resume(Effect.succeed(value)),
+          onFailure: (cause) => {
             // Whether it was committed is open: only the rows tell.
             this.state = undefined
-            resume(Effect.fail(new Unavailable()))
+            resume(exitOf(cause))
           }
         }),
-        fail: () => resume(Effect.fail(new Unavailable()))
+        fail: resume
       })
     }))
   }
 
   private dispatch(waiting: Waiting | Change): void {
+    try {
+      this.take(waiting)
+    } catch (defect) {
+      this.broken(waiting, Cause.die(defect))
+    }
+  }
+
+  /** Whatever was under way for a command met a defect: that ends the command, and whom it held back goes on. */
+  private broken(waiting: Waiting | Change, cause: Cause.Cause<never>): void {
+    this.state = undefined
+    const at = this.queue.indexOf(waiting)
+    if (at >= 0) this.queue.splice(at, 1)
+    if (waiting._tag === "Change") waiting.fail(exitOf(cause))
+    else this.settle(waiting, exitOf(cause))
+    if (this.barrier === waiting) this.lift()
+  }
+
+  private take(waiting: Waiting | Change): void {
     this.lastUsed = this.world.now()
-    if (this.barrier) {
+    if (this.barrier !== undefined) {
       this.queue.push(waiting)
       return
     }
     if (waiting._tag === "Change") {
-      this.barrier = true
+      this.barrier = waiting
       this.world.fork(Effect.andThen(waiting.run, Effect.sync(() => this.lift())))
       return
     }
@@ -214,7 +247,7 @@ export class ConversationActor {
 
   private reload(waiting: Waiting): void {
     const { recipient, sender } = waiting.command
-    this.barrier = true
+    this.barrier = waiting
     this.overtaken = false
     this.fork(waiting, Effect.matchCause(this.world.load(this.id, sender.id, recipient.id), {
       onSuccess: (loaded) => {
@@ -225,20 +258,23 @@ export class ConversationActor {
         this.claimed = false
         this.lift()
       },
-      onFailure: () => {
+      onFailure: (cause) => {
+        const failure = failureOf(cause)
+        // The next one reads for itself.
+        if (failure === undefined) return this.broken(waiting, cause as Cause.Cause<never>)
         const queued = this.queue
         this.queue = []
-        this.barrier = false
+        this.barrier = undefined
         for (const one of queued) {
-          if (one._tag === "Change") one.fail()
-          else this.settle(one, Exit.fail(new Unavailable()))
+          if (one._tag === "Change") one.fail(Exit.fail(failure))
+          else this.settle(one, Exit.fail(failure))
         }
       }
     }))
   }
 
   private lift(): void {
-    this.barrier = false
+    this.barrier = undefined
     const queued = this.queue
     this.queue = []
     for (const waiting of queued) this.dispatch(waiting)
@@ -252,8 +288,11 @@ export class ConversationActor {
         waiting.attached = true
         this.dispatch(waiting)
       },
-      onFailure: (cause) =>
-        this.refuse(waiting, cause.reasons.find(Cause.isFailReason)?.error ?? new Unavailable())
+      onFailure: (cause) => {
+        const failure = failureOf(cause)
+        if (failure === undefined) this.settle(waiting, exitOf(cause))
+        else this.refuse(waiting, failure)
+      }
     }))
   }
 
@@ -261,7 +300,7 @@ export class ConversationActor {
     const { world } = this
     const { draft, recipient, sender } = waiting.command
     const claims = !this.claimed
-    if (claims) this.barrier = true
+    if (claims) this.barrier = waiting
     const append: Append = {
       conversationId: this.id,
       epoch: this.epoch,
@@ -276,7 +315,7 @@ export class ConversationActor {
       draft,
       requestId: waiting.requestId
     }
-    world.appends.submit(append, (settled) => this.appended(waiting, append, settled))
+    world.appends.submit(append, (settled) => this.appended(waiting, append, settled), world.now() - waiting.since)
   }
 
   private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
@@ -284,7 +323,7 @@ export class ConversationActor {
     if (settled._tag === "Failed") {
       // Whether it was stored is open: only the row tells, and a retry meets its key.
       this.state = undefined
-      this.settle(waiting, Exit.fail(new Unavailable()))
+      this.settle(waiting, settled.exit)
     } else {
       const outcome = settled.value
       if (outcome._tag === "Stored") this.stored(waiting, append, outcome)
@@ -300,7 +339,7 @@ export class ConversationActor {
         return
       } else this.refused(waiting, append, outcome)
     }
-    if (claims) this.lift()
+    if (claims && this.barrier === waiting) this.lift()
   }
 
   private stored(waiting: Waiting, append: Append, outcome: Extract<Appended, { _tag: "Stored" }>): void {
@@ -350,19 +389,15 @@ export class ConversationActor {
   }
 
   private refused(waiting: Waiting, append: Append, outcome: Exclude<Appended, { _tag: "Stored" }>): void {
-    const { recipient, sender } = waiting.command
+    const { recipient } = waiting.command
     switch (outcome._tag) {
       case "Fenced":
         if (append.epoch === this.epoch && append.version === this.version) this.state = undefined
-        if (++waiting.attempts >= MAX_ATTEMPTS) this.settle(waiting, Exit.fail(new Unavailable()))
+        if (++waiting.attempts >= MAX_ATTEMPTS) this.giveUp(waiting, "Its conversation was changed by others each time a send was decided")
         else this.dispatch(waiting)
         return
       case "Replayed":
-        this.fork(waiting, Effect.matchCause(this.world.original(sender.id, append.draft.clientMsgId), {
-          onSuccess: (sent) =>
-            this.settle(waiting, sent === undefined ? Exit.fail(new Unavailable()) : Exit.succeed(sent)),
-          onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
-        }))
+        this.replay(waiting)
         return
       case "SenderGone":
         this.turnAway(waiting)
@@ -385,7 +420,7 @@ export class ConversationActor {
     this.fork(waiting, Effect.matchCause(this.world.facts(waiting.command, this.id), {
       onSuccess: (facts) =>
         this.settle(waiting, Exit.fail(facts?.senderStatus === null ? new Unauthorized() : new AgentSuspended())),
-      onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+      onFailure: (cause) => this.settle(waiting, exitOf(cause))
     }))
   }
 
@@ -404,16 +439,24 @@ export class ConversationActor {
         }
         this.settle(waiting, Exit.fail(this.weigh(waiting.command, facts, failure)))
       },
-      onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+      onFailure: (cause) => this.settle(waiting, exitOf(cause))
     }))
   }
 
   private replay(waiting: Waiting): void {
     const { draft, sender } = waiting.command
     this.fork(waiting, Effect.matchCause(this.world.original(sender.id, draft.clientMsgId), {
-      onSuccess: (sent) => this.settle(waiting, sent === undefined ? Exit.fail(new Unavailable()) : Exit.succeed(sent)),
-      onFailure: () => this.settle(waiting, Exit.fail(new Unavailable()))
+      onSuccess: (sent) => {
+        if (sent === undefined) this.giveUp(waiting, "The key of a send is known, but its message cannot be found")
+        else this.settle(waiting, Exit.succeed(sent))
+      },
+      onFailure: (cause) => this.settle(waiting, exitOf(cause))
     }))
+  }
+
+  private giveUp(waiting: Waiting, why: string): void {
+    this.settle(waiting, Exit.fail(new Unavailable()))
+    this.world.fork(forRequest(waiting.requestId, givenUp.log(Effect.logWarning(`${why}: it is answered with 503`))))
   }
 
   /** Puts the guards that need storage into their place in the order (wire.md C.6, guard order). */
@@ -430,7 +473,7 @@ export class ConversationActor {
   private open(waiting: Waiting): void {
     const { world } = this
     const { command } = waiting
-    this.barrier = true
+    this.barrier = waiting
     const ready = Effect.gen({ self: this }, function*() {
       const facts = yield* world.facts(command, this.id)
       if (facts?.senderStatus === "suspended") return yield* new AgentSuspended()
@@ -445,7 +488,7 @@ export class ConversationActor {
       }
       yield* world.reserve(command.sender.id, this.id, world.now())
       if (command.draft.attachmentId !== undefined) {
-        yield* Effect.tapError(
+        yield* Effect.tapCause(
           world.useAttachment(command.sender.id, command.recipient.id, command.draft.attachmentId),
           () => world.release(command.sender.id, this.id)
         )
@@ -475,19 +518,21 @@ export class ConversationActor {
         }
       },
       onFailure: (cause) => {
-        const reason = cause.reasons.find(Cause.isFailReason)
-        this.settle(waiting, Exit.fail(reason?.error ?? new Unavailable()))
+        this.settle(waiting, exitOf(cause))
         this.lift()
       }
     }))
   }
 
   private fork(waiting: Waiting, effect: Effect.Effect<void>): void {
-    this.world.fork(forRequest(waiting.requestId, effect))
+    this.world.fork(forRequest(
+      waiting.requestId,
+      Effect.catchCause(effect, (cause) => Effect.sync(() => this.broken(waiting, cause)))
+    ))
   }
 
   private settle(waiting: Waiting, result: Result): void {
-    this.inFlight.delete(waiting.key)
-    for (const settle of waiting.settle) settle(result)
+    if (this.inFlight.get(waiting.key) === waiting) this.inFlight.delete(waiting.key)
+    for (const settle of waiting.settle.splice(0)) settle(result)
   }
 }

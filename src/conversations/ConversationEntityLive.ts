@@ -1,6 +1,7 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
+import { logDefect } from "../platform/LogDefect.ts"
 import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { ConversationEntity } from "./ConversationEntity.ts"
 import { Conversations } from "./Conversations.ts"
@@ -15,11 +16,13 @@ export const ConversationEntityLive = ConversationEntity.toLayer(
     const { entityId } = yield* Entity.CurrentAddress
     return ConversationEntity.of({
       Send: ({ headers, payload }) =>
-        Rpc.fork(forRequest(headers[REQUEST_ID], conversations.local(entityId).send(payload.command))),
+        Rpc.fork(forRequest(headers[REQUEST_ID], logDefect(conversations.local(entityId).send(payload.command)))),
       Block: ({ headers, payload }) =>
-        Rpc.fork(forRequest(headers[REQUEST_ID], conversations.localBlock(entityId, payload.command))),
+        Rpc.fork(forRequest(headers[REQUEST_ID], logDefect(conversations.localBlock(entityId, payload.command)))),
       Unblock: ({ headers, payload }) =>
-        Rpc.fork(forRequest(headers[REQUEST_ID], conversations.localUnblock(entityId, payload.command)))
+        Rpc.fork(forRequest(headers[REQUEST_ID], logDefect(conversations.localUnblock(entityId, payload.command))))
     })
-  })
+  }),
+  // A defect is the caller's answer, and no reason to begin again with all that is in flight.
+  { disableFatalDefects: true }
 )

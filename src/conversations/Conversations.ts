@@ -19,10 +19,10 @@ import { RemoteCalls } from "../cluster/RemoteCalls.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { type RateLimited, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
-import { type Append, type Appended, makeAppend } from "./Append.ts"
+import { type Append, type Appended, makeAppend, makeAppendLocks } from "./Append.ts"
 import { ConversationNotFound, makeDirectIds } from "./Conversation.ts"
 import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
@@ -129,7 +129,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         maxBytes: 4_194_304,
         capacity: 20_000,
         gather: true,
-        commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD, (yield* WebhookSignals).raise)
+        commit: yield* makeAppend(config.LIMITS_BACKLOG_HARD, (yield* WebhookSignals).raise),
+        locks: yield* makeAppendLocks
       })
 
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
@@ -155,7 +156,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
 
       /** How far a direct message has got with the other side. */
       const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
-        const participation = yield* unavailable(repo.participation(senderId, conversationId))
+        const participation = yield* unavailableOnSqlError(repo.participation(senderId, conversationId))
         return participation === undefined || participation.counterpartyId === null
           ? undefined
           : yield* deliveries.find(participation.counterpartyId, messageId)
@@ -163,7 +164,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
 
       /** The sender's own earlier message as it stands now. */
       const original = Effect.fnUntraced(function*(senderId: string, clientMsgId: string) {
-        const messageId = yield* unavailable(repo.byKey(senderId, clientMsgId))
+        const messageId = yield* unavailableOnSqlError(repo.byKey(senderId, clientMsgId))
         if (messageId === undefined) return undefined
         const found = yield* deliveries.find(senderId, messageId)
         if (found === undefined) return undefined
@@ -185,11 +186,11 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         appends,
         now,
         newMessageId: () => ids.make("msg"),
-        load: (conversationId, one, other) => unavailable(repo.load(conversationId, one, other)),
+        load: (conversationId, one, other) => unavailableOnSqlError(repo.load(conversationId, one, other)),
         facts: ({ draft, recipient, sender }, conversationId) =>
-          unavailable(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
+          unavailableOnSqlError(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
         reserve: actors.reserveOutreach,
-        release: (senderId, conversationId) => Effect.ignore(slots.release(senderId, conversationId)),
+        release: (senderId, conversationId) => Effect.ignore(unavailableOnSqlError(slots.release(senderId, conversationId))),
         useAttachment: (senderId, agentId, id) => attachments.use(senderId, { _tag: "Agent", agentId }, id),
         original,
         publish,
@@ -226,7 +227,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const localBlock = (conversationId: string, command: BlockCommand): Effect.Effect<BlockOutcome, Unavailable> =>
         Effect.tap(
           local(conversationId).block(Effect.flatMap(
-            unavailable(repo.block(conversationId, command)),
+            unavailableOnSqlError(repo.block(conversationId, command)),
             (change) => change === "TooLate" ? Effect.fail(new Unavailable()) : Effect.succeed(change)
           )),
           () => Effect.sync(() => hush(conversationId, command))
@@ -235,7 +236,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         local(conversationId).unblock(
           Effect.gen(function*() {
             for (let tries = 0; tries < 5; tries++) {
-              const outcome = yield* unavailable(repo.unblock(conversationId, command))
+              const outcome = yield* unavailableOnSqlError(repo.unblock(conversationId, command))
               if (outcome !== undefined) return outcome
             }
             return yield* new Unavailable()
@@ -260,7 +261,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         return outcome
       })
       const unblock = Effect.fn("Conversations.unblock")(function*({ agentId, blockedId }: Pair) {
-        const since = yield* unavailable(repo.blockedSince(agentId, blockedId))
+        const since = yield* unavailableOnSqlError(repo.blockedSince(agentId, blockedId))
         if (since === undefined) return "NotBlocked"
         return yield* deliverUnblock(directId(agentId, blockedId), { command: { agentId, blockedId, since } })
       })
@@ -325,7 +326,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>
         id.startsWith("conv_")
           ? Effect.flatMap(
-            unavailable(repo.participation(sender.id, id)),
+            unavailableOnSqlError(repo.participation(sender.id, id)),
             (participation) =>
               unlessReplay(
                 sender,
@@ -381,7 +382,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         if (counterpartyId === null) {
           to = (yield* groupSettings.members(conversationId)).filter((id) => id !== agentId)
         } else {
-          const { state } = yield* unavailable(repo.load(conversationId, agentId, counterpartyId))
+          const { state } = yield* unavailableOnSqlError(repo.load(conversationId, agentId, counterpartyId))
           to = state.blocked ? [] : [counterpartyId]
         }
         if (listeners.size > 10_000) listeners.clear()

@@ -7,7 +7,7 @@ import { Groups } from "../groups/Groups.ts"
 import { type GroupCard, GroupReads, isGroupId } from "../messages/GroupReads.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import type { Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
@@ -66,7 +66,7 @@ export const makeReading = Effect.gen(function*() {
   const now = () => clock.currentTimeMillisUnsafe()
 
   const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
-    const found = yield* unavailable(repo.participation(agentId, conversationId))
+    const found = yield* unavailableOnSqlError(repo.participation(agentId, conversationId))
     return found ?? (yield* new ConversationNotFound())
   })
 
@@ -93,11 +93,11 @@ export const makeReading = Effect.gen(function*() {
       const own = yield* toldDeleted(participation(agentId, conversationId), agentId, conversationId)
       let range: HistoryRange = query
       if (query.around !== null) {
-        const seq = yield* unavailable(repo.anchor(agentId, own, query.around))
+        const seq = yield* unavailableOnSqlError(repo.anchor(agentId, own, query.around))
         if (seq === undefined) return yield* new MessageNotFound()
         range = { before: seq + 1, after: null, limit: query.limit }
       }
-      const rows = yield* unavailable(repo.history(agentId, own, range))
+      const rows = yield* unavailableOnSqlError(repo.history(agentId, own, range))
       const settingOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
       return rows.map((row) =>
         messageJson(
@@ -142,8 +142,8 @@ export const makeReading = Effect.gen(function*() {
     const limit = Math.min(query.limit ?? Listing.LIMIT, Listing.MAX)
     const offset = query.offset ?? 0
     const before = query.cursor === undefined ? null : yield* decodeCursor(Listing.Cursor)(query.cursor)
-    const rows = yield* unavailable(repo.list(agentId, before, offset, limit + 1, now()))
-    const total = yield* unavailable(repo.count(agentId))
+    const rows = yield* unavailableOnSqlError(repo.list(agentId, before, offset, limit + 1, now()))
+    const total = yield* unavailableOnSqlError(repo.count(agentId))
     const shown = rows.slice(0, limit)
     const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
     const cards = yield* groupSettings.cards(shown.map((row) => row.id))
@@ -160,7 +160,7 @@ export const makeReading = Effect.gen(function*() {
   })
 
   const context = Effect.fn("Conversations.context")(function*(agentId: string, conversationId: string) {
-    const facts = yield* unavailable(repo.context(agentId, conversationId))
+    const facts = yield* unavailableOnSqlError(repo.context(agentId, conversationId))
     if (facts === undefined) return yield* new ConversationNotFound()
     const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
     if (facts.counterpartyId === null) {
@@ -213,12 +213,12 @@ export const makeReading = Effect.gen(function*() {
     participation,
     hide: Effect.fn("Conversations.hide")(function*(agentId, conversationId) {
       yield* participation(agentId, conversationId)
-      yield* unavailable(repo.hideConversation(agentId, conversationId, now()))
+      yield* unavailableOnSqlError(repo.hideConversation(agentId, conversationId, now()))
     }),
     hideMessage: Effect.fn("Conversations.hideMessage")(function*(agentId, messageId) {
       const found = yield* deliveries.find(agentId, messageId)
       if (found === undefined) return yield* new MessageNotFound()
-      yield* unavailable(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
+      yield* unavailableOnSqlError(repo.hideMessage(agentId, found.message.conversationId, found.message.seq, now()))
     })
   }
   return reading

@@ -1,26 +1,38 @@
-import { Cause, Clock, Effect, Metric, Option } from "effect"
+import { Cause, Clock, Effect, Exit, Metric, Option } from "effect"
 import type { SqlError } from "effect/sql"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
+import { Seldom } from "../platform/Seldom.ts"
 import { sqlState } from "./Sql.ts"
+import { Unavailable } from "../wire/WireError.ts"
 
 /**
  * What became of one item. `Failed` is not "nothing happened": a connection that
  * broke during the commit leaves open whether it did; asking again with the same key tells.
+ * Its `exit` is what the caller gets: `Unavailable`, which is logged already, or the defect, which is not.
  */
 export type Settled<Out> =
   | { readonly _tag: "Done"; readonly value: Out }
-  | { readonly _tag: "Failed" }
+  | { readonly _tag: "Failed"; readonly exit: Exit.Exit<never, Unavailable> }
 
-const failed: Settled<never> = { _tag: "Failed" }
+const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unavailable()) })
+
+/** Rows that the commit of an item locks. While somebody else holds one of them, the item waits without the others. */
+export interface Locks<In> {
+  /** Names of the rows, as far as they are known beforehand. Items with the same first name keep their order. */
+  readonly of: (item: In) => readonly [string, ...Array<string>]
+  /** Those of the rows of these items that are locked right now, each with the name of who holds it. Waits for none. */
+  readonly held: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyMap<string, string>, SqlError.SqlError>
+}
 
 export interface GroupCommit<In, Out> {
   /**
    * Queues an item; `settle` runs exactly once, in the order of the commits, after
-   * the commit and never inside this call. Items of one lane are committed in the order
-   * of their submission, and one batch of a lane is in flight at a time.
+   * the commit and never inside this call; one that throws is called once more, with its own defect.
+   * Items of one lane are committed in the order of their submission, but for those that wait for a lock,
+   * and one batch of a lane is in flight at a time. `age`: for how many milliseconds the item has waited already.
    */
-  readonly submit: (item: In, settle: (settled: Settled<Out>) => void) => void
+  readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number) => void
   /** Items that wait or are being committed. */
   readonly size: () => number
   /** Completes once nothing waits and nothing is being committed. */
@@ -43,6 +55,28 @@ interface Lane<In, Out> {
 /** Insufficient resources, errors of its system, a read-only transaction: no fault of what was to be committed. */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
+/** How long an item may wait for a lock that somebody else holds, from its submission on: as long as a caller is held. */
+const HELD_MS = 5_000
+/** How often it is looked whether such locks are free. */
+const LOOK_MS = 100
+
+/** Why a commit failed, as its metric says: `system` is the database's own trouble, `refused` what the batch brought. */
+type Reason = "connection" | "system" | "lock" | "refused" | "defect"
+
+const reasonOf = (error: SqlError.SqlError): Reason => {
+  switch (error.reason._tag) {
+    case "ConnectionError":
+      return "connection"
+    case "LockTimeoutError":
+      return "lock"
+    // A part would hold up the lane for as long again.
+    case "StatementTimeoutError":
+      return "system"
+    default:
+      return OUT_OF_ROOM.test(sqlState(error) ?? "") ? "system" : "refused"
+  }
+}
+
 /** Whoever waits for longer than this waits on a node that makes no progress. */
 const OLD_MS = 10_000
 
@@ -58,9 +92,10 @@ const turn = Effect.callback<void>((resume) => {
 })
 
 /**
- * Group commit: while one batch commits, the next gathers. A batch that fails is
+ * Group commit: while one batch commits, the next gathers. A batch that is refused, or meets a defect, is
  * not an answer: it is tried again when the failure may pass, then halved until the
- * culprit stands alone, so that no item fails for its neighbour.
+ * culprit stands alone, so that no item fails for its neighbour. Trouble of the database's own fails the batch.
+ * Items whose rows somebody else has locked are set aside for up to 5 s, and the others are committed at once.
  */
 export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Label of the metrics. */
@@ -78,6 +113,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   readonly gather: boolean
   /** One statement: all of the batch or nothing; results in the order of the items. */
   readonly commit: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
+  /** For statements that wait for a lock only briefly (SQLSTATE 55P03 after that); without it they are halved. */
+  readonly locks?: Locks<In>
 }): Effect.fn.Return<GroupCommit<In, Out>> {
   const context = yield* Effect.context<never>()
   const runFork = Effect.runForkWith(context)
@@ -89,17 +126,46 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   })
   const idleWaiters = new Set<() => void>()
 
+  const countFailed = (reason: Reason): Effect.Effect<void> =>
+    Metric.update(
+      Metric.counter(`${options.name}_commits_failed_total`, {
+        description: `Commits of ${options.name} that failed`,
+        incremental: true,
+        attributes: { reason }
+      }),
+      1
+    )
+  const countSetAside = Metric.counter(`${options.name}_set_aside_total`, {
+    description: `Items of ${options.name} that waited for a row that somebody else had locked`,
+    incremental: true
+  })
+  const lines = { failed: new Seldom(), full: new Seldom(), aside: new Seldom(), late: new Seldom() }
+
   /** One that throws is nobody else's harm: the rest of its batch is told all the same. */
   const tell = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
     try {
       settle(settled)
     } catch (error) {
-      runFork(Effect.logError(`What ${options.name} committed could not be told`, Cause.die(error)))
+      try {
+        settle({ _tag: "Failed", exit: Exit.die(error) })
+      } catch (again) {
+        runFork(Effect.logError(`What ${options.name} committed could not be told`, Cause.combine(Cause.die(error), Cause.die(again))))
+      }
     }
   }
 
+  const fail = (batch: ReadonlyArray<Waiting<In, Out>>, cause: Cause.Cause<unknown>): Effect.Effect<void> => {
+    for (const waiting of batch) tell(waiting, failed())
+    return lines.failed.log(Effect.logError(`A commit of ${options.name} failed`, cause))
+  }
+
+  const halve = (batch: ReadonlyArray<Waiting<In, Out>>): Effect.Effect<void> => {
+    const middle = batch.length >> 1
+    return Effect.andThen(attempt(batch.slice(0, middle), 0), attempt(batch.slice(middle), 0))
+  }
+
   const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number): Effect.Effect<void> =>
-    Effect.matchCauseEffect(options.commit(batch.map((waiting) => waiting.item)), {
+    Effect.matchCauseEffect(Effect.suspend(() => options.commit(batch.map((waiting) => waiting.item))), {
       onSuccess: (results) => {
         refused = undefined
         for (let i = 0; i < batch.length; i++) tell(batch[i]!, { _tag: "Done", value: results[i]! })
@@ -107,17 +173,132 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       },
       onFailure: (cause) => {
         const error = cause.reasons.find(Cause.isFailReason)?.error
-        const state = error === undefined ? undefined : sqlState(error)
-        if (state !== undefined && OUT_OF_ROOM.test(state)) refused = { state, at: now() }
-        if (error !== undefined && tries < 3 && mayPass(error)) return attempt(batch, tries + 1)
-        if (error === undefined || error.reason._tag === "ConnectionError" || batch.length === 1) {
-          for (const waiting of batch) tell(waiting, failed)
-          return Effect.logError(`A commit of ${options.name} failed`, cause)
+        if (error === undefined) {
+          if (Cause.hasInterruptsOnly(cause)) return fail(batch, cause)
+          if (batch.length > 1) return Effect.andThen(countFailed("defect"), halve(batch))
+          // Whoever asked for it logs it, with the request that it was for.
+          tell(batch[0]!, { _tag: "Failed", exit: Exit.failCause(cause as Cause.Cause<never>) })
+          return countFailed("defect")
         }
-        const middle = batch.length >> 1
-        return Effect.andThen(attempt(batch.slice(0, middle), 0), attempt(batch.slice(middle), 0))
+        const reason = reasonOf(error)
+        const state = sqlState(error)
+        if (state !== undefined && OUT_OF_ROOM.test(state)) refused = { state, at: now() }
+        return Effect.andThen(countFailed(reason), afterFailure(batch, tries, error, reason, cause))
       }
     })
+
+  const afterFailure = (
+    batch: ReadonlyArray<Waiting<In, Out>>,
+    tries: number,
+    error: SqlError.SqlError,
+    reason: Reason,
+    cause: Cause.Cause<unknown>
+  ): Effect.Effect<void> => {
+    if (reason === "connection" || reason === "system") return fail(batch, cause)
+    if (reason === "lock" && options.locks !== undefined) return setAside(options.locks, batch, tries, cause)
+    if (tries < 3 && mayPass(error)) return attempt(batch, tries + 1)
+    return batch.length === 1 ? fail(batch, cause) : halve(batch)
+  }
+
+  /** Items that wait for a lock, in the order of their submission. */
+  let aside: Array<Waiting<In, Out>> = []
+  /** First names of these: what comes later and has the same waits behind them. */
+  let behind = new Set<string>()
+  /** Rows that others have locked, and who. */
+  const holders = new Map<string, string>()
+  let looking = false
+
+  /** Whether an item has to wait for a lock, or behind one that has to. */
+  const isHeld = (item: In): boolean => {
+    if (options.locks === undefined || holders.size === 0) return false
+    const names = options.locks.of(item)
+    return behind.has(names[0]) || names.some((name) => holders.has(name))
+  }
+
+  /** Takes those that have to wait out of the list, and gives the rest. */
+  const divert = (locks: Locks<In>, list: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> =>
+    list.filter((waiting) => {
+      if (!isHeld(waiting.item)) return true
+      aside.push(waiting)
+      behind.add(locks.of(waiting.item)[0])
+      return false
+    })
+
+  /** After a batch that met a lock: those that it is in the way of wait by themselves, the rest is committed at once. */
+  const setAside = (
+    locks: Locks<In>,
+    batch: ReadonlyArray<Waiting<In, Out>>,
+    tries: number,
+    cause: Cause.Cause<unknown>
+  ): Effect.Effect<void> =>
+    Effect.matchCauseEffect(Effect.suspend(() => locks.held(batch.map((waiting) => waiting.item))), {
+      onFailure: (second) => fail(batch, Cause.combine(cause, second)),
+      onSuccess: (found) => {
+        for (const [name, holder] of found) holders.set(name, holder)
+        const rest = divert(locks, batch)
+        const count = batch.length - rest.length
+        if (count === 0) {
+          // Free by now, or a lock that has no name.
+          if (tries < 3) return attempt(batch, tries + 1)
+          return batch.length === 1 ? fail(batch, cause) : halve(batch)
+        }
+        for (const lane of lanes) lane.queue = divert(locks, lane.queue)
+        look(locks)
+        return countSetAside.pipe(
+          Metric.update(count),
+          Effect.andThen(lines.aside.log(Effect.logWarning(
+            `Rows that ${options.name} writes are locked by others: what needs them waits, for 5 s at most`
+          ).pipe(Effect.annotateLogs({ waiting: aside.length })))),
+          Effect.andThen(rest.length === 0 ? Effect.void : attempt(rest, 0))
+        )
+      }
+    })
+
+  const look = (locks: Locks<In>): void => {
+    if (looking) return
+    looking = true
+    runFork(Effect.exit(Effect.gen(function*() {
+      while (aside.length > 0) {
+        yield* Effect.sleep(LOOK_MS)
+        const due = now() - HELD_MS
+        const late = aside.filter((waiting) => waiting.since <= due)
+        if (late.length > 0) {
+          aside = aside.filter((waiting) => waiting.since > due)
+          for (const waiting of late) tell(waiting, failed())
+          yield* lines.late.log(Effect.logWarning(
+            `Rows that ${options.name} writes stayed locked by others for 5 s: look for a transaction that is left open`
+          ).pipe(Effect.annotateLogs({ failed: late.length })))
+        }
+        const known = [...holders]
+        const found = aside.length === 0 ? new Map<string, string>() : yield* locks.held(aside.map((waiting) => waiting.item))
+        // Somebody else's lock is waited for in the batch, in its turn: only who goes on holding one is in the way.
+        for (const [name, holder] of known) {
+          if (found.get(name) !== holder && holders.get(name) === holder) holders.delete(name)
+        }
+        letGo(locks)
+      }
+    }))).addObserver(() => {
+      looking = false
+      if (aside.length > 0) return look(locks)
+      holders.clear()
+      behind.clear()
+      whenIdle()
+    })
+  }
+
+  /** Those whose rows are free go back to the head of their lanes. */
+  const letGo = (locks: Locks<In>): void => {
+    const waited = aside
+    aside = []
+    behind = new Set()
+    const free = divert(locks, waited)
+    for (const [i, lane] of lanes.entries()) {
+      const own = free.filter(({ item }) => options.laneOf(item) % lanes.length === i)
+      if (own.length === 0) continue
+      lane.queue = [...own, ...lane.queue]
+      if (!lane.running) start(lane)
+    }
+  }
 
   const take = (lane: Lane<In, Out>): Array<Waiting<In, Out>> => {
     let rows = 0
@@ -142,6 +323,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       while (lane.queue.length > 0) {
         if (options.gather) yield* turn
         const batch = take(lane)
+        // Another lane may have set all of them aside meanwhile.
+        if (batch.length === 0) continue
         lane.since = batch[0]!.since
         yield* Metric.update(batchSize, batch.length)
         yield* attempt(batch, 0)
@@ -155,13 +338,18 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       lane.running = false
       lane.since = undefined
       if (lane.queue.length > 0) start(lane)
-      else if (lanes.every((other) => !other.running)) {
-        // Whoever is resumed may submit and wait again, at once.
-        const waiters = [...idleWaiters]
-        idleWaiters.clear()
-        for (const resume of waiters) resume()
-      }
+      else whenIdle()
     })
+  }
+
+  const isIdle = (): boolean => !looking && lanes.every((lane) => !lane.running)
+
+  const whenIdle = (): void => {
+    if (!isIdle()) return
+    // Whoever is resumed may submit and wait again, at once.
+    const waiters = [...idleWaiters]
+    idleWaiters.clear()
+    for (const resume of waiters) resume()
   }
 
   /** When the database last could commit nothing, and nothing has been committed since. */
@@ -184,18 +372,25 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     }))
 
   return {
-    submit: (item, settle) => {
+    submit: (item, settle, age = 0) => {
       const lane = lanes[options.laneOf(item) % lanes.length]!
-      if (lane.queue.length >= options.capacity) {
-        queueMicrotask(() => settle(failed))
+      const waiting = { item, settle, since: now() - age }
+      const held = isHeld(item)
+      if ((held ? aside : lane.queue).length >= options.capacity) {
+        queueMicrotask(() => tell(waiting, failed()))
+        runFork(lines.full.log(Effect.logWarning(`More waits for a commit of ${options.name} than may`)))
         return
       }
-      lane.queue.push({ item, settle, since: now() })
+      if (held && options.locks !== undefined) {
+        divert(options.locks, [waiting])
+        return
+      }
+      lane.queue.push(waiting)
       if (!lane.running) start(lane)
     },
-    size: () => lanes.reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), 0),
+    size: () => lanes.reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), aside.length),
     idle: Effect.callback<void>((resume) => {
-      if (lanes.every((lane) => !lane.running)) return resume(Effect.void)
+      if (isIdle()) return resume(Effect.void)
       const done = () => resume(Effect.void)
       idleWaiters.add(done)
       return Effect.sync(() => idleWaiters.delete(done))

@@ -1,15 +1,17 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Exit, Layer } from "effect"
 import type { AgentActor } from "../push/AgentActor.ts"
 import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../messages/Message.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
-import { makeGroupCommit } from "../database/GroupCommit.ts"
+import { makeGroupCommit, type Settled } from "../database/GroupCommit.ts"
 import { requestIdOf } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
 import { unavailable } from "../wire/Unavailable.ts"
 import { Forbidden, Unavailable } from "../wire/WireError.ts"
+import { iso } from "../wire/Text.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
@@ -78,6 +80,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
+      const fork = Effect.runForkWith(yield* Effect.context<never>())
       const gather = driver === "pglite"
 
       const acks = yield* makeGroupCommit<Ack, void>({
@@ -108,14 +111,21 @@ export class Deliveries extends Context.Service<Deliveries, {
       const settled = Effect.andThen(acks.idle, reads.idle)
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
+      /** Nobody waits for an acknowledgement: one that is lost is offered again. */
+      const noteDefect = (settled: Settled<void>): void => {
+        if (settled._tag === "Failed" && Exit.isFailure(settled.exit) && Exit.hasDies(settled.exit)) {
+          fork(Effect.logError("An acknowledgement could not be stored", settled.exit.cause))
+        }
+      }
+
       const acknowledge = (agentId: string, no: number): void =>
-        acks.submit({ agentId, no, at: clock.currentTimeMillisUnsafe() }, ignoreSettled)
+        acks.submit({ agentId, no, at: clock.currentTimeMillisUnsafe() }, noteDefect)
 
       const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
         Effect.withFiber((fiber) =>
           Effect.callback((resume) =>
             reads.submit({ ...read, requestId: requestIdOf(fiber) ?? null }, (settled) => {
-              if (settled._tag === "Failed") return resume(Effect.fail(new Unavailable()))
+              if (settled._tag === "Failed") return resume(settled.exit)
               for (const change of settled.value) {
                 if (!change.blocked) tellSender(read, handle, change)
                 if (change.hooked) signals.raise(change.senderId)
@@ -130,7 +140,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         actors.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
       }
 
-      const find = (agentId: string, messageId: string) => unavailable(repo.find(agentId, messageId))
+      const find = (agentId: string, messageId: string) => unavailableOnSqlError(repo.find(agentId, messageId))
 
       const render = Effect.fnUntraced(function*(page: InboxPage) {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
@@ -148,14 +158,14 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       return Deliveries.of({
         ids,
-        page: (agentId, after, limit) => unavailable(repo.page(agentId, after, limit)),
+        page: (agentId, after, limit) => unavailableOnSqlError(repo.page(agentId, after, limit)),
         render,
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
           if (from === undefined) return []
-          let page = yield* unavailable(repo.page(agentId, from, limit))
+          let page = yield* unavailableOnSqlError(repo.page(agentId, from, limit))
           // What storage never gave out is from before a backup was restored: whatever waits is offered again.
-          if (page !== undefined && from > page.lastNo) page = yield* unavailable(repo.page(agentId, 0, limit))
+          if (page !== undefined && from > page.lastNo) page = yield* unavailableOnSqlError(repo.page(agentId, 0, limit))
           if (page === undefined) return []
           const rows = yield* render(page)
           return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.no)))
@@ -169,10 +179,10 @@ export class Deliveries extends Context.Service<Deliveries, {
         acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
           const no = ids.decode(agentId, deliveryId)
           if (no === undefined) return 0
-          return yield* unavailable(repo.acknowledgeThrough(agentId, no, clock.currentTimeMillisUnsafe()))
+          return yield* unavailableOnSqlError(repo.acknowledgeThrough(agentId, no, clock.currentTimeMillisUnsafe()))
         }),
         find,
-        heads: (agentIds) => unavailable(repo.heads(agentIds)),
+        heads: (agentIds) => unavailableOnSqlError(repo.heads(agentIds)),
         read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
           const found = yield* find(agentId, messageId)
           if (found === undefined) return yield* new MessageNotFound()
@@ -199,7 +209,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         readThrough: (agentId, handle, conversationId, through) =>
           mark({ agentId, conversationId, from: 1, through, at: clock.currentTimeMillisUnsafe() }, handle),
         closeAll: (agentId, at) =>
-          Effect.asVoid(unavailable(
+          Effect.asVoid(unavailableOnSqlError(
             Effect.repeat(repo.close(agentId, at, CLOSE_ROWS), { while: (closed) => closed === CLOSE_ROWS })
           )),
         settled
@@ -220,4 +230,3 @@ type Mark = Omit<ReadMark, "requestId">
 /** Envelopes of an ended account that are closed with one statement. */
 const CLOSE_ROWS = 500
 
-const ignoreSettled = (): void => {}

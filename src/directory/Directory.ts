@@ -3,7 +3,7 @@ import { displayNameOf } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { iso } from "../wire/Text.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import type { Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import type { DirectoryEntry } from "./DirectoryApi.ts"
 import { DirectoryRepo } from "./DirectoryRepo.ts"
@@ -53,8 +53,8 @@ export class Directory extends Context.Service<Directory, {
           if (to === undefined) return { items: [], total: 0, limit, offset, nextCursor: null }
           // The least text above a handle is the handle and a NUL, which no database takes: a space will do for handles.
           const from = after === undefined || after < prefix ? prefix : `${after} `
-          const rows = yield* unavailable(repo.search(from, to, callerId, offset, limit + 1))
-          const total = yield* unavailable(repo.count(prefix, to))
+          const rows = yield* unavailableOnSqlError(repo.search(from, to, callerId, offset, limit + 1))
+          const total = yield* unavailableOnSqlError(repo.count(prefix, to))
           const shown = rows.slice(0, limit)
           const found = yield* agents.byIds(shown.map((row) => row.id))
           const last = shown.at(-1)

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { SqlError } from "effect/sql"
 import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -61,7 +61,11 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
           yield* groups.replaceAdmin(agentId).pipe(
             Effect.andThen(repo.handedOver(agentId, since)),
             // One that cannot be replaced now does not stand before the others.
-            Effect.catchTag("Unavailable", () => Effect.sync(() => failed++))
+            Effect.catchTag("Unavailable", () => Effect.sync(() => failed++)),
+            Effect.catchDefect((defect) => {
+              failed++
+              return Effect.logError("The admin of a group could not be replaced", Cause.die(defect))
+            })
           )
         }
         if (failed > 0) return yield* new Unavailable()

@@ -7,6 +7,8 @@ import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { requestId } from "../platform/RequestId.ts"
+import { Seldom } from "../platform/Seldom.ts"
+import { iso } from "../wire/Text.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
@@ -87,6 +89,13 @@ export interface GroupPublished {
 /** A decision on members that somebody has changed since is taken again, so often at the most. */
 const MAX_ATTEMPTS = 50
 
+/** Lines about commands that are given up, of all groups. */
+const givenUp = new Seldom()
+const giveUp = Effect.andThen(
+  givenUp.log(Effect.logWarning("A group was changed by others each time a command was decided: it is answered with 503")),
+  Effect.fail(new Unavailable())
+)
+
 /** What a decision comes to. */
 interface Step {
   readonly change: Change
@@ -125,6 +134,7 @@ export class GroupActor {
       const { draft, sender } = command
       let attached = draft.attachmentId === undefined
       let leave: (() => void) | undefined
+      const since = this.world.now()
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
@@ -144,8 +154,8 @@ export class GroupActor {
           yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
           attached = true
         }
-        const settled = yield* this.append(state, command, yield* requestId)
-        if (settled._tag === "Failed") return yield* new Unavailable()
+        const settled = yield* this.append(state, command, yield* requestId, since)
+        if (settled._tag === "Failed") return yield* settled.exit
         const outcome = settled.value
         switch (outcome._tag) {
           case "Stored":
@@ -159,7 +169,7 @@ export class GroupActor {
             if (this.state?.version === state.version) this.state = undefined
         }
       }
-      return yield* new Unavailable()
+      return yield* giveUp
     }))
   }
 
@@ -173,7 +183,7 @@ export class GroupActor {
           : yield* this.unlessEarlier(said, this.carryOut(state, command, said))
         if (outcome !== undefined) return outcome
       }
-      return yield* new Unavailable()
+      return yield* giveUp
     })))
   }
 
@@ -206,7 +216,7 @@ export class GroupActor {
     )
   }
 
-  private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null) {
+  private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null, since: number) {
     const { world } = this
     const append: GroupAppend = {
       groupId: this.id,
@@ -245,7 +255,7 @@ export class GroupActor {
           _tag: "Done",
           value: { _tag: "Stored", sent: { created: true, body: messageJson(rendered, null), backlog: null } }
         }))
-      })
+      }, append.at - since)
     )
   }
 

@@ -1,6 +1,15 @@
 import { Effect } from "effect"
-import { MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
+import {
+  type Held,
+  heldIn,
+  holdersOf,
+  inputOf,
+  MESSAGE_COLUMNS,
+  messageColumns,
+  storing
+} from "../messages/BatchStatement.ts"
 import type { Draft } from "../messages/Message.ts"
+import type { Locks } from "../database/GroupCommit.ts"
 import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Telemetry.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
@@ -49,10 +58,7 @@ export type GroupAppended =
  * messages with members would be taken for one of few rows and compare each with each.
  */
 const APPEND = `
-WITH input AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS x(
-    ${MESSAGE_COLUMNS}, version bigint
-  )
+WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`)}
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.version
   FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
@@ -146,6 +152,27 @@ export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
         return told
       })
   })
+
+/** A member's inbox that is locked stands in the way of the whole group. */
+const HELD = `
+WITH members AS MATERIALIZED (
+  SELECT conversation_id, agent_id FROM participants WHERE conversation_id = ANY ($1::text[])
+), inbox AS MATERIALIZED (${heldIn("inboxes", "agent_id", "ARRAY(SELECT agent_id FROM members)")}
+)
+${heldIn("conversations", "id", "$1::text[]")}
+UNION ALL
+SELECT m.conversation_id AS name, min(i.holder) AS holder
+FROM inbox i JOIN members m ON m.agent_id = i.name
+GROUP BY m.conversation_id`
+
+/** The locks of the batch statement. Inboxes are found with their group, which is what waits. */
+export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
+  const held = database.prepared<Held>("append_group_held", HELD)
+  return {
+    of: ({ groupId }) => [groupId],
+    held: (batch) => Effect.map(held([[...new Set(batch.map(({ groupId }) => groupId))]]), holdersOf)
+  }
+})
 
 const outcomes = (batch: ReadonlyArray<GroupAppend>, row: Row | undefined): ReadonlyArray<GroupAppended> => {
   const seqs = new Map(row?.stored ?? [])

@@ -24,7 +24,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
 import { RemoteCalls } from "../cluster/RemoteCalls.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import {
   type AddResult,
@@ -36,8 +36,17 @@ import {
   type Profile
 } from "./Group.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
-import { adminsOnly, budgetSpent, GroupActor, type GroupPublished, type GroupWorld, noAvatar, obstacleTo } from "./GroupActor.ts"
-import { type GroupAppend, type GroupAppended, makeGroupAppend } from "./GroupAppend.ts"
+import {
+  adminsOnly,
+  budgetSpent,
+  GroupActor,
+  type GroupPublished,
+  type GroupWorld,
+  inviteFrame,
+  noAvatar,
+  obstacleTo
+} from "./GroupActor.ts"
+import { type GroupAppend, type GroupAppended, makeGroupAppend, makeGroupAppendLocks } from "./GroupAppend.ts"
 import {
   ChangeGroup,
   type GroupCommand,
@@ -170,7 +179,8 @@ export class Groups extends Context.Service<Groups, {
         maxBytes: 4_194_304,
         capacity: 20_000,
         gather: driver === "pglite",
-        commit: yield* makeGroupAppend(signals.raise)
+        commit: yield* makeGroupAppend(signals.raise),
+        locks: yield* makeGroupAppendLocks
       })
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
@@ -199,7 +209,7 @@ export class Groups extends Context.Service<Groups, {
 
       const outside = Effect.fnUntraced(function*(state: GroupState | undefined, agentId: string) {
         if (state === undefined || state.deleted === null) return new GroupNotFound()
-        if (!(yield* unavailable(repo.wasMember(state.id, agentId)))) return new GroupNotFound()
+        if (!(yield* unavailableOnSqlError(repo.wasMember(state.id, agentId)))) return new GroupNotFound()
         return new GroupDeleted({
           details: toGroupDeletion(state.id, yield* handleOf(state.deleted.by), state.deleted.at)
         })
@@ -218,21 +228,21 @@ export class Groups extends Context.Service<Groups, {
         appends,
         now,
         newMessageId: () => ids.make("msg"),
-        load: (groupId) => unavailable(repo.load(groupId)),
+        load: (groupId) => unavailableOnSqlError(repo.load(groupId)),
         outside,
         useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
-        status: (agentId) => unavailable(repo.status(agentId, now())),
+        status: (agentId) => unavailableOnSqlError(repo.status(agentId, now())),
         invite: (state, inviterId, invite, at) =>
-          unavailable(repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs })),
-        inviteById: (inviteId) => unavailable(repo.inviteById(inviteId)),
+          unavailableOnSqlError(repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs })),
+        inviteById: (inviteId) => unavailableOnSqlError(repo.inviteById(inviteId)),
         change: (state, change, notices, at) =>
-          Effect.tap(unavailable(repo.change(state, change, notices, at)), (committed) =>
+          Effect.tap(unavailableOnSqlError(repo.change(state, change, notices, at)), (committed) =>
             Effect.sync(() => {
               for (const envelopes of committed?.envelopes ?? []) {
                 for (const { recipientId } of envelopes) signals.raise(recipientId)
               }
             })),
-        earlier: (groupId, said) => unavailable(repo.earlier(groupId, said)),
+        earlier: (groupId, said) => unavailableOnSqlError(repo.earlier(groupId, said)),
         displayNames: (agentIds) =>
           Effect.map(agents.byIds(agentIds), (found) =>
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
@@ -289,7 +299,7 @@ export class Groups extends Context.Service<Groups, {
         GROUP_ID.test(groupId) ? callSend(groupId, { command }) : Effect.fail(new GroupNotFound())
 
       const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {
-        const state = yield* unavailable(repo.load(groupId))
+        const state = yield* unavailableOnSqlError(repo.load(groupId))
         const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
         if (state === undefined || member === undefined) return yield* yield* outside(state, agentId)
         return { state, member }
@@ -332,7 +342,7 @@ export class Groups extends Context.Service<Groups, {
         url === null || url === undefined ? Effect.void : avatars.defer(url)
 
       const isRestricted = (agentId: string) =>
-        Effect.map(unavailable(repo.status(agentId, now())), (status) => status === "restricted")
+        Effect.map(unavailableOnSqlError(repo.status(agentId, now())), (status) => status === "restricted")
 
       const create = Effect.fn("Groups.create")(function*(creator: Actor, { handles, profile }: NewGroup) {
         yield* deferPicture(profile.avatarUrl)
@@ -341,7 +351,7 @@ export class Groups extends Context.Service<Groups, {
         const candidates = new Map(
           wanted.length === 0
             ? []
-            : (yield* unavailable(repo.candidates(creator.id, wanted))).map((one) => [one.handle, one])
+            : (yield* unavailableOnSqlError(repo.candidates(creator.id, wanted))).map((one) => [one.handle, one])
         )
         const restricted = yield* isRestricted(creator.id)
         const invites: Array<NewInvite> = []
@@ -360,12 +370,12 @@ export class Groups extends Context.Service<Groups, {
         }
         const at = now()
         // An earlier attempt with the same Idempotency-Key may have made it.
-        if ((yield* unavailable(repo.load(id))) === undefined) {
-          const made = yield* unavailable(
+        if ((yield* unavailableOnSqlError(repo.load(id))) === undefined) {
+          const made = yield* unavailableOnSqlError(
             repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
           )
           if (!made) {
-            const freeAt = yield* unavailable(repo.roomAt(creator.id, invites.length, at, inviteLimit))
+            const freeAt = yield* unavailableOnSqlError(repo.roomAt(creator.id, invites.length, at, inviteLimit))
             return yield* budgetSpent(inviteLimit, freeAt - at)
           }
           const card = { ...profile, memberCount: 1 }
@@ -385,14 +395,14 @@ export class Groups extends Context.Service<Groups, {
       const targetOf = (handle: string) => Effect.map(agents.byHandle(handle), (agent) => agent?.id ?? null)
 
       const ofInvite = Effect.fnUntraced(function*(agentId: string, inviteId: string) {
-        const invite = yield* unavailable(repo.inviteById(inviteId))
+        const invite = yield* unavailableOnSqlError(repo.inviteById(inviteId))
         return invite?.inviteeId === agentId ? invite : yield* new InviteNotFound()
       })
 
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
         for (let before = "";;) {
-          const memberships = yield* unavailable(repo.memberships(agentId, LEAVING))
-          const invites = yield* unavailable(repo.invitesAbout(agentId, LEAVING))
+          const memberships = yield* unavailableOnSqlError(repo.memberships(agentId, LEAVING))
+          const invites = yield* unavailableOnSqlError(repo.invitesAbout(agentId, LEAVING))
           if (memberships.length === 0 && invites.length === 0) return
           const left = JSON.stringify([memberships, invites])
           // Nothing could be done about them: not now, then, rather than without end.
@@ -439,7 +449,7 @@ export class Groups extends Context.Service<Groups, {
           return iso((yield* change(groupId, { _tag: "Delete", actorId: agentId })).at)
         }),
         add: Effect.fn("Groups.add")(function*(inviter, groupId, handle) {
-          const [candidate] = yield* unavailable(repo.candidates(inviter.id, [handle]))
+          const [candidate] = yield* unavailableOnSqlError(repo.candidates(inviter.id, [handle]))
           const { added } = yield* change(groupId, {
             _tag: "Add",
             actorId: inviter.id,
@@ -462,7 +472,7 @@ export class Groups extends Context.Service<Groups, {
           return (yield* change(groupId, { _tag: "Leave", actorId: agentId })).promotedHandle
         }),
         invites: Effect.fn("Groups.invites")(function*(agentId) {
-          const rows = yield* unavailable(repo.invitesOf(agentId))
+          const rows = yield* unavailableOnSqlError(repo.invitesOf(agentId))
           const inviters = yield* agents.byIds([...new Set(rows.map((row) => row.inviterId))])
           return rows.map((row) =>
             toGroupInvite(
@@ -487,8 +497,8 @@ export class Groups extends Context.Service<Groups, {
           const limit = Math.min(query.limit ?? LIMIT, MAX)
           const offset = query.offset ?? 0
           const after = query.cursor === undefined ? null : yield* decodeCursor(PendingCursor)(query.cursor)
-          const rows = yield* unavailable(repo.pending(groupId, after, offset, limit + 1))
-          const total = yield* unavailable(repo.countPending(groupId))
+          const rows = yield* unavailableOnSqlError(repo.pending(groupId, after, offset, limit + 1))
+          const total = yield* unavailableOnSqlError(repo.countPending(groupId))
           const shown = rows.slice(0, limit)
           const found = yield* agents.byIds([...new Set(shown.flatMap((row) => [row.inviteeId, row.inviterId]))])
           const last = shown.at(-1)
@@ -512,9 +522,9 @@ export class Groups extends Context.Service<Groups, {
         }),
         send,
         outside: (agentId, groupId) =>
-          Effect.flatMap(unavailable(repo.load(groupId)), (state) => outside(state, agentId)),
+          Effect.flatMap(unavailableOnSqlError(repo.load(groupId)), (state) => outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
-          for (const groupId of yield* unavailable(repo.memberships(agentId, 10_000))) {
+          for (const groupId of yield* unavailableOnSqlError(repo.memberships(agentId, 10_000))) {
             yield* Effect.mapError(change(groupId, { _tag: "Replace", agentId }), () => new Unavailable())
           }
         }),

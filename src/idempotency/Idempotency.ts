@@ -8,7 +8,7 @@ import { Config, type Settings } from "../platform/Config.ts"
 import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 import { Ids } from "../platform/Ids.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { Unavailable, WireError } from "../wire/WireError.ts"
 import { answer } from "../wire/WireErrors.ts"
 
@@ -171,7 +171,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
             work,
             Effect.gen(function*() {
               const now = yield* Clock.currentTimeMillis
-              const claim = yield* unavailable(repo.claim(attempt, {
+              const claim = yield* unavailableOnSqlError(repo.claim(attempt, {
                 fingerprint,
                 now,
                 lapsesAt: now + lapseMillis(config),

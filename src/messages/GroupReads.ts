@@ -3,6 +3,8 @@ import { directSetting, type Progress, type Setting } from "./Message.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../database/Sql.ts"
 import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { iso } from "../wire/Text.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { GroupNotFound } from "./SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
@@ -94,7 +96,7 @@ export class GroupReads extends Context.Service<GroupReads, {
       const cardsOf = (conversationIds: ReadonlyArray<string>): Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable> => {
         const ids = [...new Set(conversationIds.filter(isGroupId))]
         if (ids.length === 0) return Effect.succeed(NONE)
-        return Effect.map(unavailable(cards([ids])), (rows) =>
+        return Effect.map(unavailableOnSqlError(cards([ids])), (rows) =>
           new Map(rows.map((row) => [row.id, {
             name: row.name,
             description: row.description,
@@ -113,18 +115,18 @@ export class GroupReads extends Context.Service<GroupReads, {
               ? setting
               : { ...setting, group: { name: card.name, memberCount: card.memberCount } }
           }),
-        role: (groupId, agentId) => Effect.map(unavailable(role([groupId, agentId])), (rows) => rows[0]?.role),
+        role: (groupId, agentId) => Effect.map(unavailableOnSqlError(role([groupId, agentId])), (rows) => rows[0]?.role),
         admit: (groupId, agentId) =>
-          Effect.flatMap(unavailable(part([groupId, agentId])), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
+          Effect.flatMap(unavailableOnSqlError(part([groupId, agentId])), ([row]): Effect.Effect<void, GroupNotFound | GroupDeleted> => {
             if (row === undefined || (row.deleted_at === null && row.left_at !== null)) return Effect.fail(new GroupNotFound())
             if (row.deleted_at === null) return Effect.void
             return Effect.fail(
               new GroupDeleted({ details: toGroupDeletion(groupId, row.handle ?? "", row.deleted_at) })
             )
           }),
-        members: (groupId) => Effect.map(unavailable(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
+        members: (groupId) => Effect.map(unavailableOnSqlError(members([groupId])), (rows) => rows.map((row) => row.agent_id)),
         progress: (groupId, seq) =>
-          Effect.map(unavailable(progress([groupId, seq])), ([row]) => ({
+          Effect.map(unavailableOnSqlError(progress([groupId, seq])), ([row]) => ({
             deliveredAt: row?.delivered_at ?? null,
             readAt: row?.read_at ?? null
           }))

@@ -8,7 +8,7 @@ import { Conversations } from "../conversations/Conversations.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
 import type { MuteKind } from "../push/MuteSet.ts"
@@ -99,7 +99,7 @@ export class Mutes extends Context.Service<Mutes, {
             if (agent.id === muterId) return yield* new SelfMute()
             targetId = agent.id
           }
-          const stored = yield* unavailable(
+          const stored = yield* unavailableOnSqlError(
             repo.put({ muterId, kind: target.kind, targetId, until }, now(), config.LIMITS_MUTES_PER_AGENT)
           )
           if (stored === undefined) return yield* new TooManyMutes()
@@ -112,8 +112,8 @@ export class Mutes extends Context.Service<Mutes, {
           const offset = query.offset ?? 0
           const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
           const at = now()
-          const rows = yield* unavailable(repo.list(muterId, kind ?? null, after, offset, limit + 1, at))
-          const total = yield* unavailable(repo.count(muterId, kind ?? null, at))
+          const rows = yield* unavailableOnSqlError(repo.list(muterId, kind ?? null, after, offset, limit + 1, at))
+          const total = yield* unavailableOnSqlError(repo.count(muterId, kind ?? null, at))
           const mutes = rows.slice(0, limit)
           const last = mutes.at(-1)
           return {
@@ -130,18 +130,18 @@ export class Mutes extends Context.Service<Mutes, {
           const targetId = yield* idOf(target)
           const found = targetId === undefined
             ? undefined
-            : yield* unavailable(repo.one(muterId, target.kind, targetId, now()))
+            : yield* unavailableOnSqlError(repo.one(muterId, target.kind, targetId, now()))
           return found ?? (yield* notMuted())
         }),
         lift: Effect.fn("Mutes.lift")(function*(muterId, target) {
           const targetId = yield* idOf(target)
           if (targetId === undefined) return yield* notMuted()
-          const lifted = yield* unavailable(repo.remove(muterId, target.kind, targetId, now()))
+          const lifted = yield* unavailableOnSqlError(repo.remove(muterId, target.kind, targetId, now()))
           if (!lifted) return yield* notMuted()
           yield* actors.muteChanged(muterId, target.kind, targetId)
         }),
         removeAgent: Effect.fn("Mutes.removeAgent")(function*(agentId) {
-          while ((yield* unavailable(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
+          while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
           yield* actors.unmuted(agentId)
         }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))

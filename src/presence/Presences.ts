@@ -3,7 +3,7 @@ import type { SqlError } from "effect/sql"
 import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Config } from "../platform/Config.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable } from "../wire/WireError.ts"
 import { PresencePosts } from "../webhooks/PresencePosts.ts"
 import {
@@ -124,7 +124,7 @@ export class Presences extends Context.Service<Presences, {
       })
 
       const visible = (viewerId: string, handles: ReadonlyArray<string>) =>
-        Effect.flatMap(unavailable(repo.visible(viewerId, handles)), seen)
+        Effect.flatMap(unavailableOnSqlError(repo.visible(viewerId, handles)), seen)
 
       const tell = Effect.fnUntraced(function*(agentId: string): Effect.fn.Return<void, SqlError.SqlError | Unavailable> {
         const agent = (yield* agents.byIds([agentId])).get(agentId)
@@ -190,14 +190,14 @@ export class Presences extends Context.Service<Presences, {
         }),
         put: Effect.fn("Presences.put")(function*(agent, { status, ...rest }) {
           const message = messageOf({ status, ...rest })
-          const state = yield* unavailable(
+          const state = yield* unavailableOnSqlError(
             change(agent.id, (before, at) => chosen(before, status, message, at, lifetimeMs), true)
           )
           return toPresence(agent.handle, state)
         }),
-        sockets: (agentId) => Effect.asVoid(unavailable(sockets(agentId))),
+        sockets: (agentId) => Effect.asVoid(unavailableOnSqlError(sockets(agentId))),
         end: Effect.fn("Presences.end")(function*(agentId) {
-          yield* unavailable(Effect.gen(function*() {
+          yield* unavailableOnSqlError(Effect.gen(function*() {
             const otherwise = yield* loaded(agentId)
             const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
             // Whoever is telling them may be overtaken by what takes its contacts away.

@@ -3,7 +3,7 @@ import type { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import { RemoteCalls } from "../cluster/RemoteCalls.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
@@ -89,7 +89,7 @@ export class AgentActors extends Context.Service<AgentActors, {
       })
 
       const readMutes = (actor: AgentActor) =>
-        Effect.map(unavailable(mutes.all(actor.id, now())), (rows) => {
+        Effect.map(unavailableOnSqlError(mutes.all(actor.id, now())), (rows) => {
           const set = new MuteSet(now)
           for (const row of rows) set.add(row.target_id, row.muted_until)
           actor.mutes = set

@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
+import { logDefect } from "../platform/LogDefect.ts"
 import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { AgentActors } from "./AgentActors.ts"
 import { AgentEntity } from "./AgentEntity.ts"
@@ -19,8 +20,10 @@ export const AgentEntityLive = AgentEntity.toLayer(
       ReserveOutreach: ({ headers, payload }) =>
         forRequest(
           headers[REQUEST_ID],
-          actors.local(entityId).reserve(slots.reserve(entityId, payload.conversationId, payload.at))
+          logDefect(actors.local(entityId).reserve(slots.reserve(entityId, payload.conversationId, payload.at)))
         )
     })
-  })
+  }),
+  // A defect is the caller's answer, and no reason to begin again with all that is in flight.
+  { disableFatalDefects: true }
 )

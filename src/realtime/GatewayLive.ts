@@ -17,7 +17,7 @@ import type { RateRule } from "../rates/RateRule.ts"
 import { forRequest } from "../platform/RequestId.ts"
 import { WindowLog } from "../rates/SlidingWindows.ts"
 import { isStorableJson } from "../wire/Text.ts"
-import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed, type WireFailure } from "../wire/WireError.ts"
+import { InternalError, MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed, type WireFailure } from "../wire/WireError.ts"
 import { refuse } from "../wire/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { makeComparison } from "./Cursors.ts"
@@ -113,8 +113,9 @@ export const GatewayLive = Layer.effect(
     const conversations = yield* Conversations
     const presences = yield* Presences
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
+    const logDefectOf = (defect: unknown) => Effect.logError("Work for a socket failed", Cause.die(defect))
     const fork = (effect: Effect.Effect<void>): void => {
-      runFork(effect)
+      runFork(Effect.catchDefect(effect, logDefectOf))
     }
     // Of all that is waited for here: a wall clock that is set must neither close sockets nor keep dead ones.
     const now = monotonicMillis(clock)
@@ -223,13 +224,22 @@ export const GatewayLive = Layer.effect(
      * after it has read storage must be told here, so every node knows of it first.
      */
     const begin = (session: Session): void =>
-      fork(Effect.match(Effect.andThen(actors.reachable, Effect.retry(actors.loadMutes(session.agent), readAgain)), {
-        onFailure: () => session.close({ code: 1011, text: "the mutes cannot be read right now" }),
-        onSuccess: () => session.start()
-      }))
+      fork(Effect.matchEffect(
+        Effect.catchDefect(
+          Effect.andThen(actors.reachable, Effect.retry(actors.loadMutes(session.agent), readAgain)),
+          (defect) => Effect.andThen(logDefectOf(defect), Effect.fail(undefined))
+        ),
+        {
+          onFailure: () => Effect.sync(() => session.close({ code: 1011, text: "the mutes cannot be read right now" })),
+          onSuccess: () => Effect.sync(() => session.start())
+        }
+      ))
 
     const checked = (key: string) =>
-      Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) })
+      Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) }).pipe(
+        // The socket gets what it gets when its key cannot be checked.
+        Effect.catchDefect((defect) => Effect.andThen(logDefectOf(defect), Effect.fail(new Unavailable())))
+      )
 
     const hello = (connection: Connection, text: string): void => {
       const raw = parseClientFrame(text)
@@ -309,6 +319,10 @@ export const GatewayLive = Layer.effect(
     const tellFailure = (connection: Connection, action: string, id: unknown) => (failure: WireFailure): void =>
       sendError(connection, failure.code, failure.message, action, id)
 
+    /** A defect is logged, and an error frame to who asked. */
+    const orInternalError = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | InternalError> =>
+      Effect.catchDefect(effect, (defect) => Effect.andThen(logDefectOf(defect), Effect.fail(new InternalError())))
+
     const forkFor = ({ requestId }: Connection) => (effect: Effect.Effect<void>): void => fork(forRequest(requestId, effect))
 
     const typing = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
@@ -317,7 +331,9 @@ export const GatewayLive = Layer.effect(
         return sendError(connection, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
       }
       lookUp(connection, Effect.match(
-        conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type),
+        orInternalError(
+          conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type)
+        ),
         { onFailure: tellFailure(connection, raw.type, raw.id), onSuccess: () => undefined }
       ), forkFor(connection))
     }
@@ -333,7 +349,7 @@ export const GatewayLive = Layer.effect(
           raw.id
         )
       }
-      lookUp(connection, Effect.match(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload), {
+      lookUp(connection, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
         onFailure: tellFailure(connection, raw.type, raw.id),
         onSuccess: () => undefined
       }), forkFor(connection))
@@ -358,7 +374,7 @@ export const GatewayLive = Layer.effect(
         return
       }
       reads.set(conversation_id, through_seq ?? 0)
-      lookUp(connection, Effect.match(markRead(session, reads, conversation_id, message_id), {
+      lookUp(connection, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
         onFailure: (failure) => {
           reads.delete(conversation_id)
           tellFailure(connection, raw.type, raw.id)(failure)
@@ -506,7 +522,7 @@ export const GatewayLive = Layer.effect(
     const check = makeComparison(connections, deliveries.heads)
 
     yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
-    yield* Effect.forkScoped(Effect.repeat(Effect.ignore(check), Schedule.spaced(CHECK)))
+    yield* Effect.forkScoped(Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK)))
 
     /** Closes the sockets whose keys have died unheard, and shows what is not muted by now. */
     const recheck = Effect.gen(function*() {

@@ -1,4 +1,4 @@
-import { Effect, Schedule, type Semaphore } from "effect"
+import { Cause, Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { AgentActor, LiveSession } from "../push/AgentActor.ts"
@@ -309,6 +309,9 @@ export class Session implements LiveSession {
     this.world.fork(
       this.readOn().pipe(
         Effect.retry(readAgain),
+        Effect.catchDefect((defect) =>
+          Effect.andThen(Effect.logError("An inbox could not be shown", Cause.die(defect)), Effect.fail(undefined))
+        ),
         Effect.catch(() => Effect.sync(() => this.close({ code: 1011, text: "the inbox cannot be read right now" })))
       )
     )

@@ -7,6 +7,7 @@ import type { Batch } from "../cluster/Job.ts"
 import { orUnavailable } from "../wire/OrUnavailable.ts"
 import { RateLimits, show, showRefusal } from "../rates/RateLimits.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { rateRefusal, type RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
 import { RateLimited, type Unavailable } from "../wire/WireError.ts"
@@ -75,7 +76,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
           const leftMs = (refusedUntil.get(name) ?? 0) - now()
           if (leftMs > 0) return Effect.fail(rateRefusal(rule, Math.ceil(leftMs)))
           refusedUntil.delete(name)
-          return Effect.flatMap(orUnavailable(attempt(rule, address)), (attempted) => {
+          return Effect.flatMap(unavailableOnSqlError(attempt(rule, address)), (attempted) => {
             if (attempted.waitMs === 0) return Effect.succeed(attempted)
             if (refusedUntil.size >= MAX_REFUSED) refusedUntil.delete(refusedUntil.keys().next().value ?? "")
             refusedUntil.set(name, now() + attempted.waitMs)

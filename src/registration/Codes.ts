@@ -4,7 +4,7 @@ import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import type { Batch } from "../cluster/Job.ts"
 import { Mailer } from "../platform/Mailer.ts"
-import { orUnavailable } from "../wire/OrUnavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import {
@@ -168,7 +168,7 @@ export class Codes extends Context.Service<Codes, {
             if (!issued) return yield* refusal(email, purpose, now)
             return stored.pendingId
           },
-          orUnavailable
+          unavailableOnSqlError
         ),
 
         sendQuietly: Effect.fn("Codes.sendQuietly")(
@@ -212,7 +212,7 @@ export class Codes extends Context.Service<Codes, {
             if (!issued) yield* repo.again(stored.pendingId, email, purpose, now)
             return stored.pendingId
           },
-          orUnavailable
+          unavailableOnSqlError
         ),
 
         redeem: (answer, use) =>
@@ -241,9 +241,9 @@ export class Codes extends Context.Service<Codes, {
               case "none":
                 return yield* new CodeExpired()
             }
-          }).pipe(orUnavailable, Effect.withSpan("Codes.redeem")),
+          }).pipe(unavailableOnSqlError, Effect.withSpan("Codes.redeem")),
 
-        isAnothers: (pendingId, purpose, agentId) => orUnavailable(repo.isAnothers(pendingId, purpose, agentId)),
+        isAnothers: (pendingId, purpose, agentId) => unavailableOnSqlError(repo.isAnothers(pendingId, purpose, agentId)),
 
         sweep: Effect.flatMap(Clock.currentTimeMillis, (now) =>
           repo.sweep(allowance, now - config.RETENTION_CODES_HOURS * HOUR_MILLIS))

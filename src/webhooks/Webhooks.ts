@@ -3,7 +3,7 @@ import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
@@ -76,7 +76,7 @@ export class Webhooks extends Context.Service<Webhooks, {
           const most = config.LIMITS_WEBHOOKS_PER_AGENT
           const id = yield* idempotentIds.make("whk")
           for (let tries = 0; tries < TRIES; tries++) {
-            const webhook = yield* unavailable(repo.create({
+            const webhook = yield* unavailableOnSqlError(repo.create({
               id,
               agentId,
               url,
@@ -87,9 +87,9 @@ export class Webhooks extends Context.Service<Webhooks, {
             }, most))
             if (webhook !== undefined) return { webhook, secret }
             // An earlier attempt at this very request made it, and never answered.
-            const made = yield* unavailable(repo.made(agentId, id))
+            const made = yield* unavailableOnSqlError(repo.made(agentId, id))
             if (made !== undefined) return made
-            if ((yield* unavailable(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
+            if ((yield* unavailableOnSqlError(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
             // Another one of the same moment took the place, or the account has ended.
           }
           return yield* new Unavailable()
@@ -99,8 +99,8 @@ export class Webhooks extends Context.Service<Webhooks, {
           const limit = Math.min(query.limit ?? LIMIT, MAX)
           const offset = query.offset ?? 0
           const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
-          const rows = yield* unavailable(repo.list(agentId, after, offset, limit + 1))
-          const total = yield* unavailable(repo.count(agentId))
+          const rows = yield* unavailableOnSqlError(repo.list(agentId, after, offset, limit + 1))
+          const total = yield* unavailableOnSqlError(repo.count(agentId))
           const webhooks = rows.slice(0, limit)
           const last = webhooks.at(-1)
           return {
@@ -114,10 +114,10 @@ export class Webhooks extends Context.Service<Webhooks, {
           }
         }),
         find: Effect.fn("Webhooks.find")(function*(agentId, id) {
-          return (yield* unavailable(repo.find(agentId, id))) ?? (yield* unknown())
+          return (yield* unavailableOnSqlError(repo.find(agentId, id))) ?? (yield* unknown())
         }),
         remove: Effect.fn("Webhooks.remove")(function*(agentId, id) {
-          const done = yield* unavailable(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
+          const done = yield* unavailableOnSqlError(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
           if (!done) return yield* unknown()
         }),
         removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {

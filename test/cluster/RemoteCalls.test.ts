@@ -1,5 +1,20 @@
 import { assert, layer } from "@effect/vitest"
-import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Metric, Queue, Redacted, Scheduler, Schema, Scope } from "effect"
+import {
+  Cause,
+  Context,
+  Deferred,
+  Effect,
+  Exit,
+  Fiber,
+  Layer,
+  Logger,
+  Metric,
+  Queue,
+  Redacted,
+  Scheduler,
+  Schema,
+  Scope
+} from "effect"
 import { Entity, RunnerAddress, ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcSerialization, RpcServer } from "effect/rpc"
 import { SocketServer } from "effect/socket"
@@ -14,7 +29,7 @@ import { Pulse } from "../../src/platform/StallGuard.ts"
 import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
 import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
-import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
+import { InternalError, NotFound, Unavailable } from "../../src/wire/WireError.ts"
 import { eventually } from "../support/Eventually.ts"
 
 const Work = Rpc.make("Work", {
@@ -99,8 +114,9 @@ const pair = Effect.fnUntraced(function*(here: Here, odd?: Odd) {
 const until = (what: string, check: () => boolean) => Effect.promise(() => eventually(what, () => check() || undefined))
 
 layer(Layer.empty)((it) => {
-  it.effect("many calls go to a node together, and each is answered by itself", () =>
-    Effect.gen(function*() {
+  it.effect("many calls go to a node together, and each is answered by itself", () => {
+    const lines: Array<string> = []
+    return Effect.gen(function*() {
       const slow = yield* Deferred.make<void>()
       const { callee, caller } = yield* pair((no) =>
         no === 0
@@ -108,7 +124,7 @@ layer(Layer.empty)((it) => {
           : no === 1
           ? Effect.fail(new NotFound({ message: "no such work" }))
           : no === 2
-          ? Effect.die("a mistake")
+          ? Effect.die(new TypeError("a mistake"))
           : no === 3
           ? Effect.interrupt
           : Effect.void
@@ -122,13 +138,18 @@ layer(Layer.empty)((it) => {
       )
       assert.deepStrictEqual(refused, Exit.fail(new NotFound({ message: "no such work" })))
       assert.deepStrictEqual(interrupted, Exit.fail(new Unavailable()))
-      assert.isTrue(died !== undefined && Exit.hasDies(died))
+      assert.deepStrictEqual(died, Exit.die(new InternalError()))
+      assert.strictEqual(lines.length, 1)
+      assert.match(lines[0] ?? "", /A call from another node failed .*TypeError: a mistake\n\s+at/s)
       assert.isUndefined(first.pollUnsafe())
       yield* Deferred.succeed(slow, undefined)
       assert.isTrue(Exit.isSuccess(yield* Fiber.join(first)))
       assert.isBelow(callee.heard.length, 10)
       assert.deepStrictEqual(caller.elsewhere, [])
-    }))
+    }).pipe(
+      Effect.provide(Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))]))
+    )
+  })
 
   it.effect("a call carries the id of the request that it is made for", () =>
     Effect.gen(function*() {

@@ -36,7 +36,10 @@ it.live("a new owner's first batch knows what the owner before committed while i
       )
     ))
     yield* Deferred.await(written)
-    const after = yield* Effect.forkChild(append([from(a, b, 2)]))
+    const after = yield* Effect.forkChild(
+      // It waits for 300 ms, which may be less than a busy machine needs to let go.
+      Effect.retry(append([from(a, b, 2)]), { while: (error) => error.reason._tag === "LockTimeoutError" })
+    )
     yield* sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`.pipe(
       Effect.filterOrFail((rows) => rows.length > 0),
       Effect.retry(Schedule.spaced("5 millis")),

@@ -2,9 +2,10 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
 import type { DirectState } from "../../src/conversations/Conversation.ts"
-import { ConversationActor, type Published } from "../../src/conversations/ConversationActor.ts"
+import { ConversationActor, type Published, type Surroundings } from "../../src/conversations/ConversationActor.ts"
 import type { SendCommand } from "../../src/conversations/ConversationEntity.ts"
 import type { Settled } from "../../src/database/GroupCommit.ts"
+import { Unavailable } from "../../src/wire/WireError.ts"
 import { draft } from "../support/Rooms.ts"
 import { makeSurroundings } from "../support/Surroundings.ts"
 
@@ -16,12 +17,13 @@ const command = (sender: typeof a, recipient: typeof a, key: string): SendComman
   draft: draft(key)
 })
 
+const FAILED = { _tag: "Failed", exit: Exit.fail(new Unavailable()) } as const
 const ESTABLISHED: DirectState = { initiatorId: a.id, createdAt: 0, established: true, blocked: false }
 const COLD: DirectState = { ...ESTABLISHED, established: false }
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
 
 /** An actor whose commits and reads wait for the test. */
-const make = Effect.fnUntraced(function*(loaded: DirectState) {
+const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Surroundings> = {}) {
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
   const published: Array<Published> = []
@@ -37,7 +39,7 @@ const make = Effect.fnUntraced(function*(loaded: DirectState) {
       }),
     facts: () => ({ opened: loaded.initiatorId !== null }),
     publish: (stored) => published.push(stored)
-  })
+  }, own)
   const actor = new ConversationActor("conv_1", world)
   const send = (sender: typeof a, key: string) =>
     Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
@@ -110,7 +112,7 @@ describe("ConversationActor", () => {
       const { answer, commits, loads, send, stored } = yield* make(ESTABLISHED)
       const first = yield* send(a, "m1")
       yield* answer(0)
-      commits[0]!.settle({ _tag: "Failed" })
+      commits[0]!.settle(FAILED)
       assert.strictEqual(failure(yield* Fiber.join(first)), "Unavailable")
       const again = yield* send(a, "m1")
       assert.strictEqual(loads.length, 2)
@@ -130,7 +132,7 @@ describe("ConversationActor", () => {
       const poison = yield* send(b, "poison")
       const reply = yield* send(b, "reply")
       assert.deepStrictEqual(keys(commits), ["opening", "poison", "reply"])
-      commits[1]!.settle({ _tag: "Failed" })
+      commits[1]!.settle(FAILED)
       assert.strictEqual(failure(yield* Fiber.join(poison)), "Unavailable")
       // Whoever comes now has the row read, while the reply is still on its way to it.
       const early = yield* send(a, "early")
@@ -142,5 +144,78 @@ describe("ConversationActor", () => {
       const late = yield* send(a, "late")
       assert.isUndefined(late.pollUnsafe(), "the reply was acknowledged: nobody waits for one any more")
       assert.isUndefined(early.pollUnsafe())
+    }))
+
+  const defect = new TypeError("what nobody thought of")
+  const dead = (exit: Exit.Exit<unknown, unknown>) => Exit.isFailure(exit) ? exit.cause.reasons.flatMap((reason) => reason._tag === "Die" ? [reason.defect] : []) : []
+
+  it.effect("a defect in reading the conversation ends the send that met it, as a defect; the others go on", () =>
+    Effect.gen(function*() {
+      let times = 0
+      const { actor, commits, send, stored } = yield* make(ESTABLISHED, {
+        load: () => ++times === 1 ? Effect.die(defect) : Effect.succeed({ epoch: 1, version: 0, state: ESTABLISHED })
+      })
+      assert.deepStrictEqual(dead(yield* Fiber.join(yield* send(a, "m1"))), [defect])
+      const next = yield* send(a, "m2")
+      assert.deepStrictEqual(keys(commits), ["m2"])
+      stored(0)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(next)))
+      assert.isTrue(actor.idle)
+    }))
+
+  for (const what of ["facts", "original", "useAttachment", "reserve"] as const) {
+    it.effect(`a defect in ${what} is the answer to its send, and the conversation goes on`, () =>
+      Effect.gen(function*() {
+        const opens = what === "facts" || what === "reserve"
+        let broken = true
+        const { actor, answer, commits, send, stored } = yield* make(opens ? NEW : ESTABLISHED, {
+          [what]: () => Effect.suspend((): Effect.Effect<undefined> => broken ? Effect.die(defect) : Effect.succeed(undefined))
+        })
+        const first = yield* what === "useAttachment"
+          ? Effect.forkChild(
+            Effect.exit(actor.send({ ...command(a, b, "m1"), draft: { ...draft("m1"), attachmentId: "att_1" } })),
+            { startImmediately: true }
+          )
+          : send(a, "m1")
+        yield* answer(0, opens ? NEW : ESTABLISHED)
+        if (what === "original") commits[0]!.settle({ _tag: "Done", value: { _tag: "Replayed" } })
+        assert.deepStrictEqual(dead(yield* Fiber.join(first)), [defect])
+        assert.isTrue(actor.idle)
+        broken = false
+        if (opens) return
+        const at = commits.length
+        const next = yield* send(a, "m2")
+        assert.deepStrictEqual(keys(commits).slice(at), ["m2"])
+        stored(at)
+        assert.isTrue(Exit.isSuccess(yield* Fiber.join(next)))
+      }))
+  }
+
+  it.effect("a defect of a batch is the answer to its send; whom its barrier held back goes on", () =>
+    Effect.gen(function*() {
+      const { answer, commits, loads, send, stored } = yield* make(ESTABLISHED)
+      const first = yield* send(a, "m1")
+      const second = yield* send(a, "m2")
+      yield* answer(0)
+      commits[0]!.settle({ _tag: "Failed", exit: Exit.die(defect) })
+      assert.deepStrictEqual(dead(yield* Fiber.join(first)), [defect])
+      assert.strictEqual(loads.length, 2)
+      yield* answer(1)
+      stored(1)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(second)))
+    }))
+
+  it.effect("a defect in a block's statement is the answer to the block, and the sends behind it go on", () =>
+    Effect.gen(function*() {
+      const { actor, answer, commits, send, stored } = yield* make(ESTABLISHED)
+      const gate = yield* Deferred.make<never>()
+      const block = yield* Effect.forkChild(Effect.exit(actor.unblock(Deferred.await(gate))), { startImmediately: true })
+      const behind = yield* send(a, "m1")
+      yield* Deferred.die(gate, defect)
+      assert.deepStrictEqual(dead(yield* Fiber.join(block)), [defect])
+      yield* answer(0)
+      assert.deepStrictEqual(keys(commits), ["m1"])
+      stored(0)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(behind)))
     }))
 })

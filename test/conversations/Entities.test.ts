@@ -28,9 +28,12 @@ import { awaitShards } from "../../src/cluster/Cluster.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Peers } from "../../src/cluster/Peers.ts"
 import { RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
-import { REQUEST_ID } from "../../src/platform/RequestId.ts"
+import { remotely } from "../../src/cluster/Remotely.ts"
+import { forRequest, REQUEST_ID } from "../../src/platform/RequestId.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { formatJson } from "../../src/platform/Telemetry.ts"
+import { InternalError } from "../../src/wire/WireError.ts"
+import { answer } from "../../src/wire/WireErrors.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
@@ -206,6 +209,42 @@ it.effect("the log of the runner that was asked has the id of the request, each 
     assert.deepStrictEqual(told, [["blocking", "r-1"], ["blocking", "r-2"], ["blocking", undefined], ["reserving", "r-3"]])
   }).pipe(
     Effect.provide(logging),
+    Effect.provide(Logger.layer([Logger.make((options) => void lines.push(parse(formatJson(options))))]))
+  )
+})
+
+it.effect("a defect on the runner that was asked is 500 to the caller and one line there, with stack and request id; nothing begins again", () => {
+  const lines: Array<Record<string, unknown>> = []
+  let made = 0
+  const command = {
+    sender: { id: "agt_a", handle: "aaa", displayName: "aaa" },
+    recipient: { id: "agt_b", handle: "bbb" },
+    draft: draft("m1")
+  }
+  const bug = () => new TypeError("what nobody thought of")
+  const broken = ConversationEntityLive.pipe(
+    Layer.provide(Layer.mock(Conversations, {
+      // The entity asks it for nothing else.
+      local: () => ({ send: () => Effect.suspend(() => (made++, Effect.die(bug()))) }) as never
+    })),
+    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster)),
+    Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+  )
+  return Effect.gen(function*() {
+    const { Send } = (yield* ConversationEntity.client)("conv_broken")
+    for (const id of ["r-1", "r-2"]) {
+      const exit = yield* Effect.exit(forRequest(id, remotely(Send({ command }))))
+      const [reason] = Exit.isFailure(exit) ? exit.cause.reasons : []
+      assert.instanceOf(reason?._tag === "Die" ? reason.defect : undefined, InternalError)
+      const response = yield* answer(Exit.isFailure(exit) ? exit.cause : assert.fail("no failure"))
+      assert.strictEqual(response.status, 500)
+    }
+    assert.strictEqual(made, 2)
+    const told = lines.filter(({ level }) => level === "error" || level === "warn")
+    assert.deepStrictEqual(told.map(({ request_id }) => request_id), ["r-1", "r-2"])
+    for (const { cause } of told) assert.match(String(cause), /TypeError: what nobody thought of\n\s+at bug/)
+  }).pipe(
+    Effect.provide(broken),
     Effect.provide(Logger.layer([Logger.make((options) => void lines.push(parse(formatJson(options))))]))
   )
 })

@@ -1,9 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Fiber, Layer } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Metric } from "effect"
 import { TestClock } from "effect/testing"
 import type { SqlError } from "effect/sql"
-import { type GroupCommit, makeGroupCommit, type Settled } from "../../src/database/GroupCommit.ts"
+import { type GroupCommit, type Locks, makeGroupCommit, type Settled } from "../../src/database/GroupCommit.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
+import { Unavailable } from "../../src/wire/WireError.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
 
 const fault = (code?: string) =>
@@ -18,11 +19,13 @@ const make = Effect.fnUntraced(function*(
     readonly maxRows?: number
     readonly maxBytes?: number
     readonly capacity?: number
+    readonly name?: string
+    readonly locks?: Locks<number>
   } = {}
 ) {
   const batches: Array<ReadonlyArray<number>> = []
   const group = yield* makeGroupCommit<number, string>({
-    name: "test",
+    name: options.name ?? "test",
     lanes: options.lanes ?? 1,
     laneOf: (n) => n,
     rowsOf: () => 1,
@@ -31,6 +34,7 @@ const make = Effect.fnUntraced(function*(
     maxBytes: options.maxBytes ?? 1_000_000,
     capacity: options.capacity ?? 1_000,
     gather: options.gather ?? true,
+    ...(options.locks === undefined ? {} : { locks: options.locks }),
     commit: (batch) =>
       Effect.suspend(() => {
         batches.push(batch)
@@ -101,7 +105,7 @@ describe("GroupCommit", () => {
       assert.deepStrictEqual(readiness.reasons(), [])
     }))
 
-  it.effect("one that throws when it is told keeps nobody else waiting", () =>
+  it.effect("one that throws when it is told is told of its defect, and keeps nobody else waiting", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make()
       const told: Array<string> = []
@@ -112,7 +116,7 @@ describe("GroupCommit", () => {
         })
       }
       assert.deepStrictEqual(done(yield* submitAll(group, [4])), ["stored 4"])
-      assert.deepStrictEqual(told, ["Done", "Done", "Done", "Done"])
+      assert.deepStrictEqual(told, ["Done", "Done", "Failed", "Done", "Done"])
       assert.strictEqual(batches.length, 1)
       assert.deepStrictEqual(done(yield* submitAll(group, [5])), ["stored 5"])
     }))
@@ -195,6 +199,94 @@ describe("GroupCommit", () => {
       }
     }))
 
+  /** Numbers of the same row are equal modulo 10, and the rows in `held` are locked by others: a batch with one of them fails. */
+  const locked = Effect.fnUntraced(function*(held: Map<string, string>) {
+    const rowOf = (n: number) => String(n % 10)
+    const looks: Array<ReadonlyArray<number>> = []
+    const made = yield* make((batch) => batch.some((n) => held.has(rowOf(n))) ? Effect.fail(fault("55P03")) : Effect.void, {
+      locks: {
+        of: (n) => [rowOf(n)],
+        held: (items) =>
+          Effect.sync(() => {
+            looks.push(items)
+            return new Map(items.flatMap((n) => held.has(rowOf(n)) ? [[rowOf(n), held.get(rowOf(n)) ?? ""]] : []))
+          })
+      }
+    })
+    const settled: Array<readonly [number, string]> = []
+    const submit = (...items: ReadonlyArray<number>) => {
+      for (const item of items) made.group.submit(item, ({ _tag }) => void settled.push([item, _tag]))
+    }
+    return { ...made, looks, settled, submit }
+  })
+  const turns = Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 20)))
+
+  it.effect("what needs a row that somebody else has locked waits by itself, in its order; the rest is committed at once", () =>
+    Effect.gen(function*() {
+      const held = new Map([["3", "tx 1"]])
+      const { batches, group, settled, submit } = yield* locked(held)
+      submit(...upTo(20))
+      yield* turns
+      assert.deepStrictEqual(settled.map(([n]) => n), upTo(20).filter((n) => n % 10 !== 3))
+      assert.deepStrictEqual(batches.length, 2)
+      // What comes later for the row costs nobody anything.
+      submit(23, 24, 33)
+      yield* turns
+      assert.deepStrictEqual(batches.slice(2), [[24]])
+      yield* TestClock.adjust("1 seconds")
+      yield* turns
+      assert.deepStrictEqual(batches.length, 3)
+      assert.strictEqual(group.size(), 4)
+      held.clear()
+      yield* TestClock.adjust("100 millis")
+      yield* turns
+      assert.deepStrictEqual(batches.slice(3), [[3, 13, 23, 33]])
+      assert.deepStrictEqual(settled.slice(-4), [[3, "Done"], [13, "Done"], [23, "Done"], [33, "Done"]])
+      yield* group.idle
+      assert.strictEqual(group.size(), 0)
+    }))
+
+  it.effect("whoever has waited 5 s for a lock is told so, each after its own 5 s, and is never committed after it", () =>
+    Effect.gen(function*() {
+      const held = new Map([["3", "tx 1"]])
+      const { batches, group, settled, submit } = yield* locked(held)
+      submit(3)
+      yield* turns
+      yield* TestClock.adjust("3 seconds")
+      submit(13)
+      group.submit(23, ({ _tag }) => void settled.push([23, _tag]), 1_000)
+      yield* TestClock.adjust("1900 millis")
+      assert.deepStrictEqual(settled, [])
+      yield* TestClock.adjust("200 millis")
+      assert.deepStrictEqual(settled, [[3, "Failed"]])
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(settled, [[3, "Failed"], [23, "Failed"]])
+      held.clear()
+      yield* TestClock.adjust("100 millis")
+      yield* turns
+      yield* group.idle
+      assert.deepStrictEqual(settled, [[3, "Failed"], [23, "Failed"], [13, "Done"]])
+      assert.deepStrictEqual(batches.slice(1), [[13]])
+    }))
+
+  it.effect("a row that changes hands is waited for in the batch, in its turn", () =>
+    Effect.gen(function*() {
+      const held = new Map([["3", "tx 1"]])
+      const { batches, group, submit } = yield* locked(held)
+      submit(3)
+      yield* turns
+      assert.strictEqual(batches.length, 1)
+      held.set("3", "tx 2")
+      yield* TestClock.adjust("100 millis")
+      yield* turns
+      assert.strictEqual(batches.length, 2)
+      held.clear()
+      yield* TestClock.adjust("100 millis")
+      yield* turns
+      yield* group.idle
+      assert.deepStrictEqual(batches, [[3], [3], [3]])
+    }))
+
   it.effect("a lost connection fails the batch at once: what became of it is not known", () =>
     Effect.gen(function*() {
       const { batches, group } = yield* make((_, attempt) => attempt === 1 ? Effect.fail(fault()) : Effect.void)
@@ -203,12 +295,41 @@ describe("GroupCommit", () => {
       assert.deepStrictEqual(batches, [[1, 2, 3], [4]])
     }))
 
-  it.effect("a defect fails the batch, and the lane goes on", () =>
+  it.effect("a defect is the answer to whoever brought it, as it is; its neighbours are stored, and the lane goes on", () =>
     Effect.gen(function*() {
-      const { group } = yield* make((_, attempt) => attempt === 1 ? Effect.die("broken") : Effect.void)
-      assert.deepStrictEqual(done(yield* submitAll(group, [1])), ["failed 1"])
-      assert.deepStrictEqual(done(yield* submitAll(group, [2])), ["stored 2"])
+      const defect = new TypeError("what nobody thought of")
+      const { group } = yield* make((batch) => {
+        if (batch.includes(5)) throw defect
+        return Effect.void
+      })
+      const settled = yield* submitAll(group, upTo(16))
+      assert.deepStrictEqual(done(settled), upTo(16).map((n) => n === 5 ? "failed 5" : `stored ${n}`))
+      assert.deepStrictEqual(settled[5]?.[1], { _tag: "Failed", exit: Exit.die(defect) })
+      assert.deepStrictEqual(done(yield* submitAll(group, [20])), ["stored 20"])
     }))
+
+  for (const code of ["53100", "53200", "58030", "25006", "57014"]) {
+    it.effect(`does not halve a batch that failed with ${code}, which is the database's own trouble; it is counted and logged once`, () => {
+      const lines: Array<string> = []
+      const name = `test_${code}`
+      return Effect.gen(function*() {
+        const { batches, group } = yield* make(() => Effect.fail(fault(code)), { name })
+        yield* submitAll(group, upTo(64))
+        const settled = yield* submitAll(group, upTo(64))
+        assert.deepStrictEqual(done(settled), upTo(64).map((n) => `failed ${n}`))
+        const [, first] = settled[0] ?? assert.fail("nothing was settled")
+        assert.deepStrictEqual(first._tag === "Failed" && first.exit, Exit.fail(new Unavailable()))
+        assert.deepStrictEqual(batches.map((batch) => batch.length), [64, 64])
+        yield* group.idle
+        const counted = (yield* Metric.snapshot).filter(({ id }) => id === `${name}_commits_failed_total`)
+        assert.deepStrictEqual(
+          counted.map(({ attributes, state }) => [attributes?.["reason"], "count" in state && Number(state.count)]),
+          [["system", 2]]
+        )
+        assert.deepStrictEqual(lines, [`A commit of ${name} failed`])
+      }).pipe(Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])))
+    })
+  }
 
   it.effect("a full lane refuses at once, never inside the call, and the rest is stored", () =>
     Effect.gen(function*() {

@@ -18,10 +18,11 @@ const UNHINDERED: OutreachFacts = {
 
 /** What a conversation's actor has around it, as far as a test says; nothing else of it has an effect. */
 export const makeSurroundings = Effect.fnUntraced(function*(
-  { facts, ...own }:
+  { facts, ...given }:
     & Pick<Surroundings, "appends" | "newMessageId" | "load">
     & Partial<Pick<Surroundings, "publish" | "useAttachment">>
-    & { readonly facts: () => Partial<OutreachFacts> }
+    & { readonly facts: () => Partial<OutreachFacts> },
+  own: Partial<Surroundings> = {}
 ) {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const surroundings: Surroundings = {
@@ -37,6 +38,7 @@ export const makeSurroundings = Effect.fnUntraced(function*(
     fork: (effect) => {
       runFork(effect)
     },
+    ...given,
     ...own
   }
   return surroundings

@@ -1,0 +1,168 @@
+import { assert, it } from "@effect/vitest"
+import { Cause, Deferred, Effect, Exit, Fiber } from "effect"
+import { SqlClient } from "effect/sql"
+import { setTimeout as wait } from "node:timers/promises"
+import { Client } from "pg"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Groups } from "../../src/groups/Groups.ts"
+import { layerPostgresTest } from "../support/Databases.ts"
+import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+
+const rooms = layerRooms(layerPostgresTest(18), {
+  LIMITS_COLD_CONVERSATIONS: 1_000,
+  LIMITS_SENDS_PER_SECOND: 100_000
+})
+
+type Agent = { readonly id: string; readonly handle: string }
+
+/** In real time: the clock of the rooms leaps. */
+const pause = (millis: number) => Effect.promise(() => wait(millis))
+
+/** How long an effect took in milliseconds, of real time, with its exit. */
+const timed = <A, E>(effect: Effect.Effect<A, E>) =>
+  Effect.gen(function*() {
+    const before = performance.now()
+    const exit = yield* Effect.exit(effect)
+    return { exit, took: performance.now() - before }
+  })
+
+const parse = (exit: Exit.Exit<{ readonly body: string }, unknown>): { readonly seq: number; readonly client_msg_id: string } =>
+  Exit.isSuccess(exit) ? JSON.parse(exit.value.body) as { seq: number; client_msg_id: string } : assert.fail(String(exit.cause))
+
+const tagOf = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
+  Exit.isSuccess(exit) ? "sent" : exit.cause.reasons.find(Cause.isFailReason)?.error._tag
+
+/** Pairs that have written to each other, so that what follows are plain sends. */
+const pairs = Effect.fnUntraced(function*(prefix: string, n: number) {
+  const { send } = yield* Conversations
+  return yield* Effect.forEach(Array.from({ length: n }, (_, i) => i), (i) =>
+    Effect.gen(function*() {
+      const [a, b] = [yield* newAgent(`${prefix}-a${i}`), yield* newAgent(`${prefix}-b${i}`)]
+      const { body } = yield* send(a, { _tag: "Direct", handle: b.handle }, draft(`${prefix}-hello-${i}`))
+      yield* send(b, { _tag: "Direct", handle: a.handle }, draft(`${prefix}-hello-${i}`))
+      return { a, b, id: String((JSON.parse(body) as { conversation_id: string }).conversation_id) }
+    }))
+})
+
+/** Another connection's transaction locks a row until it is told to let go. */
+const lock = Effect.fnUntraced(function*(statement: string, id: string) {
+  const sql = yield* SqlClient.SqlClient
+  const locked = yield* Deferred.make<void>()
+  const end = yield* Deferred.make<void>()
+  const fiber = yield* Effect.forkChild(sql.withTransaction(
+    sql.unsafe(statement, [id]).pipe(
+      Effect.andThen(Deferred.succeed(locked, undefined)),
+      Effect.andThen(Deferred.await(end))
+    )
+  ))
+  yield* Deferred.await(locked)
+  return Effect.andThen(Deferred.succeed(end, undefined), Fiber.join(fiber))
+})
+
+const CONVERSATION = "SELECT FROM conversations WHERE id = $1 FOR UPDATE"
+const INBOX = "SELECT FROM inboxes WHERE agent_id = $1 FOR UPDATE"
+
+it.live("while a conversation's row is locked, sends to others are answered promptly, and its own once it is free", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const { send } = yield* Conversations
+    const [held, ...others] = yield* pairs("held", 12)
+    if (held === undefined) return assert.fail("no pair")
+    const to = (b: Agent) => ({ _tag: "Direct", handle: b.handle }) as const
+    const free = yield* lock(CONVERSATION, held.id)
+    const waiting = yield* Effect.forkChild(
+      Effect.all([1, 2, 3].map((n) => timed(send(held.a, to(held.b), draft(`wait-${n}`)))), { concurrency: "unbounded" }),
+      { startImmediately: true }
+    )
+    const rounds: Array<number> = []
+    for (let round = 0; round < 4; round++) {
+      const done = yield* Effect.all(others.map(({ a, b }) => timed(send(a, to(b), draft(`round-${round}`)))), {
+        concurrency: "unbounded"
+      })
+      for (const { exit } of done) parse(exit)
+      rounds.push(Math.max(...done.map(({ took }) => took)))
+    }
+    // One wait of 300 ms in all, and a machine that is busy; without it each round would take seconds.
+    assert.isBelow(rounds.reduce((sum, one) => sum + one), 2_500, rounds.join())
+    assert.isUndefined(waiting.pollUnsafe())
+    yield* free
+    const done = yield* Fiber.join(waiting)
+    assert.deepStrictEqual(done.map(({ exit }) => parse(exit).seq), [3, 4, 5])
+    // Nothing is stored twice, whoever asks again.
+    assert.strictEqual(parse(yield* Effect.exit(send(held.a, to(held.b), draft("wait-2")))).seq, 4)
+    const [row] = yield* sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE conversation_id = ${held.id}`
+    assert.strictEqual(row?.n, 5)
+  }).pipe(Effect.provide(rooms)), 60_000)
+
+it.live("a send that meets a lock for 5 s is answered with 503 and stored never, or once when it is asked again", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const { send } = yield* Conversations
+    const [held, other] = yield* pairs("late", 2)
+    if (held === undefined || other === undefined) return assert.fail("no pair")
+    const to = (b: Agent) => ({ _tag: "Direct", handle: b.handle }) as const
+    // An inbox this time: it is in the way of everybody who writes to its agent.
+    const free = yield* lock(INBOX, held.b.id)
+    const waiting = yield* Effect.forkChild(
+      Effect.all([
+        timed(send(held.a, to(held.b), draft("late-1"))),
+        timed(send(held.a, to(held.b), draft("late-2"))),
+        timed(send(other.a, to(held.b), draft("late-3")))
+      ], { concurrency: "unbounded" }),
+      { startImmediately: true }
+    )
+    yield* pause(1_000)
+    const prompt = yield* timed(send(other.a, to(other.b), draft("prompt")))
+    parse(prompt.exit)
+    assert.isBelow(prompt.took, 2_000)
+    const done = yield* Fiber.join(waiting)
+    assert.deepStrictEqual(done.map(({ exit }) => tagOf(exit)), ["Unavailable", "Unavailable", "Unavailable"])
+    for (const { took } of done) assert.isTrue(took > 4_500 && took < 9_000, String(took))
+    yield* free
+    yield* pause(500)
+    const stored = sql<{ n: number }>`SELECT count(*) AS n FROM messages WHERE client_msg_id LIKE 'late-_'`
+    assert.strictEqual((yield* stored)[0]?.n, 0)
+    for (const key of ["late-1", "late-2", "late-1"]) parse(yield* Effect.exit(send(held.a, to(held.b), draft(key))))
+    assert.strictEqual((yield* stored)[0]?.n, 2)
+  }).pipe(Effect.provide(rooms)), 60_000)
+
+it.live("a group with a member whose inbox is locked waits, and no other group does", () =>
+  Effect.gen(function*() {
+    const { send } = yield* Conversations
+    const groups = yield* Groups
+    const [a, b] = [yield* newAgent("grp-a"), yield* newAgent("grp-b")]
+    const profile = { name: "Band", description: null, avatarUrl: null }
+    const [held, other] = [yield* groups.create(a, { profile, handles: [b.handle] }), yield* groups.create(a, { profile, handles: [] })]
+    yield* groups.accept(b, String(held.add_results[0]?.invite_id))
+    const to = (id: string) => ({ _tag: "Conversation", id }) as const
+    const free = yield* lock(INBOX, b.id)
+    const waiting = yield* Effect.forkChild(timed(send(a, to(held.group.id), draft("held"))), { startImmediately: true })
+    yield* pause(600)
+    const prompt = yield* timed(send(a, to(other.group.id), draft("other")))
+    parse(prompt.exit)
+    assert.isBelow(prompt.took, 2_000)
+    assert.isUndefined(waiting.pollUnsafe())
+    yield* free
+    assert.strictEqual(parse((yield* Fiber.join(waiting)).exit).client_msg_id, "held")
+  }).pipe(Effect.provide(rooms)), 60_000)
+
+it.live("the limit on waiting for locks costs no round trip", () =>
+  Effect.gen(function*() {
+    const { send } = yield* Conversations
+    const [pair] = yield* pairs("trips", 1)
+    if (pair === undefined) return assert.fail("no pair")
+    const texts: Array<string> = []
+    const query = Client.prototype.query
+    // Only what is sent counts, not how.
+    Client.prototype.query = function(this: Client, ...given: ReadonlyArray<unknown>) {
+      const [config] = given
+      texts.push(typeof config === "string" ? config : String((config as { readonly text?: string }).text))
+      return Reflect.apply(query, this, given)
+    } as typeof query
+    yield* Effect.ensuring(
+      send(pair.a, { _tag: "Direct", handle: pair.b.handle }, draft("one")),
+      Effect.sync(() => Client.prototype.query = query)
+    )
+    assert.deepStrictEqual(texts.filter((text) => /lock_timeout|INSERT INTO messages/.test(text)).length, 1)
+    assert.deepStrictEqual(texts.filter((text) => /^\s*(BEGIN|COMMIT|SET)\b/.test(text)), [])
+  }).pipe(Effect.provide(rooms)), 60_000)

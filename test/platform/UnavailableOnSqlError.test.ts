@@ -1,0 +1,48 @@
+import { assert, it } from "@effect/vitest"
+import { Cause, Effect, Exit, Logger } from "effect"
+import { TestClock } from "effect/testing"
+import { Seldom } from "../../src/platform/Seldom.ts"
+import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
+import { SqlErrorLines, unavailableOnSqlError } from "../../src/platform/UnavailableOnSqlError.ts"
+import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
+
+const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database is shutting down" }), "execute")
+
+/** Runs an effect with a fresh budget of log lines, and gives these with it. */
+const logged = Effect.fnUntraced(function*<A, E>(effect: Effect.Effect<A, E>) {
+  const lines: Array<string> = []
+  const value = yield* effect.pipe(
+    Effect.provideService(SqlErrorLines, new Seldom()),
+    Effect.provide(Logger.layer([Logger.make(({ cause, message }) => void lines.push(`${String(message)} ${Cause.pretty(cause)}`))]))
+  )
+  return { value, lines }
+})
+
+it.effect("a statement that fails, or takes too long, is 503 to the caller, and one line a second in the log", () =>
+  Effect.gen(function*() {
+    const { lines, value } = yield* logged(Effect.gen(function*() {
+      const exits = [
+        yield* Effect.exit(unavailableOnSqlError(Effect.fail(away))),
+        yield* Effect.exit(unavailableOnSqlError(Effect.fail(new Cause.TimeoutError("too long"))))
+      ]
+      yield* TestClock.adjust("1 seconds")
+      return [...exits, yield* Effect.exit(unavailableOnSqlError(Effect.fail(away)))]
+    }))
+    assert.deepStrictEqual(value, [1, 2, 3].map(() => Exit.fail(new Unavailable())))
+    assert.strictEqual(lines.length, 2)
+    assert.match(lines[0] ?? "", /answered with 503.*shutting down/s)
+  }))
+
+it.effect("a defect stays a defect, and other failures stay what they are: neither is the database's", () =>
+  Effect.gen(function*() {
+    const defect = new TypeError("a bug")
+    const { lines, value } = yield* logged(Effect.all([
+      Effect.exit(unavailableOnSqlError(Effect.die(defect))),
+      Effect.exit(unavailableOnSqlError(Effect.fail(new NotFound()))),
+      Effect.exit(unavailableOnSqlError(Effect.interrupt))
+    ]))
+    assert.deepStrictEqual(value[0], Exit.die(defect))
+    assert.deepStrictEqual(value[1], Exit.fail(new NotFound()))
+    assert.isTrue(Exit.hasInterrupts(value[2]))
+    assert.deepStrictEqual(lines, [])
+  }))
