@@ -14,7 +14,7 @@ const ground = {
   /** What a process has: settings, ids, clocks, log and metrics, Redis, mail. */
   platform: [],
   /** PostgreSQL and PGlite, batches of commands in one commit, migrations. */
-  database: ["platform"],
+  database: ["wire", "platform"],
   /** Listening, answers, the client's address. */
   http: ["wire", "platform"],
   /** Sliding windows, in memory and shared through Redis. */

@@ -4,7 +4,7 @@ import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Groups } from "../groups/Groups.ts"
 import { Mutes } from "../mutes/Mutes.ts"
 import { batchUpTo } from "../cluster/Job.ts"
-import { unavailable } from "../wire/Unavailable.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { Presences } from "../presence/Presences.ts"
 import { Sessions } from "../agents/Sessions.ts"
@@ -56,7 +56,7 @@ export const DeletionsLive = Layer.effect(
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)
       const last = since + LATE_WRITES_MS
-      yield* unavailable(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId))
+      yield* unavailableOnSqlError(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId))
     })
 
     const complain = (cause: Cause.Cause<unknown>) =>
@@ -71,11 +71,11 @@ export const DeletionsLive = Layer.effect(
           Effect.asVoid
         ),
       sweep: Effect.gen(function*() {
-        const due = yield* unavailable(repo.due(now(), AT_ONCE))
+        const due = yield* unavailableOnSqlError(repo.due(now(), AT_ONCE))
         let failed = 0
         for (const deletion of due) {
           // Later than now, so that one that cannot be done does not stand before the others for ever.
-          yield* unavailable(repo.postpone(deletion.agentId, now() + AGAIN_MS))
+          yield* unavailableOnSqlError(repo.postpone(deletion.agentId, now() + AGAIN_MS))
           yield* Effect.catchCause(finish(deletion), (cause) => {
             failed++
             return complain(cause)

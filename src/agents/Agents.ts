@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Fiber, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"

@@ -8,7 +8,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
-import { logDefect } from "../platform/LogDefect.ts"
+import { logDefect } from "./LogDefect.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
 /** The session is not known: none of these calls was made. */

@@ -1,7 +1,7 @@
 import { Cause, Context, Effect, Metric } from "effect"
 import { ClusterError } from "effect/cluster"
 import { RpcClient } from "effect/rpc"
-import { isLoggedDefect } from "../platform/LogDefect.ts"
+import { isLoggedDefect } from "./LogDefect.ts"
 import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 

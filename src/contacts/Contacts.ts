@@ -6,7 +6,7 @@ import { Enforcement } from "../enforcement/Enforcement.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { iso } from "../wire/Text.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck } from "./Contact.ts"
@@ -218,7 +218,7 @@ export class Contacts extends Context.Service<Contacts, {
           }
         }),
         removeAgent: Effect.fn("Contacts.removeAgent")(function*(agentId) {
-          while ((yield* unavailable(repo.removeAgent(agentId, REMOVED_AT_ONCE))) > 0);
+          while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, REMOVED_AT_ONCE))) > 0);
         })
       })
     })

@@ -8,7 +8,6 @@ import { messageJson, type Rendered, renderMessage, type StoredMessage } from ".
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { requestId } from "../platform/RequestId.ts"
 import { Seldom } from "../platform/Seldom.ts"
-import { iso } from "../wire/Text.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,

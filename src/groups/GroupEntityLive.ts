@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
 import { Rpc } from "effect/rpc"
-import { logDefect } from "../platform/LogDefect.ts"
+import { logDefect } from "../cluster/LogDefect.ts"
 import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { GroupEntity } from "./GroupEntity.ts"
 import { Groups } from "./Groups.ts"

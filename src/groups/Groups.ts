@@ -24,7 +24,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
 import { RemoteCalls } from "../cluster/RemoteCalls.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import {
   type AddResult,
@@ -42,7 +42,6 @@ import {
   GroupActor,
   type GroupPublished,
   type GroupWorld,
-  inviteFrame,
   noAvatar,
   obstacleTo
 } from "./GroupActor.ts"

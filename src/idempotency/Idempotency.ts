@@ -8,7 +8,7 @@ import { Config, type Settings } from "../platform/Config.ts"
 import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 import { Ids } from "../platform/Ids.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Unavailable, WireError } from "../wire/WireError.ts"
 import { answer } from "../wire/WireErrors.ts"
 

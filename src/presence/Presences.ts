@@ -3,7 +3,7 @@ import type { SqlError } from "effect/sql"
 import { AgentActors } from "../push/AgentActors.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Config } from "../platform/Config.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable } from "../wire/WireError.ts"
 import { PresencePosts } from "../webhooks/PresencePosts.ts"
 import {

@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { Entity } from "effect/cluster"
-import { logDefect } from "../platform/LogDefect.ts"
+import { logDefect } from "../cluster/LogDefect.ts"
 import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import { AgentActors } from "./AgentActors.ts"
 import { AgentEntity } from "./AgentEntity.ts"

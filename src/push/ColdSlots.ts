@@ -4,7 +4,7 @@ import { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
 /** How long a slot stays taken for a message that has not come; a commit takes milliseconds. */

@@ -4,7 +4,7 @@ import { Config } from "../platform/Config.ts"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import type { Batch } from "../cluster/Job.ts"
 import { Mailer } from "../platform/Mailer.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import {

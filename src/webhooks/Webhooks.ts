@@ -3,7 +3,7 @@ import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
-import { unavailableOnSqlError } from "../platform/UnavailableOnSqlError.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
@@ -121,7 +121,7 @@ export class Webhooks extends Context.Service<Webhooks, {
           if (!done) return yield* unknown()
         }),
         removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {
-          yield* unavailable(repo.removeAll(agentId, yield* Clock.currentTimeMillis))
+          yield* unavailableOnSqlError(repo.removeAll(agentId, yield* Clock.currentTimeMillis))
         })
       })
     })

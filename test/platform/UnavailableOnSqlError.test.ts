@@ -3,7 +3,7 @@ import { Cause, Effect, Exit, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import { Seldom } from "../../src/platform/Seldom.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
-import { SqlErrorLines, unavailableOnSqlError } from "../../src/platform/UnavailableOnSqlError.ts"
+import { SqlErrorLines, unavailableOnSqlError } from "../../src/database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable } from "../../src/wire/WireError.ts"
 
 const away = sqlError(new DatabaseFault({ code: "57P01", message: "the database is shutting down" }), "execute")

@@ -1,12 +1,12 @@
 import { Cause, Context, Effect } from "effect"
 import { SqlError } from "effect/sql"
-import { Seldom } from "./Seldom.ts"
+import { Seldom } from "../platform/Seldom.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
 type Unanswered = SqlError.SqlError | Cause.TimeoutError
 
 /** Lines about a database that does not answer, over all requests of the process. */
-export const SqlErrorLines = Context.Reference<Seldom>("parley/platform/UnavailableOnSqlError/SqlErrorLines", {
+export const SqlErrorLines = Context.Reference<Seldom>("parley/database/UnavailableOnSqlError/SqlErrorLines", {
   defaultValue: () => new Seldom()
 })
 
