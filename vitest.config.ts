@@ -13,14 +13,10 @@ const inMemory = (folder: string): boolean => {
 }
 if (process.env["TMPDIR"] === undefined && inMemory("/dev/shm")) process.env["TMPDIR"] = "/dev/shm"
 
-// They try the checkers, not the server: with the scripts that run their checkers at length.
-const mutants = process.env["MUTANTS"] === undefined ? ["test/simulation/*Mutants.test.ts"] : []
-
 export default defineConfig({
   test: {
-    // What takes long is asked for by name, through a script of its own.
-    include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["test/long/**/*.test.ts"],
-    exclude: process.env["LONG"] === undefined ? ["test/long/**", "test/bench/**", ...mutants] : [],
+    // Tests in verification/ take long: each is asked for by name, through a script of its own.
+    include: process.env["LONG"] === undefined ? ["test/**/*.test.ts"] : ["{test,verification}/**/*.test.ts"],
     globalSetup: ["test/support/GlobalSetup.ts"],
     setupFiles: ["test/support/PrintLogs.ts"],
     reporters: ["default", "./test/support/Budgets.ts"],

@@ -10,7 +10,7 @@ import { claimAddress, migrate, storage } from "../../src/cluster/ClusterNode.ts
 import { Config } from "../../src/platform/Config.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { layerPg } from "../../src/database/Sql.ts"
-import { Link } from "../faults/Link.ts"
+import { Link } from "../support/Link.ts"
 import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
 
 describe("a node's address", () => {

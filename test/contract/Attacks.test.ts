@@ -20,7 +20,7 @@ import { freshMsgId, history, inbox, newPair, say } from "./Talk.ts"
  * in a query string, and bodies that are too large, in Common.test.ts; windows per IP
  * address in Limits.test.ts; redirects of webhooks in Webhooks.test.ts; wildcards in
  * Directory.test.ts; frames that are malformed, too large or too many in
- * Socket.test.ts; how long answers take in test/long/Timing.test.ts.
+ * Socket.test.ts; how long answers take in verification/long/Timing.test.ts.
  */
 
 /**

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
-import { HttpConnection, requestHead } from "../bench/Connection.ts"
+import { HttpConnection, requestHead } from "../support/Connection.ts"
 import { Cluster, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { attempt, say } from "./Talk.ts"

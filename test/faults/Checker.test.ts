@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { check, type Verdict } from "./Checker.ts"
-import { type Bug, BUGS, makeWorld, MODEL_OPTIONS } from "./Model.ts"
+import { check, type Verdict } from "../../verification/faults/Checker.ts"
+import { type Bug, BUGS, makeWorld, MODEL_OPTIONS } from "../../verification/faults/Model.ts"
 
 /** How many worlds of each kind: few by default, 200 and more by `npm run test:checker`. */
 const WORLDS = Number(process.env["CHECKER_WORLDS"] ?? 3)

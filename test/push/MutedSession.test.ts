@@ -6,7 +6,7 @@ import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 import { MuteSet } from "../../src/push/MuteSet.ts"
 import { Session } from "../../src/realtime/Session.ts"
-import { FakeSocket } from "../simulation/World.ts"
+import { FakeSocket } from "../support/FakeSocket.ts"
 
 const rendered = (no: number) => ({
   conversationId: "conv_1",

@@ -8,7 +8,7 @@ import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 import { Unavailable } from "../../src/wire/WireError.ts"
 import { makeComparison } from "../../src/realtime/Cursors.ts"
 import { Session } from "../../src/realtime/Session.ts"
-import { FakeSocket } from "../simulation/World.ts"
+import { FakeSocket } from "../support/FakeSocket.ts"
 
 const rendered = (no: number): Rendered => ({
   conversationId: "conv_any",

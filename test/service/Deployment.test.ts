@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { readFileSync } from "node:fs"
 import { join } from "node:path"
 import { settings } from "../../src/platform/Config.ts"
-import { makeIgnored, parseDockerfile } from "../deploy/Dockerfile.ts"
+import { makeIgnored, parseDockerfile } from "../../verification/deployment/Dockerfile.ts"
 
 const ROOT = join(import.meta.dirname, "../..")
 const read = (path: string): string => readFileSync(join(ROOT, path), "utf8")

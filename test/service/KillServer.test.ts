@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { rm } from "node:fs/promises"
-import { killServer, seedFromEnvironment } from "../long/KillServer.ts"
-import { check, type Observation, type Row, type Send } from "../long/Ledger.ts"
+import { killServer, seedFromEnvironment } from "../../verification/long/KillServer.ts"
+import { check, type Observation, type Row, type Send } from "../../verification/long/Ledger.ts"
 import { makeDataDir, SHORT_LIVED } from "../support/Server.ts"
 
 describe("A server that is killed", () => {

@@ -13,9 +13,10 @@ import { layerPg } from "../../src/database/Sql.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
 import { Session } from "../../src/realtime/Session.ts"
 import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
+import { FakeSocket } from "../support/FakeSocket.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
-import { FakeSocket, layerSeam, Seam } from "./World.ts"
+import { layerSeam, Seam } from "../../verification/simulation/World.ts"
 
 const RELAXED = { LIMITS_SENDS_PER_SECOND: 1_000_000, LIMITS_COLD_CONVERSATIONS: 1_000 }
 

@@ -1,8 +1,8 @@
 import { layer } from "@effect/vitest"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { inHistories, RUNS } from "./rules/Runs.ts"
-import { layerSociety, makeSocietyWorld } from "./rules/SocietyWorld.ts"
-import { stepsOf } from "./rules/Steps.ts"
+import { inHistories, RUNS } from "../../verification/simulation/rules/Runs.ts"
+import { layerSociety, makeSocietyWorld } from "../../verification/simulation/rules/SocietyWorld.ts"
+import { stepsOf } from "../../verification/simulation/rules/Steps.ts"
 
 layer(layerSociety(layerPgliteTest))((it) => {
   it.effect(`${RUNS} histories of agents who write, block, mute, gather and leave agree with the models`, () =>

@@ -1,8 +1,8 @@
 import { describe, layer } from "@effect/vitest"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { codeStepsOf, layerCodes, makeCodesWorld } from "./rules/CodesWorld.ts"
-import { layerRates, makeRatesWorld, rateStepsOf } from "./rules/RatesWorld.ts"
-import { inHistories, RUNS } from "./rules/Runs.ts"
+import { codeStepsOf, layerCodes, makeCodesWorld } from "../../verification/simulation/rules/CodesWorld.ts"
+import { layerRates, makeRatesWorld, rateStepsOf } from "../../verification/simulation/rules/RatesWorld.ts"
+import { inHistories, RUNS } from "../../verification/simulation/rules/Runs.ts"
 
 describe("codes", () => {
   layer(layerCodes(layerPgliteTest))((it) => {

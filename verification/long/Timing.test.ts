@@ -1,7 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Agent, request as httpRequest } from "node:http"
-import { registerAgents } from "../support/RegisterAgents.ts"
-import { freshHandle, type Server, startServer } from "../support/Server.ts"
+import { registerAgents } from "../../test/support/RegisterAgents.ts"
+import { freshHandle, type Server, startServer } from "../../test/support/Server.ts"
 
 const SAMPLES = 200
 const ATTEMPTS = 3

@@ -1,7 +1,7 @@
 import { availableParallelism } from "node:os"
 import { parseArgs } from "node:util"
 import { missingRedis } from "../../runners/local/Redis.ts"
-import { randomOf } from "../support/Random.ts"
+import { randomOf } from "../../test/support/Random.ts"
 import { Disk } from "./Disk.ts"
 import { type Fault, faults } from "./Faults.ts"
 import { Network } from "./Network.ts"

@@ -10,9 +10,9 @@ import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import S3rver from "s3rver"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { eventually } from "../support/Eventually.ts"
-import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import { newAgent, type TestAgent } from "../support/Server.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
+import { newAgent, type TestAgent } from "../../test/support/Server.ts"
 
 const missing = spawnSync("haproxy", ["-v"]).status === 0
   ? missingForNodes

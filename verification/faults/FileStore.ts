@@ -2,7 +2,7 @@ import { type ChildProcess, spawn } from "node:child_process"
 import { once } from "node:events"
 import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { eventually } from "../support/Eventually.ts"
+import { eventually } from "../../test/support/Eventually.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 

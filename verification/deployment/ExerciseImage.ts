@@ -6,7 +6,7 @@ import { homedir, tmpdir } from "node:os"
 import { delimiter, join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { Outbox } from "../support/Outbox.ts"
+import { Outbox } from "../../test/support/Outbox.ts"
 import { build, environment, type Image, megabytes, parseDockerfile } from "./Dockerfile.ts"
 
 /**
@@ -139,7 +139,7 @@ const exercise = async () => {
   const developed = Object.keys(devDependencies).filter((name) => existsSync(join(app, "node_modules", name, "package.json")))
   // Types of Node are a dependency of a dependency, without code.
   insist(developed.every((name) => name.startsWith("@types/")), "no package is in it that only development needs")
-  insist(!existsSync(join(app, "test")) && !existsSync(join(app, ".git")), "nor a test, nor the history")
+  insist(["test", "verification", ".git"].every((name) => !existsSync(join(app, name))), "nor a test, nor the history")
   insist(image.user.uid !== 0, `it runs as user ${image.user.uid}`)
   insist(readdirSync(join(app, "node_modules/.cache/parley")).length > 0, "compiled code is in it")
   if (process.getuid?.() === 0) {

@@ -1,4 +1,4 @@
-import { randomOf } from "../support/Random.ts"
+import { randomOf } from "../../test/support/Random.ts"
 import type { Rule } from "./Checker.ts"
 import { DELIVERED, Final, type Group, partOf, READ, type SystemMessage } from "./Final.ts"
 import {

@@ -5,8 +5,8 @@ import type { LiveSession } from "../../src/push/AgentActor.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Presences } from "../../src/presence/Presences.ts"
-import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
-import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
+import { layerPgliteTest, layerPostgresTest } from "../../test/support/Databases.ts"
+import { draft, layerRooms, newAgent } from "../../test/support/Rooms.ts"
 
 const HOLDERS = 10_000
 const FLAPS = 10

@@ -1,10 +1,10 @@
 import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { HttpConnection, requestHead, SocketConnection } from "../bench/Connection.ts"
-import { randomOf } from "../support/Random.ts"
-import { type RegisteredAgent, registerAgents } from "../support/RegisterAgents.ts"
-import { type ServerProcess, spawnServer, untilReady } from "../support/ServerProcess.ts"
+import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
+import { randomOf } from "../../test/support/Random.ts"
+import { type RegisteredAgent, registerAgents } from "../../test/support/RegisterAgents.ts"
+import { type ServerProcess, spawnServer, untilReady } from "../../test/support/ServerProcess.ts"
 import { check, type Row, type Send } from "./Ledger.ts"
 
 /**

@@ -1,11 +1,11 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
-import { Link } from "../faults/Link.ts"
-import { eventually } from "../support/Eventually.ts"
-import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
-import { Socket } from "../support/Socket.ts"
+import { Link } from "../../test/support/Link.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
+import { newAgent, type Server, type TestAgent } from "../../test/support/Server.ts"
+import { Socket } from "../../test/support/Socket.ts"
 
 const PAIRS = 8
 

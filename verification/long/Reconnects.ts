@@ -14,8 +14,8 @@ import type { Memory, ProbeCall } from "../bench/Probe.ts"
 import { readProfile } from "../bench/Profile.ts"
 import { HttpPool } from "../faults/HttpPool.ts"
 import { LOAD_LIMITS } from "../faults/Load.ts"
-import { admin } from "../support/Admin.ts"
-import { type ServerProcess, startServer } from "../support/ServerProcess.ts"
+import { admin } from "../../test/support/Admin.ts"
+import { type ServerProcess, startServer } from "../../test/support/ServerProcess.ts"
 import type { Ask, ClientPlan, Drained, Told } from "./ReconnectClients.ts"
 
 const HELP = `npm run test:reconnects -- [options]

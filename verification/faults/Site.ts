@@ -3,23 +3,23 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
-import { admin } from "../support/Admin.ts"
+import { admin } from "../../test/support/Admin.ts"
 import { Balancer } from "../../runners/local/Balancer.ts"
-import { eventually } from "../support/Eventually.ts"
+import { eventually } from "../../test/support/Eventually.ts"
 import { PostgresServer } from "../../runners/local/Postgres.ts"
 import { RedisServer } from "../../runners/local/Redis.ts"
 import { freePort } from "../../runners/local/FreePort.ts"
-import { type ServerProcess, spawnServer } from "../support/ServerProcess.ts"
+import { type ServerProcess, spawnServer } from "../../test/support/ServerProcess.ts"
 import type { Disk } from "./Disk.ts"
 import { BUCKET, FileStore } from "./FileStore.ts"
-import { type Address, Link } from "./Link.ts"
+import { type Address, Link } from "../../test/support/Link.ts"
 import { type LoadAgent, LOAD_LIMITS } from "./Load.ts"
 import { Mailbox } from "./Mailbox.ts"
 import { Network } from "./Network.ts"
 import type { Detours } from "./Preload.ts"
 
 const PRELOAD = join(import.meta.dirname, "Preload.ts")
-const CLOCK = join(import.meta.dirname, "../support/ShiftedClock.js")
+const CLOCK = join(import.meta.dirname, "../../test/support/ShiftedClock.js")
 const LOCALHOST = "127.0.0.1"
 const DATABASE = "parley"
 const LOOK_MS = 200

@@ -1,8 +1,8 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { eventually } from "../support/Eventually.ts"
-import { attempt, Cluster, missingForNodes, send } from "../support/Nodes.ts"
-import { newAgent, type Server } from "../support/Server.ts"
-import { Socket } from "../support/Socket.ts"
+import { eventually } from "../../test/support/Eventually.ts"
+import { attempt, Cluster, missingForNodes, send } from "../../test/support/Nodes.ts"
+import { newAgent, type Server } from "../../test/support/Server.ts"
+import { Socket } from "../../test/support/Socket.ts"
 
 describe.skipIf(missingForNodes !== "")(`runners that die beside a gateway${missingForNodes}`, () => {
   let cluster: Cluster

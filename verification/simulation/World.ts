@@ -1,7 +1,6 @@
 import { Clock, Context, Effect, Exit, Layer, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { WebSocket } from "ws"
 import type { LiveSession } from "../../src/push/AgentActor.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
@@ -12,9 +11,10 @@ import { Secrets } from "../../src/platform/Secrets.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
 import { Session, type SessionWorld } from "../../src/realtime/Session.ts"
-import type { TestDatabase } from "../support/Databases.ts"
-import { leap } from "../support/Leap.ts"
-import { draft, newAgent } from "../support/Rooms.ts"
+import type { TestDatabase } from "../../test/support/Databases.ts"
+import { FakeSocket } from "../../test/support/FakeSocket.ts"
+import { leap } from "../../test/support/Leap.ts"
+import { draft, newAgent } from "../../test/support/Rooms.ts"
 import type { Command, Cursor } from "./Commands.ts"
 import * as Model from "./Model.ts"
 import { check, same, Violation } from "./Violation.ts"
@@ -77,39 +77,6 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
     }
     return Context.make(SqlClient.SqlClient, sql).pipe(Context.add(Database, { ...real, prepared }))
   })).pipe(Layer.provide(database))
-
-/** As much of a `ws` socket as a Session uses. */
-export class FakeSocket {
-  readyState = 1
-  bufferedAmount = 0
-  readonly sent: Array<{ readonly frame: string; readonly at: number }> = []
-  closedWith: number | undefined
-  /** The stream below, which a Session corks for a turn. */
-  readonly _socket = { cork: (): void => {}, uncork: (): void => {} }
-  private readonly now: () => number
-
-  constructor(now: () => number) {
-    this.now = now
-  }
-
-  send(frame: string): void {
-    this.sent.push({ frame, at: this.now() })
-  }
-
-  close(code: number): void {
-    this.closedWith ??= code
-    this.readyState = 2
-  }
-
-  terminate(): void {
-    this.readyState = 3
-  }
-
-  /** A Session takes a whole WebSocket and uses these members of it. */
-  get asWebSocket(): WebSocket {
-    return this as unknown as WebSocket
-  }
-}
 
 interface Connected {
   readonly agent: number

@@ -7,9 +7,9 @@ import { mkdtemp, rm } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
-import { eventually, within } from "../support/Eventually.ts"
-import { missingForNodes } from "../support/Nodes.ts"
-import { Outbox } from "../support/Outbox.ts"
+import { eventually, within } from "../../test/support/Eventually.ts"
+import { missingForNodes } from "../../test/support/Nodes.ts"
+import { Outbox } from "../../test/support/Outbox.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 const SHARDS = 300

@@ -1,7 +1,7 @@
 import { describe } from "@effect/vitest"
-import { races } from "../contract/Races.ts"
-import { Cluster, missingForNodes } from "../support/Nodes.ts"
-import type { Server } from "../support/Server.ts"
+import { races } from "../../test/contract/Races.ts"
+import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
+import type { Server } from "../../test/support/Server.ts"
 
 /**
  * As test/contract/Races.test.ts, where each actor is on one of two nodes. On a machine that is

@@ -1,5 +1,5 @@
 import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
-import { HttpConnection, requestHead, SocketConnection } from "./Connection.ts"
+import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
 
 /**
  * The load, in a process of its own: agents in a ring, each sending to the next over
