@@ -1,6 +1,6 @@
 import { layer } from "@effect/vitest"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { inHistories, RUNS } from "../../verification/simulation/rules/Runs.ts"
+import { inHistories, RUNS, TIMEOUT_MS } from "../../verification/simulation/rules/Runs.ts"
 import { layerSociety, makeSocietyWorld } from "../../verification/simulation/rules/SocietyWorld.ts"
 import { stepsOf } from "../../verification/simulation/rules/Steps.ts"
 
@@ -10,5 +10,5 @@ layer(layerSociety(layerPgliteTest))((it) => {
       ["Envelope", "Message as shown", "Direct conversation", "Agent", "Group invite", "Attachment"],
       (seed) => stepsOf(seed, 110),
       makeSocietyWorld
-    ), 1_200_000)
+    ), TIMEOUT_MS)
 })

@@ -2,7 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
-import { COMMANDS, covered, RUNS, search, SEED } from "../../verification/simulation/Search.ts"
+import { COMMANDS, covered, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
 import { type Coverage, layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 
 /** What 500 runs must have met, or they have shown less than they say. */
@@ -36,13 +36,15 @@ layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
       Effect.gen(function*() {
         const coverage: Coverage = { commands: new Map(), transitions: new Map() }
         const { run } = yield* makeWorld(seam, coverage)
-        const found = yield* search(run, RUNS, SEED)
-        console.log(covered(coverage))
+        let runs = 0
+        const counted: typeof run = (commands) => Effect.suspend(() => (runs++, run(commands)))
+        const found = yield* search(counted, RUNS, SEED, { seconds: 0.75 * SECONDS })
+        console.log(`${covered(coverage)}\n${found === undefined ? `${runs} runs agreed` : ""}`)
         if (found !== undefined) assert.fail(found)
         const never = TRANSITIONS.filter((name) => !coverage.transitions.has(name))
         if (RUNS >= 150) assert.deepStrictEqual(never, [])
       }),
-    600_000
+    TIMEOUT_MS
   )
 })
 
@@ -59,7 +61,7 @@ layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DA
   it.effect(`${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`, () =>
     Effect.gen(function*() {
       const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })
-      const found = yield* search(run, INTERLEAVED_RUNS, SEED)
+      const found = yield* search(run, INTERLEAVED_RUNS, SEED, { seconds: 0.25 * SECONDS })
       if (found !== undefined) assert.fail(found)
-    }), 600_000)
+    }), TIMEOUT_MS)
 })

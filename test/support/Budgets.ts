@@ -28,6 +28,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   service: 35,
   simulation: 100,
   support: 6,
+  verification: 10,
   webhooks: 25
 }
 

@@ -60,7 +60,7 @@ describe("keys before the fence", () => {
     it.effect(`so does a search of ${SEARCH_RUNS} runs`, () =>
       Effect.gen(function*() {
         const { run } = yield* makeWorld(seam, coverage)
-        assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, 0))
+        assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, { shrinks: 0 }))
       }))
   })
 })
@@ -84,7 +84,7 @@ describe("push before commit", () => {
       Effect.gen(function*() {
         actors = yield* AgentActors
         const { run } = yield* makeWorld(seam, coverage)
-        assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, 0))
+        assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, { shrinks: 0 }))
       }))
   })
 })

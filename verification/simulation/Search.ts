@@ -8,6 +8,10 @@ const setting = (name: string, fallback: number): number => Number(process.env[n
 export const RUNS = setting("SIMULATION_RUNS", 150)
 export const COMMANDS = setting("SIMULATION_COMMANDS", 50)
 export const SEED = setting("SIMULATION_SEED", Date.now() % 1_000_000_000)
+/** How many seconds a search goes on at least, with further seeds after the given number of runs. */
+export const SECONDS = setting("SEARCH_SECONDS", 0)
+/** Time for a search of these. */
+export const TIMEOUT_MS = 1_200_000 + SECONDS * 1_000
 
 type Run<C, R> = (commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>
 
@@ -38,15 +42,18 @@ const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: Readon
 export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   readonly run: Run<C, R>
   readonly commandsOf: (seed: number) => ReadonlyArray<C>
+  /** So many at least, and further ones until so many seconds have passed. */
   readonly runs: number
+  readonly seconds?: number
   readonly seed: number
   /** How often a shorter list is tried. */
   readonly shrinks: number
   /** How to run one seed again. */
   readonly again: (seed: number) => string
 }) {
-  const { again, run, runs, seed, shrinks } = options
-  for (let i = 0; i < runs; i++) {
+  const { again, run, runs, seconds = 0, seed, shrinks } = options
+  const until = performance.now() + seconds * 1_000
+  for (let i = 0; i < runs || performance.now() < until; i++) {
     const commands = options.commandsOf(seed + i)
     const exit = yield* Effect.exit(run(commands))
     if (Exit.isSuccess(exit)) continue
@@ -61,10 +68,11 @@ export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   return undefined
 })
 
-export const search = <R>(run: Run<Command, R>, runs: number, seed: number, shrinks = 300) =>
+export const search = <R>(run: Run<Command, R>, runs: number, seed: number, { seconds = 0, shrinks = 300 } = {}) =>
   searchAmong({
     run,
     runs,
+    seconds,
     seed,
     shrinks,
     commandsOf: (each) => commandsOf(each, COMMANDS),

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { searchAmong } from "../Search.ts"
+import { searchAmong, SECONDS, TIMEOUT_MS } from "../Search.ts"
 import { Ledger, type Machine } from "./Ledger.ts"
 
 /** How many histories, of how many steps at least, beginning with which seed: history n has seed SEED + n. */
@@ -9,24 +9,29 @@ export const SEED = Number(process.env["SEED"] ?? Date.now() % 1_000_000_000)
 /** How often 500 histories must have gone through each transition. */
 const LEAST = 50
 
-/** Runs histories until one fails, and prints what all of them went through. */
+export { TIMEOUT_MS }
+
+/** Runs histories until one fails, and prints what all of them went through; `part` of the time that a long search has. */
 export const inHistories = <C, R, R2>(
   machines: ReadonlyArray<Machine>,
   commandsOf: (seed: number) => ReadonlyArray<C>,
-  makeWorld: (ledger: Ledger) => Effect.Effect<(commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>, never, R2>
+  makeWorld: (ledger: Ledger) => Effect.Effect<(commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>, never, R2>,
+  part = 1
 ): Effect.Effect<void, never, R | R2> =>
   Effect.gen(function*() {
     const ledger = new Ledger()
     const run = yield* makeWorld(ledger)
+    let histories = 0
     const found = yield* searchAmong({
-      run,
+      run: (commands: ReadonlyArray<C>) => Effect.suspend(() => (histories++, run(commands))),
       commandsOf,
       runs: RUNS,
+      seconds: part * SECONDS,
       seed: SEED,
       shrinks: 200,
       again: (seed) => `SEED=${seed} RUNS=1`
     })
-    console.log(`${RUNS} histories, seed ${SEED}\n${ledger.table(machines)}`)
+    console.log(`${histories} histories, seed ${SEED}\n${ledger.table(machines)}`)
     if (found !== undefined) assert.fail(found)
     if (RUNS >= 500) assert.deepStrictEqual(ledger.rarer(machines, LEAST), [])
   })
