@@ -136,7 +136,8 @@ const permutations = function*<A>(items: ReadonlyArray<A>): Generator<ReadonlyAr
   }
 }
 
-const turn = Effect.callback<void>((resume) => {
+/** Time for whatever is due in this process. */
+export const turn = Effect.callback<void>((resume) => {
   setImmediate(() => resume(Effect.void))
 })
 
@@ -145,12 +146,17 @@ const moment = Effect.callback<void>((resume) => {
   setTimeout(() => resume(Effect.void), 1)
 })
 
-/** What sessions need, and how much of what they have begun is under way. */
-export const countedWorld = Effect.gen(function*() {
+/**
+ * What sessions need, and a way to wait until nothing that they or the rooms have begun is under way; `wait` is what each
+ * further look waits for.
+ */
+export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) => Effect.Effect<void>) {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const conversations = yield* Conversations
+  const deliveries = yield* Deliveries
   let underWay = 0
   const world: SessionWorld = {
-    deliveries: yield* Deliveries,
+    deliveries,
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
@@ -161,7 +167,16 @@ export const countedWorld = Effect.gen(function*() {
       })
     }
   }
-  return { world, underWay: () => underWay }
+  const settle = Effect.gen(function*() {
+    for (let looks = 0;; looks++) {
+      yield* conversations.settled
+      yield* deliveries.settled
+      if (underWay === 0) return
+      yield* wait(looks)
+      check(looks < 10_000, () => "the rooms do not come to rest")
+    }
+  })
+  return { world, settle }
 })
 
 /** Runs lists of commands against the rooms, each on agents of its own, and compares with the model. */
@@ -174,19 +189,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
   const { driver } = yield* Database
-  const { underWay, world } = yield* countedWorld
-
-  /** Waits until nothing is under way; what sleeps is woken by the clock. */
-  const settle = Effect.gen(function*() {
-    for (let idle = 0;; idle++) {
-      yield* conversations.settled
-      yield* deliveries.settled
-      if (underWay() === 0) return
-      if (idle % 4 === 3) yield* TestClock.adjust(10)
-      else yield* driver === "pg" ? moment : turn
-      check(idle < 2_000, () => "the rooms do not come to rest")
-    }
-  })
+  // What sleeps is woken by the clock.
+  const { settle, world } = yield* settlingWorld((looks) => looks % 4 === 3 ? TestClock.adjust(10) : driver === "pg" ? moment : turn)
 
   // A test that never moves its clock is warned of it.
   yield* TestClock.adjust(1)

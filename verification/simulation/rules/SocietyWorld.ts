@@ -31,7 +31,7 @@ import { FakeSocket } from "../../../test/support/FakeSocket.ts"
 import { leap } from "../../../test/support/Leap.ts"
 import { draft, layerRooms } from "../../../test/support/Rooms.ts"
 import { check, same, Violation } from "../Violation.ts"
-import { countedWorld } from "../World.ts"
+import { settlingWorld, turn } from "../World.ts"
 import type { File, Scope } from "./Attachments.ts"
 import type { Change, Group, Invite } from "./Groups.ts"
 import { type Letter, type Slip, type State, stateOf } from "./Inboxes.ts"
@@ -84,10 +84,6 @@ interface Connected {
 type Json = Record<string, unknown>
 const parse = (text: string): Json => JSON.parse(text) as Json
 
-const turn = Effect.callback<void>((resume) => {
-  setImmediate(() => resume(Effect.void))
-})
-
 const choose = <A>(among: ReadonlyArray<A>, pick: number): A | undefined => among[pick % Math.max(1, among.length)]
 
 let serial = 0
@@ -112,18 +108,8 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const directId = makeDirectIds((yield* Secrets).conversationIds)
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
-  const { underWay, world } = yield* countedWorld
-
-  /** Waits until nothing is under way; the clock stands still meanwhile. */
-  const settle = Effect.gen(function*() {
-    for (let idle = 0;; idle++) {
-      yield* conversations.settled
-      yield* deliveries.settled
-      if (underWay() === 0) return
-      yield* turn
-      check(idle < 10_000, () => "the rooms do not come to rest")
-    }
-  })
+  // The clock stands still meanwhile.
+  const { settle, world } = yield* settlingWorld(() => turn)
 
   // A test that never moves its clock is warned of it.
   yield* TestClock.adjust(1)
