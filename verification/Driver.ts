@@ -171,7 +171,7 @@ const runOne = async (programme: Programme, seconds: number, limit: number, opti
   const output = tailOf(file)
   closeSync(file)
   const figures = programme.figures?.(output) ?? {}
-  const row = { programme: programme.name, seconds: took, figures, log }
+  const row = { programme: programme.name, seconds: Math.round(took * 10) / 10, figures, log }
   if (stopped !== undefined) return { ...row, ...stopped }
   if (end !== "it ended with 0") return { ...row, verdict: "failed", why: end }
   return programme.triedNothing?.(figures) === true
@@ -217,7 +217,7 @@ export const verify = async (options: VerifyOptions): Promise<ReadonlyArray<Row>
     say(`${place}: about ${lasting(share)}`)
     const row = await runOne(programme, share, Math.min(PATIENCE * share, left()), options)
     rows.push(row)
-    say(`${place}: ${row.verdict} in ${lasting(row.seconds)}${row.why === "" ? "" : `: ${row.why}`}`)
+    say(`${place}: ${row.verdict}, ${row.why === "" ? `in ${lasting(row.seconds)}` : row.why}`)
   }
   return rows
 }

@@ -33,9 +33,6 @@ const varied = (script: string, env: Readonly<Record<string, number>>, args: Rea
   return { args: [...command.args, ...args], env: { ...command.env, ...Object.fromEntries(numbers) } }
 }
 
-/** A number that stands behind these words. */
-const after = (output: string, words: string): number => Number(new RegExp(`${words}[ :'"]*(-?[\\d.]+)`).exec(output)?.[1] ?? NaN)
-
 /** The objects that were printed as lines of JSON. */
 const linesOfJson = (output: string): ReadonlyArray<Readonly<Record<string, unknown>>> =>
   output.split("\n").filter((line) => line.startsWith("{")).flatMap((line) => {
@@ -129,7 +126,8 @@ export const programmes: ReadonlyArray<Programme> = [
     weight: 1,
     most: 600,
     command: (seconds) => varied("test:kill", { KILLS: atLeast(5, seconds / 10) }),
-    figures: (output) => ({ kills: after(output, "kills"), acknowledged: after(output, "acknowledged"), "sent again": after(output, "sentAgain") })
+    figures: (output) =>
+      Object.fromEntries(Array.from(output.matchAll(/^ *(kills|acknowledged|sentAgain): (\d+)/gm), ([, name, count]) => [name ?? "", Number(count)]))
   },
   vitest("checker", "test:checker", 60, {
     weight: 1,
@@ -149,7 +147,10 @@ export const programmes: ReadonlyArray<Programme> = [
   vitest("rules", "test:rules", 400, {
     weight: 3,
     command: (seconds) => varied("test:rules", { SEARCH_SECONDS: seconds - AROUND_A_SEARCH }),
-    extra: (output) => ({ histories: Array.from(output.matchAll(/^(\d+) histories, seed/gm), ([, runs]) => runs).join("+") })
+    extra: (output) => {
+      const histories = Array.from(output.matchAll(/^(\d+) histories, seed/gm), ([, runs]) => Number(runs))
+      return histories.length === 0 ? {} : { histories: histories.reduce((sum, runs) => sum + runs) }
+    }
   }),
   vitest("restore", "test:restore", 60),
   vitest("balancer", "test:balancer", 60, {
