@@ -131,13 +131,13 @@ export const programmes: ReadonlyArray<Programme> = [
   },
   vitest("checker", "test:checker", 60, {
     weight: 1,
-    most: 300,
-    command: (seconds) => varied("test:checker", { CHECKER_WORLDS: Math.min(200, atLeast(30, seconds - 20)) })
+    most: 420,
+    command: (seconds) => varied("test:checker", { CHECKER_WORLDS: Math.min(200, atLeast(20, seconds / 2 - 10)) })
   }),
   vitest("generated", "test:generated", 90, {
     weight: 1,
     most: 900,
-    command: (seconds) => varied("test:generated", { GENERATED_RUNS: atLeast(20, seconds / 4) })
+    command: (seconds) => varied("test:generated", { GENERATED_RUNS: atLeast(15, seconds / 5) })
   }),
   vitest("simulation", "test:simulation", 240, {
     weight: 3,
