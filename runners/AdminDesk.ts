@@ -12,7 +12,8 @@ import { DataDir, DataDirInUse } from "../src/platform/DataDir.ts"
 import { Ids } from "../src/platform/Ids.ts"
 import * as Migrations from "../src/database/Migrations.ts"
 import { databaseIsNew } from "../src/database/Pglite.ts"
-import { layerPg, layerPglite } from "../src/database/Sql.ts"
+import { layerPglite } from "../src/database/SqlPglite.ts"
+import { layerPg } from "../src/database/SqlPostgres.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
 
 /** The database as the servers have it: PostgreSQL beside them, PGlite in their absence. */

@@ -2,7 +2,7 @@ import { Effect, Layer } from "effect"
 import * as ClusterNode from "../src/cluster/ClusterNode.ts"
 import { Config, ConfigInvalid } from "../src/platform/Config.ts"
 import * as Migrations from "../src/database/Migrations.ts"
-import { layerPg } from "../src/database/Sql.ts"
+import { layerPg } from "../src/database/SqlPostgres.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
 import { runToEnd, say, warnings } from "../src/Server.ts"
 

@@ -7,7 +7,7 @@ import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import { complete } from "../src/cluster/NodeDuty.ts"
 import type { Peers } from "../src/cluster/Peers.ts"
 import { listeningUrl } from "../src/platform/PublicUrl.ts"
-import { layerPg } from "../src/database/Sql.ts"
+import { layerPg } from "../src/database/SqlPostgres.ts"
 import { serve } from "../src/Server.ts"
 import { VERSION } from "../src/service/Version.ts"
 

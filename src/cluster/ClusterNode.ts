@@ -28,7 +28,7 @@ import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from ".
 import { ownsShards, PeerRpcs, Peers } from "./Peers.ts"
 import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
 import { ShardOwners } from "./ShardOwners.ts"
-import { layerPg } from "../database/Sql.ts"
+import { layerPg } from "../database/SqlPostgres.ts"
 
 /** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
 const LOCK = 7_217_536_002

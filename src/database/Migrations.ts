@@ -2,7 +2,7 @@ import { Clock, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { createHash } from "node:crypto"
 import { readdir, readFile } from "node:fs/promises"
-import { AnswerTimeout } from "./Sql.ts"
+import { AnswerTimeout } from "./SqlPostgres.ts"
 
 /** The database was not made by this version's schema files; nothing was changed. */
 export class SchemaMismatch extends Data.TaggedError("SchemaMismatch")<{

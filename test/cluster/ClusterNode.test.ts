@@ -9,7 +9,7 @@ import { freePort } from "../../runners/local/FreePort.ts"
 import { claimAddress, migrate, storage } from "../../src/cluster/ClusterNode.ts"
 import { Config } from "../../src/platform/Config.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
-import { layerPg } from "../../src/database/Sql.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { Link } from "../support/Link.ts"
 import { freshDatabase, layerPostgresTest } from "../support/Databases.ts"
 

@@ -11,7 +11,8 @@ import { tmpdir } from "node:os"
 import * as path from "node:path"
 import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
-import { layerPglite, sqlState } from "../../src/database/Sql.ts"
+import { sqlState } from "../../src/database/Sql.ts"
+import { layerPglite } from "../../src/database/SqlPglite.ts"
 
 const COMMITS = 50
 

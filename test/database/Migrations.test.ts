@@ -8,7 +8,7 @@ import { tmpdir } from "node:os"
 import * as path from "node:path"
 import { pathToFileURL } from "node:url"
 import * as Migrations from "../../src/database/Migrations.ts"
-import { layerPg } from "../../src/database/Sql.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { eachDatabase, freshDatabase } from "../support/Databases.ts"
 
 const migration = (id: number, text: string, name = `000${id}_number_${id}.sql`): Migrations.Migration => ({

@@ -12,7 +12,7 @@ import { EnforcementRepo } from "../../src/enforcement/EnforcementRepo.ts"
 import { EnforcementWatch } from "../../src/enforcement/EnforcementWatch.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
-import { layerPg } from "../../src/database/Sql.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { freshDatabase, layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgents, type Party } from "../support/Rooms.ts"
 

@@ -2,7 +2,7 @@
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeSync } from "node:fs"
-import { layerPglite } from "../../src/database/Sql.ts"
+import { layerPglite } from "../../src/database/SqlPglite.ts"
 
 const [dataDir = ""] = process.argv.slice(2)
 

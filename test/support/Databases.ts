@@ -8,7 +8,9 @@ import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.
 import * as Migrations from "../../src/database/Migrations.ts"
 import { PgliteDatabase } from "../../src/database/Pglite.ts"
 import type { PgliteSession } from "../../src/database/PgliteSession.ts"
-import { type Database, layerPg, layerPglite, layerPgliteOf } from "../../src/database/Sql.ts"
+import { type Database } from "../../src/database/Sql.ts"
+import { layerPglite, layerPgliteOf } from "../../src/database/SqlPglite.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 

@@ -7,7 +7,7 @@ import { Client } from "pg"
 import type { TestProject } from "vitest/node"
 import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgres.ts"
 import * as Migrations from "../../src/database/Migrations.ts"
-import { layerPg } from "../../src/database/Sql.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { PATIENCE_MS } from "./Eventually.ts"
 
 declare module "vitest" {

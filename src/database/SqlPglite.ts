@@ -1,0 +1,134 @@
+import { Clock, Effect, Latch, Layer, Semaphore } from "effect"
+import { Reactivity } from "effect/reactivity"
+import type { SqlError } from "effect/sql"
+import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
+import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
+import { services, Session } from "./Sql.ts"
+import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
+
+/** The one session of PGlite. A statement runs at once and stops the event loop meanwhile. */
+class EmbeddedSession extends Session {
+  readonly #database: PgliteDatabase
+  #retryAt = 0
+
+  constructor(database: PgliteDatabase) {
+    super()
+    this.#database = database
+  }
+
+  get inTransaction(): boolean {
+    return this.#database.session.inTransaction
+  }
+
+  run(text: string, params: ReadonlyArray<unknown>, name?: string) {
+    return this.#attempt((session) =>
+      outcomeOf(name === undefined ? session.query(text, params) : session.prepared(name, text, params))
+    )
+  }
+
+  executeValues(text: string, params: ReadonlyArray<unknown>) {
+    return this.#attempt((session) => session.query(text, params).rows)
+  }
+
+  /** A statement of whoever does not hold the session, between two of its holder; undefined within a transaction. */
+  runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
+    return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
+  }
+
+  get hasCrashed(): boolean {
+    return this.#database.session.hasCrashed
+  }
+
+  /** Between two holders: what one left open must not become part of the next one's work, and a crash is recovered from. */
+  readonly ready: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() => {
+    if (this.#database.session.hasCrashed) return this.#recover
+    return this.inTransaction ? Effect.asVoid(this.run("ROLLBACK", [])) : Effect.void
+  })
+
+  readonly #recover = Effect.gen({ self: this }, function*() {
+    const now = yield* Clock.currentTimeMillis
+    if (now < this.#retryAt) return yield* sqlError(new Error("PGlite crashed and could not be opened again"), "connect")
+    this.#retryAt = now + RECOVERY_INTERVAL_MILLIS
+    yield* Effect.logError("PGlite crashed; opening the database again")
+    yield* Effect.tryPromise({
+      try: () => this.#database.reopen(),
+      catch: (error) => sqlError(error, "connect")
+    })
+    this.#retryAt = 0
+    // Two that open the folder at once would corrupt it.
+  }).pipe(Effect.uninterruptible)
+
+  readonly checkpoint = this.#attempt(() => this.#database.checkpoint())
+
+  #attempt<A>(statement: (session: PgliteSession) => A): Effect.Effect<A, SqlError.SqlError> {
+    return Effect.suspend(() => {
+      try {
+        return Effect.succeed(statement(this.#database.session))
+      } catch (error) {
+        return error instanceof DatabaseFault ? Effect.fail(sqlError(error, "execute")) : Effect.die(error)
+      }
+    })
+  }
+}
+
+/** How soon after a failed recovery the next is tried: each stops the event loop for a moment. */
+const RECOVERY_INTERVAL_MILLIS = 1_000
+/** How often a probe looks whether the transaction that is under way has ended. */
+const BETWEEN_TRANSACTIONS = "5 millis"
+
+/** What opens a database and what is done with it at the end. */
+interface Opening {
+  readonly open: (onCheckpointDue: () => void) => Promise<PgliteDatabase>
+  readonly close: (opened: PgliteDatabase) => Promise<void>
+}
+
+/**
+ * PGlite, in a folder or in memory. It has one session: a transaction holds it
+ * to itself, and every other statement waits.
+ */
+export const layerPglite = (settings: PgliteSettings) =>
+  layerPgliteOf({
+    open: (onCheckpointDue) => PgliteDatabase.open(settings, onCheckpointDue),
+    close: (opened) => opened.close()
+  })
+
+/** The same around a database that the caller opens and closes. */
+export const layerPgliteOf = ({ close, open }: Opening) =>
+  Layer.effectContext(Effect.gen(function*() {
+    const checkpointDue = yield* Latch.make()
+    const database = yield* Effect.acquireRelease(
+      Effect.tryPromise({
+        try: () => open(() => checkpointDue.openUnsafe()),
+        catch: (error) => sqlError(error, "connect")
+      }),
+      (opened) => Effect.promise(() => close(opened))
+    )
+    const session = new EmbeddedSession(database)
+    const turn = yield* Semaphore.make(1)
+    const probe = (text: string): Effect.Effect<Outcome, SqlError.SqlError> =>
+      Effect.suspend(() =>
+        session.hasCrashed
+          ? turn.withPermit(Effect.andThen(session.ready, session.run(text, [])))
+          : Effect.flatMap(session.runBetween(text), (outcome) =>
+            outcome === undefined ? Effect.andThen(Effect.sleep(BETWEEN_TRANSACTIONS), probe(text)) : Effect.succeed(outcome))
+      )
+    yield* checkpointDue.await.pipe(
+      Effect.andThen(checkpointDue.close),
+      Effect.andThen(turn.withPermit(Effect.andThen(session.ready, session.checkpoint))),
+      Effect.catch((error) => Effect.logWarning("The database could not write a checkpoint", error.message)),
+      Effect.forever,
+      Effect.forkScoped
+    )
+    return yield* services({
+      driver: "pglite",
+      acquirer: Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function*() {
+          yield* restore(turn.takeScoped(1))
+          yield* session.ready
+          return session
+        })
+      ),
+      borrower: (use) => turn.withPermit(Effect.andThen(session.ready, use(session))),
+      probe
+    })
+  })).pipe(Layer.provide(Reactivity.layer))

@@ -1,0 +1,226 @@
+import { Context, Effect, Layer, Redacted, Scope } from "effect"
+import { Reactivity } from "effect/reactivity"
+import type { SqlError } from "effect/sql"
+import { Socket } from "node:net"
+import { setTimeout as wait } from "node:timers/promises"
+import { Client, type CustomTypesConfig, Pool, type PoolClient } from "pg"
+import { services, Session } from "./Sql.ts"
+import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError } from "./SqlValues.ts"
+
+/**
+ * How long the server lets a statement run, wait for a lock, and a transaction idle. With a few seconds more for the
+ * answer it is less than the 30 s after which a request's key is free for the next attempt (wire.md C.0).
+ */
+const STATEMENT_TIMEOUT_MILLIS = 20_000
+const LOCK_TIMEOUT_MILLIS = 5_000
+const IDLE_IN_TRANSACTION_MILLIS = 10_000
+const CONNECT_TIMEOUT_MILLIS = 10_000
+const IDLE_MILLIS = 60_000
+
+/** After how many milliseconds without an answer PostgreSQL is held for unreachable, and the connection given up. */
+export const AnswerTimeout = Context.Reference<number>("parley/database/SqlPostgres/AnswerTimeout", {
+  defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
+})
+
+/** A server that refused a statement says a moment later that it is ready for the next. */
+const onceReady = (client: PoolClient, then: () => void): void => {
+  const events = ["drain", "error", "end"]
+  const ready = () => {
+    for (const event of events) client.off(event, ready)
+    then()
+  }
+  for (const event of events) client.once(event, ready)
+}
+
+/** A connection that can be reset under TLS too: Node can do that with the socket below it alone, which pg forgets. */
+class ResettableClient extends Client {
+  readonly #socket = this.connection.stream
+
+  /** What the machine still has of it reaches nobody. */
+  reset(): void {
+    if (this.#socket instanceof Socket) this.#socket.resetAndDestroy()
+  }
+}
+
+/** A connection of the pool, from its checking out to its return. */
+class PgSession extends Session {
+  readonly #reserved: boolean
+  #client: PoolClient | undefined
+  #returned = false
+  #lost = false
+  /** Statements that were sent and are not answered: more than one only where they are pipelined. */
+  #underWay = 0
+  #submitted = 0
+  #answered = 0
+  readonly #waiting: Array<() => void> = []
+
+  /** A reserved one is held for several statements, which may leave locks and settings to the session. */
+  constructor(reserved: boolean) {
+    super()
+    this.#reserved = reserved
+  }
+
+  /** The pool's answer may come when nobody waits for it any more. */
+  accept(client: PoolClient): void {
+    this.#client = client
+    if (this.#returned) this.#release()
+  }
+
+  /**
+   * Gives the connection back, as soon as the statement that an interrupted fiber left behind has ended. A reserved one
+   * whose last statement was not answered with success is ended at once: that one was to tidy up, and whoever got the
+   * connection next would hold the locks of the one before, for as long as it is used.
+   */
+  giveBack(): void {
+    this.#returned = true
+    if (this.#underWay === 0 || this.#isUntidy) this.#release()
+  }
+
+  get #isUntidy(): boolean {
+    return this.#reserved && this.#answered !== this.#submitted
+  }
+
+  #release(): void {
+    const client = this.#client
+    this.#client = undefined
+    // What has not left this machine must not reach the database later, when somebody else has done it again.
+    if (this.#lost && client instanceof ResettableClient) client.reset()
+    // One that is still in a transaction is ended rather than handed to the next.
+    client?.release(this.#lost || this.#isUntidy || client.getTransactionStatus() !== "I")
+  }
+
+  get inTransaction(): boolean {
+    const status = this.#client?.getTransactionStatus()
+    return !this.#lost && (status === "T" || status === "E")
+  }
+
+  run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError> {
+    return this.#submit(text, params, name, false)
+  }
+
+  executeValues(text: string, params: ReadonlyArray<unknown>) {
+    // In this mode pg gives its rows as arrays.
+    return Effect.map(this.#submit(text, params, undefined, true), ({ rows }) => rows as unknown as ReadonlyArray<Array<unknown>>)
+  }
+
+  #submit(text: string, params: ReadonlyArray<unknown>, name: string | undefined, arrays: boolean) {
+    return Effect.flatMap(AnswerTimeout, (timeout) => Effect.callback<Outcome, SqlError.SqlError>((resume) => {
+      const query = {
+        text,
+        query_timeout: timeout,
+        ...(params.length > 0 ? { values: params.map(encode) } : {}),
+        ...(name === undefined ? {} : { name }),
+        ...(arrays ? { rowMode: "array" } : {})
+      }
+      const turn = ++this.#submitted
+      const start = () => {
+        const client = this.#client
+        if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
+        this.#underWay++
+        const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
+          this.#underWay--
+          this.#waiting.shift()?.()
+          // Runs the fiber at once, which may come back with its next statement.
+          resume(outcome)
+          if (this.#returned && this.#underWay === 0) this.#release()
+        }
+        client.query(query, (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
+          if (error === null || error === undefined) {
+            this.#answered = turn
+            const last = Array.isArray(result) ? result.at(-1) : result
+            return end(last === undefined ? Effect.die("no result") : Effect.succeed(last))
+          }
+          const failure = sqlError(error, "execute")
+          const isLost = failure.reason._tag === "ConnectionError" || error.severity === "FATAL" || error.severity === "PANIC"
+          if (!isLost && client.pipeline) return end(Effect.fail(failure))
+          if (!isLost) return onceReady(client, () => end(Effect.fail(failure)))
+          this.#lost = true
+          end(Effect.fail(failure))
+        })
+      }
+      if (this.#underWay === 0 || this.#client?.pipeline === true) return start()
+      this.#waiting.push(start)
+      return Effect.sync(() => {
+        const at = this.#waiting.indexOf(start)
+        if (at >= 0) this.#waiting.splice(at, 1)
+      })
+    }))
+  }
+}
+
+interface PgOptions {
+  readonly url: Redacted.Redacted<string>
+  readonly poolSize: number
+  /**
+   * Sends what a session is given at once without waiting for the answer to what it was given before, so that
+   * many small statements on one connection cost a turn of a busy event loop together rather than one each.
+   */
+  readonly pipeline?: boolean
+}
+
+/** Connections that are closed when nobody has used them for so many milliseconds; 0: never. */
+const pool = (options: PgOptions, idleMillis: number) =>
+  Effect.acquireRelease(
+    Effect.sync(() => {
+      const made = new Pool({
+        connectionString: Redacted.value(options.url),
+        Client: ResettableClient,
+        max: options.poolSize,
+        pipeline: options.pipeline === true,
+        application_name: "parley",
+        options: Object.entries(PLANNER_SETTINGS).map(([name, value]) => `-c ${name}=${value}`).join(" "),
+        statement_timeout: STATEMENT_TIMEOUT_MILLIS,
+        lock_timeout: LOCK_TIMEOUT_MILLIS,
+        idle_in_transaction_session_timeout: IDLE_IN_TRANSACTION_MILLIS,
+        connectionTimeoutMillis: CONNECT_TIMEOUT_MILLIS,
+        idleTimeoutMillis: idleMillis,
+        keepAlive: true,
+        keepAliveInitialDelayMillis: 10_000,
+        types: { getTypeParser: (oid: number) => parserOf(oid) } as CustomTypesConfig
+      })
+      // Without a listener a lost connection would end the process; the pool listens to idle ones only.
+      made.on("error", () => {})
+      made.on("connect", (client) => client.on("error", () => {}))
+      return made
+    }),
+    // A connection whose statement never ends must not hold up the end of the process.
+    (made) => Effect.promise(() => Promise.race([made.end(), wait(5_000, undefined, { ref: false })]))
+  )
+
+/** PostgreSQL 15 or later, through a pool. */
+export const layerPg = (options: PgOptions) =>
+  Layer.effectContext(Effect.gen(function*() {
+    const connections = yield* pool(options, IDLE_MILLIS)
+    const probing = yield* pool({ url: options.url, poolSize: 1 }, 0)
+    const checkOut = (session: PgSession, from = connections) =>
+      Effect.callback<Session, SqlError.SqlError>((resume) =>
+        from.connect((error, client) => {
+          if (client === undefined) return resume(Effect.fail(sqlError(error ?? new Error("no connection"), "connect")))
+          session.accept(client)
+          resume(Effect.succeed(session))
+        })
+      )
+    return yield* services({
+      driver: "pg",
+      acquirer: Effect.uninterruptibleMask((restore) =>
+        Effect.gen(function*() {
+          const session = new PgSession(true)
+          yield* Scope.addFinalizer(yield* Effect.scope, Effect.sync(() => session.giveBack()))
+          return yield* restore(checkOut(session))
+        })
+      ),
+      borrower: (use) =>
+        Effect.suspend(() => {
+          const session = new PgSession(false)
+          return Effect.ensuring(Effect.flatMap(checkOut(session), use), Effect.sync(() => session.giveBack()))
+        }),
+      probe: (text) =>
+        Effect.suspend(() => {
+          const session = new PgSession(false)
+          return Effect.ensuring(
+            Effect.andThen(checkOut(session, probing), session.run(text, [])),
+            Effect.sync(() => session.giveBack())
+          )
+        })
+    })
+  })).pipe(Layer.provide(Reactivity.layer))
