@@ -66,7 +66,7 @@ const domain = {
 }
 
 const MOST_FILES = 20
-const source = new URL("../src", import.meta.url).pathname
+const source = new URL("../../src", import.meta.url).pathname
 
 const groundRooms = Object.keys(ground)
 const rooms: ReadonlyArray<string> = [...groundRooms, ...Object.keys(domain)]
