@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import { join, resolve } from "node:path"
-import { DoorLive } from "../src/operator/Door.ts"
+import { AdminSocketLive } from "../src/operator/AdminSocket.ts"
 import { Operator } from "../src/operator/Operator.ts"
 import * as Cluster from "../src/cluster/Cluster.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
@@ -52,6 +52,6 @@ export const start = (): void => serve({
   owns: () => true,
   ready: () => Cluster.awaitShards,
   // PostgreSQL lets operators' commands in by itself.
-  beside: (config) => config.DATABASE_URL === undefined ? Layer.provide(DoorLive, Operator.layer) : Layer.empty,
+  beside: (config) => config.DATABASE_URL === undefined ? Layer.provide(AdminSocketLive, Operator.layer) : Layer.empty,
   welcome
 })

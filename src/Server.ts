@@ -13,7 +13,7 @@ import { Ids } from "./platform/Ids.ts"
 import * as Maintenance from "./database/Maintenance.ts"
 import * as Migrations from "./database/Migrations.ts"
 import type { Peers } from "./cluster/Peers.ts"
-import { Pulse } from "./platform/StallGuard.ts"
+import { StallGuard } from "./platform/StallGuard.ts"
 import { Readiness } from "./platform/Readiness.ts"
 import type { RemoteCalls } from "./cluster/RemoteCalls.ts"
 import type { Database } from "./database/Sql.ts"
@@ -67,7 +67,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide(kind.database(config)),
       Layer.provide(Layer.effectDiscard(Effect.andThen(addressIsFree, sharedDirIsUsable))),
       Layer.provide(kind.own),
-      Layer.provide([Readiness.layer, Pulse.layer]),
+      Layer.provide([Readiness.layer, StallGuard.layer]),
       Layer.provide(Ids.layer),
       Layer.provide(warnings),
       Layer.provide(layerLogger),

@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization, AuthorizationEvenSuspended } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { HandleInput } from "../wire/Text.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { API_KEY, PENDING_ID } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
@@ -52,7 +52,7 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       body: { description: account.description, settings: { inbox_mode: "contacts_only" } },
       answer: { ...account, settings: { ...account.settings, inbox_mode: "contacts_only" } }
     })),
-    HttpApiEndpoint.delete("remove", "/v1/agents/:handle", { params, success: Confirm, error: Forbidden })
+    HttpApiEndpoint.delete("remove", "/v1/agents/:handle", { params, success: Confirmation, error: Forbidden })
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Delete your account",
@@ -81,7 +81,7 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [Forbidden, CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotateMerge(documented({
-      summary: "Confirm a key rotation",
+      summary: "Confirmation a key rotation",
       description: "Issues a new API key with the code from the mail, called with the old key. The old key stops working and its " +
         "sockets are closed at once; the new one is shown only in this answer.",
       parameters: own,

@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { ada, SHA256 } from "../wire/Examples.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
@@ -54,7 +54,7 @@ export class AvatarsApi extends HttpApiGroup.make("avatars")
       })),
     HttpApiEndpoint.delete("clear", "/v1/agents/:handle/avatar", {
       params,
-      success: Confirm,
+      success: Confirmation,
       error: [Forbidden, NotFound]
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Remove your avatar",

@@ -8,7 +8,7 @@ import { createServer as createTlsServer } from "node:tls"
 import type { Settings } from "../platform/Config.ts"
 import { AT_ONCE } from "./NodeLinks.ts"
 import { serverTls } from "./NodeSecret.ts"
-import { Pulse } from "../platform/StallGuard.ts"
+import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
 /** The other nodes could not reach this one. */
@@ -82,7 +82,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const now = monotonicMillis(yield* Clock.Clock)
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
-      const pulse = yield* Pulse
+      const stallGuard = yield* StallGuard
       const told = new Map<string, number>()
       const lastAccepted = new Map<string, number>()
 
@@ -160,7 +160,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         // Its reader hears of it, if it has one yet.
         connection.on("error", () => {})
       })
-      pulse.opens("nodes")
+      stallGuard.listensOn("nodes")
       yield* Effect.acquireRelease(
         Effect.callback<void, NodeListenFailed>((resume) => {
           listener.once("error", (cause) => resume(Effect.fail(listenFailed(config, cause))))

@@ -3,7 +3,7 @@ import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "e
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { Ids } from "../platform/Ids.ts"
 import { nameOf } from "./NodeAddress.ts"
-import { Pulse } from "../platform/StallGuard.ts"
+import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
@@ -274,7 +274,7 @@ interface Destination {
 
 const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId) => Destination | undefined) {
   const sharding = yield* Sharding.Sharding
-  const pulse = yield* Pulse
+  const stallGuard = yield* StallGuard
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const served = new Map<string, Served>()
   const sessions = new Map<string, Session>()
@@ -355,7 +355,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
     }
     for (const [no, name, entityId, requestId, payload] of yield* Effect.orDie(decodeCalls(calls))) {
       const procedure = served.get(name)
-      if (procedure?.isHere(entityId) !== true || pulse.isLate("nodes")) {
+      if (procedure?.isHere(entityId) !== true || stallGuard.stalledLately("nodes")) {
         answer(no, { ending: "absent", value: null })
       } else if (session.open >= MAX_OPEN) {
         answer(no, { ending: "busy", value: null })

@@ -3,7 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/ht
 import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { grace, wholeList } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
@@ -68,7 +68,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
     HttpApiEndpoint.patch("annotate", "/v1/contacts/:handle", {
       params,
       payload: Schema.Struct({ notes: Schema.NullOr(Notes) }),
-      success: Confirm,
+      success: Confirmation,
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Change a contact's note",
@@ -79,7 +79,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
     })),
     HttpApiEndpoint.delete("remove", "/v1/contacts/:handle", {
       params,
-      success: Confirm,
+      success: Confirmation,
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a contact",
@@ -87,7 +87,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       parameters,
       answer: confirm("The contact is removed.")
     })),
-    HttpApiEndpoint.post("block", "/v1/contacts/:handle/block", { params, success: Confirm, error: AgentNotFound })
+    HttpApiEndpoint.post("block", "/v1/contacts/:handle/block", { params, success: Confirmation, error: AgentNotFound })
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Block an agent",
@@ -98,7 +98,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       })),
     HttpApiEndpoint.delete("unblock", "/v1/contacts/:handle/block", {
       params,
-      success: Confirm,
+      success: Confirmation,
       error: [AgentNotFound, NotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Unblock an agent",
@@ -110,7 +110,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
       params,
       // An empty body is null.
       payload: [Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Reason)) }), Schema.Null],
-      success: Confirm,
+      success: Confirmation,
       error: [AgentNotFound, AlreadyReported]
     })
       .middleware(Idempotency)

@@ -4,7 +4,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
@@ -123,7 +123,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     })),
     HttpApiEndpoint.delete("hide", "/v1/messages/:id", {
       params: { id: Schema.String },
-      success: Confirm,
+      success: Confirmation,
       error: MessageNotFound
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Hide a message",

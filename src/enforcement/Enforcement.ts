@@ -6,7 +6,7 @@ import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
-import { type Grounds, judge, type Thresholds, thresholdsOf } from "./Standing.ts"
+import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
 
 /** What the sockets of a suspended agent are told. */
 export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
-import type { Counted } from "./Standing.ts"
+import type { Counted } from "./EnforcementPolicy.ts"
 
 /** Everything a judgement is made on, from one snapshot. */
 export interface Case extends Counted {

@@ -8,7 +8,7 @@ import { OwnBudget } from "../auth/Budgets.ts"
 import { AgentRestricted, Blocked, GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
 import { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { grace, GROUP_ID, INVITE_ID, wholeList } from "../wire/Examples.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
@@ -105,7 +105,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       parameters: ofInvite,
       answer: groupOfGrace
     })),
-    HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirm, error: InviteNotFound })
+    HttpApiEndpoint.delete("reject", "/v1/groups/invites/:id", { params, success: Confirmation, error: InviteNotFound })
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Refuse an invite",
@@ -155,7 +155,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       })),
     HttpApiEndpoint.delete("clearAvatar", "/v1/groups/:id/avatar", {
       params,
-      success: Confirm,
+      success: Confirmation,
       error: [...masked, Forbidden, NotFound]
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Remove a group's avatar",
@@ -165,7 +165,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.delete("remove", "/v1/groups/:id", {
       params,
-      success: Schema.Struct({ ...Confirm.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),
+      success: Schema.Struct({ ...Confirmation.fields, deleted_at: DateTimeString }).annotate({ identifier: "DeletedGroup" }),
       error: [...masked, Forbidden]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Delete a group",
@@ -189,7 +189,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.delete("removeMember", "/v1/groups/:id/members/:handle", {
       params: memberParams,
-      success: Confirm,
+      success: Confirmation,
       error: [...masked, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Remove a member",
@@ -199,7 +199,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.post("promote", "/v1/groups/:id/members/:handle/promote", {
       params: memberParams,
-      success: Confirm,
+      success: Confirmation,
       error: [...masked, Forbidden, NotMember]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Promote a member",
@@ -209,7 +209,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.post("demote", "/v1/groups/:id/members/:handle/demote", {
       params: memberParams,
-      success: Confirm,
+      success: Confirmation,
       error: [...masked, Forbidden, NotMember, NotAdmin, LastAdmin]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Demote an admin",
@@ -219,7 +219,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.post("leave", "/v1/groups/:id/leave", {
       params,
-      success: Schema.Struct({ ...Confirm.fields, promoted_handle: Schema.NullOr(Schema.String) })
+      success: Schema.Struct({ ...Confirmation.fields, promoted_handle: Schema.NullOr(Schema.String) })
         .annotate({ identifier: "LeftGroup" }),
       error: masked
     }).middleware(Idempotency).annotateMerge(documented({
@@ -242,7 +242,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     })),
     HttpApiEndpoint.delete("cancel", "/v1/groups/:id/invites/:invite_id", {
       params: { id: Schema.String, invite_id: Schema.String },
-      success: Confirm,
+      success: Confirmation,
       error: [...masked, Forbidden, InviteNotFound]
     }).middleware(Idempotency).annotateMerge(documented({
       summary: "Take back an invite",

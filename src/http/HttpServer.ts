@@ -27,7 +27,7 @@ import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { listeningUrl, listensOn } from "../platform/PublicUrl.ts"
-import { Pulse } from "../platform/StallGuard.ts"
+import { StallGuard } from "../platform/StallGuard.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { requestIdFrom } from "../platform/RequestId.ts"
 import { countRequest } from "../platform/Telemetry.ts"
@@ -142,7 +142,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const ids = yield* Ids
     const upgrades = yield* UpgradeHandler
     const readiness = yield* Readiness
-    const pulse = yield* Pulse
+    const stallGuard = yield* StallGuard
     const scope = yield* Effect.scope
 
     const known = FindMyWay.make<true>({ maxParamLength: 16_384 })
@@ -267,14 +267,14 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (expectsContinue) response.writeContinue()
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
       if (raw) {
-        if (!pulse.isLate("http")) return handle(request, response)
+        if (!stallGuard.stalledLately("http")) return handle(request, response)
         response.refuse(new Unavailable())
         return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       request.headers["content-type"] = "application/json"
       readBody(request, config.LIMITS_BODY_BYTES, (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
-        if (pulse.isLate("http")) return response.refuse(new Unavailable())
+        if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
         bodies.set(request, Effect.succeed(body.toString("utf8")))
         handle(request, response)
@@ -337,7 +337,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     server.on("clientError", onClientError)
 
     yield* ready
-    pulse.opens("http")
+    stallGuard.listensOn("http")
     yield* listen(server, config)
     const { port } = server.address() as AddressInfo
     listensOn(config, port)

@@ -4,7 +4,7 @@ import { AgentNotFound } from "../agents/Agent.ts"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { ConversationNotFound } from "../conversations/Conversation.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { ada, grace, GROUP_ID, wholeList } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
@@ -89,7 +89,7 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       parameters: { id: GROUP_ID },
       answer: ofGroup
     })),
-    HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", { params: agent, success: Confirm, error: NotFound })
+    HttpApiEndpoint.delete("liftAgent", "/v1/mutes/agent/:handle", { params: agent, success: Confirmation, error: NotFound })
       .middleware(Idempotency)
       .annotate(OwnBudget, true)
       .annotateMerge(documented({
@@ -101,7 +101,7 @@ export class MutesApi extends HttpApiGroup.make("mutes")
       })),
     HttpApiEndpoint.delete("liftConversation", "/v1/mutes/conversation/:id", {
       params: conversation,
-      success: Confirm,
+      success: Confirmation,
       error: NotFound
     }).middleware(Idempotency).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Unmute a conversation",

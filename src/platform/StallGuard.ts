@@ -2,45 +2,46 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { monotonicMillis } from "./MonotonicClock.ts"
 
 const BEAT = "500 millis"
-/** Whoever asked a process that stood still for so long may have asked another one meanwhile, and have been answered. */
-const STILL_MS = 5_000
-/** In which a process that goes on has read all that came while it stood still. */
+/** A caller that waited so long for an answer may have asked another node meanwhile, and been answered there. */
+const STALL_MS = 5_000
+/** How long after a stall requests may still be read that came before or during it. */
 const AFTERMATH_MS = 1_000
 
-/** Where others reach this process: agents, and other nodes. */
-export type Door = "http" | "nodes"
+/** The ports of this process: for clients, and for the other nodes. */
+export type Port = "http" | "nodes"
 
 /**
- * Whether what reaches this process now may be as old as a moment in which it stood still: paused,
- * moved to another machine, or busy with one thing. A change that is asked for then is refused, for who asked
- * has long asked somebody else, and perhaps taken the change back since. It counts from when there was somebody
- * to be asked: nothing can have waited at a door while that was not open.
+ * True shortly after a stall of this process (paused, moved to another machine, or busy with one thing for 5 s):
+ * requests that are read then may be stale, so changes are refused. Whoever asked for a change has probably asked
+ * another node since, and may even have taken the change back. Each port counts from when it began to listen:
+ * nothing can have waited on it before.
  */
-export class Pulse extends Context.Reference<{
-  /** To be called when it begins to listen there. */
-  readonly opens: (door: Door) => void
-  readonly isLate: (door: Door) => boolean
-}>("parley/platform/Pulse", {
-  defaultValue: () => ({ opens: () => {}, isLate: () => false })
+export class StallGuard extends Context.Reference<{
+  /** To be called when the port begins to listen. */
+  readonly listensOn: (port: Port) => void
+  /** Whether the process stalls, or stalled within the last second, while this port was listening. */
+  readonly stalledLately: (port: Port) => boolean
+}>("parley/platform/StallGuard", {
+  defaultValue: () => ({ listensOn: () => {}, stalledLately: () => false })
 }) {
   static readonly layer = Layer.effect(
-    Pulse,
+    StallGuard,
     Effect.gen(function*() {
       const now = monotonicMillis(yield* Clock.Clock)
-      let last = now()
-      const doors = new Map<Door, { readonly openedAt: number; lateUntil: number }>()
-      const hasStoodStill = (openedAt: number) => now() - Math.max(last, openedAt) > STILL_MS
+      let lastBeat = now()
+      const ports = new Map<Port, { readonly listeningSince: number; refusesUntil: number }>()
+      const isStalled = (listeningSince: number) => now() - Math.max(lastBeat, listeningSince) > STALL_MS
       yield* Effect.sync(() => {
-        for (const door of doors.values()) if (hasStoodStill(door.openedAt)) door.lateUntil = now() + AFTERMATH_MS
-        last = now()
+        for (const port of ports.values()) if (isStalled(port.listeningSince)) port.refusesUntil = now() + AFTERMATH_MS
+        lastBeat = now()
       }).pipe(Effect.repeat(Schedule.spaced(BEAT)), Effect.forkScoped)
       return {
-        opens: (door) => {
-          doors.set(door, { openedAt: now(), lateUntil: 0 })
+        listensOn: (port) => {
+          ports.set(port, { listeningSince: now(), refusesUntil: 0 })
         },
-        isLate: (door) => {
-          const found = doors.get(door)
-          return found !== undefined && (hasStoodStill(found.openedAt) || now() < found.lateUntil)
+        stalledLately: (port) => {
+          const found = ports.get(port)
+          return found !== undefined && (isStalled(found.listeningSince) || now() < found.refusesUntil)
         }
       }
     })

@@ -25,7 +25,7 @@ import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason } from "../agents/Sessions.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
-import { hold, letGo, lookUp } from "./LookUp.ts"
+import { hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
 import { readAgain, Session, type SessionWorld } from "./Session.ts"
 
@@ -285,7 +285,7 @@ export const GatewayLive = Layer.effect(
           return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
         }
         const asked = session.acknowledge(frame.message_id)
-        return asked === undefined ? undefined : lookUp(connection, asked, forkFor(connection))
+        return asked === undefined ? undefined : withBackpressure(connection, asked, forkFor(connection))
       }
       if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
         return sendError(connection, "RATE_LIMITED", "too many frames within a second", frame?.type ?? null, frame?.id)
@@ -330,7 +330,7 @@ export const GatewayLive = Layer.effect(
       if (frame === undefined) {
         return sendError(connection, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
       }
-      lookUp(connection, Effect.match(
+      withBackpressure(connection, Effect.match(
         orInternalError(
           conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type)
         ),
@@ -349,7 +349,7 @@ export const GatewayLive = Layer.effect(
           raw.id
         )
       }
-      lookUp(connection, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
+      withBackpressure(connection, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
         onFailure: tellFailure(connection, raw.type, raw.id),
         onSuccess: () => undefined
       }), forkFor(connection))
@@ -374,7 +374,7 @@ export const GatewayLive = Layer.effect(
         return
       }
       reads.set(conversation_id, through_seq ?? 0)
-      lookUp(connection, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
+      withBackpressure(connection, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
         onFailure: (failure) => {
           reads.delete(conversation_id)
           tellFailure(connection, raw.type, raw.id)(failure)

@@ -8,12 +8,12 @@ import { RemoteCalls } from "../cluster/RemoteCalls.ts"
 import { forRequest, requestId } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../wire/Text.ts"
-import { Dial } from "./Dial.ts"
+import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
-import { makePermits, makeSparePermits } from "./Permits.ts"
+import { makeHostConcurrency, makeSpareConcurrency } from "./HostConcurrency.ts"
 import type { WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
-import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
+import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
 import { type Outcome, type Surroundings, WebhookActor } from "./WebhookActor.ts"
 import { Wake, WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
@@ -65,7 +65,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const config = yield* Config
       const data = yield* EventData
       const deliveries = yield* Deliveries
-      const dial = yield* Dial
+      const post = yield* WebhookClient
       const names = yield* NameLookup
       const repo = yield* WebhooksRepo
       const key = (yield* Secrets).deliveryIds
@@ -75,8 +75,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const signals = yield* WebhookSignals
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
-      const permits = makePermits(config.WEBHOOK_POSTS, config.WEBHOOK_POSTS_PER_HOST)
-      const sparePermits = makeSparePermits(ONCE_AT_ONCE, ONCE_PER_HOST, ONCE_MOST)
+      const permits = makeHostConcurrency(config.WEBHOOK_POSTS, config.WEBHOOK_POSTS_PER_HOST)
+      const sparePermits = makeSpareConcurrency(ONCE_AT_ONCE, ONCE_PER_HOST, ONCE_MOST)
 
       const isLocal = (id: string): boolean =>
         sharding.hasShardId(sharding.getShardId(EntityId.make(id), WebhookEntity.getShardGroup(EntityId.make(id))))
@@ -101,7 +101,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           at: Math.floor(now() / 1_000),
           requestId: yield* requestId
         })
-        const status = yield* dial({ url, addresses, headers, body })
+        const status = yield* post({ url, addresses, headers, body })
         return status >= 200 && status < 300 ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
       }, (effect) =>
         effect.pipe(

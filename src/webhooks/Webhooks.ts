@@ -6,7 +6,7 @@ import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "..
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
-import { checkedAddresses, NameLookup, parseTarget } from "./Targets.ts"
+import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
 import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 

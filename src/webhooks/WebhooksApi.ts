@@ -1,7 +1,7 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
-import { Confirm, confirm } from "../wire/Confirmation.ts"
+import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { SHA256, WEBHOOK_ID, wholeList } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
@@ -64,7 +64,7 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
         parameters,
         answer: webhook
       })),
-    HttpApiEndpoint.delete("remove", "/v1/webhooks/:id", { params, success: Confirm, error: NotFound })
+    HttpApiEndpoint.delete("remove", "/v1/webhooks/:id", { params, success: Confirmation, error: NotFound })
       .middleware(Idempotency)
       .annotateMerge(documented({
         summary: "Delete a webhook",

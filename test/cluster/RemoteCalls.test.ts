@@ -25,7 +25,7 @@ import { Config } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import * as NodeLinks from "../../src/cluster/NodeLinks.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
-import { Pulse } from "../../src/platform/StallGuard.ts"
+import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
 import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
@@ -166,7 +166,7 @@ layer(Layer.empty)((it) => {
       late = true
       assert.strictEqual((yield* caller.work("1", { no: 2 })).by, "the cluster")
       assert.strictEqual(done, 1)
-    }).pipe(Effect.provideService(Pulse, { opens: () => {}, isLate: () => late }))
+    }).pipe(Effect.provideService(StallGuard, { opens: () => {}, stalledLately: () => late }))
   })
 
   it.effect("an actor that is not there is called the cluster's way, at once the next time; so it is when nobody knows", () =>

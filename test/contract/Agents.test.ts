@@ -222,7 +222,7 @@ describe("wire.md J, Agents", () => {
     const agent = await newAgent(server, "leaver")
     const friend = await newAgent(server, "friend")
     const socket = await Socket.hello(server, agent.key)
-    ;(await agent.http.delete(`/v1/agents/${agent.handle}`)).ok(200, Shapes.Confirm)
+    ;(await agent.http.delete(`/v1/agents/${agent.handle}`)).ok(200, Shapes.Confirmation)
     ;(await agent.http.get("/v1/agents/me")).refused(401, "UNAUTHORIZED")
     ;(await friend.http.get(`/v1/agents/${agent.handle}`)).refused(404, "AGENT_NOT_FOUND")
     ;(await attempt(friend, agent)).refused(404, "AGENT_NOT_FOUND")

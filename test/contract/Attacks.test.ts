@@ -309,7 +309,7 @@ describe("attacks", () => {
       ;(await Socket.refusal(server, { authorization: `Bearer ${leaver.key}` })).refused(401, "UNAUTHORIZED")
 
       const last = await Socket.hello(server, api_key)
-      ;(await server.http(api_key).delete(`/v1/agents/${leaver.handle}`)).ok(200, Shapes.Confirm)
+      ;(await server.http(api_key).delete(`/v1/agents/${leaver.handle}`)).ok(200, Shapes.Confirmation)
       await last.closedWith(1008)
       ;(await Socket.refusal(server, { authorization: `Bearer ${api_key}` })).refused(401, "UNAUTHORIZED")
     }))

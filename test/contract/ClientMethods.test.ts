@@ -333,7 +333,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("deleteAgent", {
     works: ({ alice }) => alice.client.deleteAgent(alice.handle),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: ({ alice, bob }) => assertRefused(bob.client.getAgent(alice.handle), [NotFoundError, 404, "AGENT_NOT_FOUND"]),
     fails: async ({ bob, carol }) => bob.client.deleteAgent((await carol()).handle),
     as: forbidden
@@ -375,7 +375,7 @@ const methods: ReadonlyArray<Check> = [
       await alice.client.setAvatar(alice.handle, picture)
       return alice.client.removeAvatar(alice.handle)
     },
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ alice, bob }) => assert.isNull((await bob.client.getAgent(alice.handle)).avatar_url),
     fails: ({ alice }) => alice.client.removeAvatar(alice.handle),
     as: notFound
@@ -413,7 +413,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("deleteMessage", {
     works: ({ alice, reply }) => alice.client.deleteMessage(reply.id),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ alice, bob, conversation, first, reply }) => {
       assert.deepStrictEqual(idsOf(await history(alice, conversation)), [first.id])
       assert.deepStrictEqual(idsOf(await history(bob, conversation)), [reply.id, first.id])
@@ -510,7 +510,7 @@ const methods: ReadonlyArray<Check> = [
       await alice.client.setGroupAvatar(await band(), picture)
       return alice.client.removeGroupAvatar(await band())
     },
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ band, bob }) => assert.isNull((await bob.client.getGroup(await band())).avatar_url),
     fails: async ({ alice, band }) => alice.client.removeGroupAvatar(await band()),
     as: notFound
@@ -541,14 +541,14 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("removeGroupMember", {
     works: async ({ alice, band, bob }) => alice.client.removeGroupMember(await band(), bob.handle),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ band, bob }) => assertRefused(bob.client.getGroup(await band()), noGroup),
     fails: async ({ alice, band, bob }) => alice.client.removeGroupMember(await band(), bob.handle),
     as: notMember
   }),
   method("promoteGroupMember", {
     works: async ({ alice, band, bob }) => alice.client.promoteGroupMember(await band(), bob.handle),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ band, bob }) => assert.strictEqual((await bob.client.getGroup(await band())).your_role, "admin"),
     fails: async ({ alice, band, carol }) => alice.client.promoteGroupMember(await band(), (await carol()).handle),
     as: notMember
@@ -558,7 +558,7 @@ const methods: ReadonlyArray<Check> = [
       await alice.client.promoteGroupMember(await band(), bob.handle)
       return alice.client.demoteGroupMember(await band(), bob.handle)
     },
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ band, bob }) => assert.strictEqual((await bob.client.getGroup(await band())).your_role, "member"),
     fails: async ({ alice, band, bob }) => alice.client.demoteGroupMember(await band(), bob.handle),
     as: [AgentChatError, 400, "NOT_ADMIN"]
@@ -597,7 +597,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("rejectGroupInvite", {
     works: async ({ carol, invite }) => (await carol()).client.rejectGroupInvite(await invite()),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ alice, band }) => {
       const pending = await alice.http.get(`/v1/groups/${await band()}/invites`)
       assert.deepStrictEqual(pending.ok(200, Shapes.PendingInvites).invites, [])
@@ -657,7 +657,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("updateContactNotes", {
     works: ({ alice, bob }) => alice.client.updateContactNotes(bob.handle, "met at the fair"),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     // A note is its writer's alone.
     seen: async ({ alice, bob, conversation }) => {
       assert.strictEqual((await contextOf(alice, conversation)).relationship.note, "met at the fair")
@@ -668,7 +668,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("removeContact", {
     works: ({ alice, bob }) => alice.client.removeContact(bob.handle),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ alice, bob }) => {
       await assertRefused(alice.client.getPresence(bob.handle), notFound)
       assert.isTrue((await bob.client.checkContact(alice.handle)).is_contact)
@@ -678,7 +678,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("blockAgent", {
     works: ({ alice, bob }) => alice.client.blockAgent(bob.handle),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: ({ alice, bob }) =>
       assertRefused(bob.client.sendMessage({ to: alice.handle, content: { text: words() } }), [BlockedError, 403, "BLOCKED"]),
     fails: ({ alice }) => alice.client.blockAgent(alice.handle),
@@ -689,7 +689,7 @@ const methods: ReadonlyArray<Check> = [
       await alice.client.blockAgent(bob.handle)
       return alice.client.unblockAgent(bob.handle)
     },
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ alice, bob }) => {
       const sent = await say(bob, alice)
       assert.deepStrictEqual(idsOf(await inbox(alice)), [sent.id])
@@ -699,7 +699,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("reportAgent", {
     works: ({ alice, bob }) => alice.client.reportAgent(bob.handle, "spam"),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: ({ alice, bob }) =>
       assertRefused(bob.client.sendMessage({ to: alice.handle, content: { text: words() } }), [BlockedError, 403, "BLOCKED"]),
     fails: ({ alice, bob }) => alice.client.reportAgent(bob.handle),
@@ -724,7 +724,7 @@ const methods: ReadonlyArray<Check> = [
       await alice.client.muteAgent(bob.handle)
       return alice.client.unmuteAgent(bob.handle)
     },
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async (stage) => assert.isTrue(await hears(stage)),
     fails: ({ alice, bob }) => alice.client.unmuteAgent(bob.handle),
     as: notFound
@@ -734,7 +734,7 @@ const methods: ReadonlyArray<Check> = [
       await alice.client.muteConversation(conversation)
       return alice.client.unmuteConversation(conversation)
     },
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async (stage) => assert.isTrue(await hears(stage)),
     fails: ({ alice, conversation }) => alice.client.unmuteConversation(conversation),
     as: notFound
@@ -860,7 +860,7 @@ const methods: ReadonlyArray<Check> = [
   }),
   method("deleteWebhook", {
     works: async ({ alice, webhook }) => alice.client.deleteWebhook((await webhook()).id),
-    shape: Shapes.Confirm,
+    shape: Shapes.Confirmation,
     seen: async ({ alice, bob }) => {
       // A delivery would be under way by the time a second webhook's has arrived.
       await alice.client.createWebhook({ url: `${hooks}/${alice.handle}/second`, events: ["message.new"] })

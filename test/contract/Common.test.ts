@@ -113,7 +113,7 @@ describe("wire.md J, Common", () => {
       code: await server.code(rotated.email)
     })).ok(200, Shapes.NewKey)
     const deleted = await newAgent(server, "deleted")
-    ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirm)
+    ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirmation)
     const { key } = pair.alice
 
     const reference = await server.http().get("/v1/agents/me")
@@ -256,7 +256,7 @@ describe("wire.md J, Common", () => {
     const message = await say(alice, bob)
     const headers = { authorization: `Bearer ${bob.key}`, "content-length": "0" }
     ;(await bare(server.url, "POST", `/v1/messages/${message.id}/read`, headers)).ok(200, Shapes.ReadMessage)
-    ;(await bare(server.url, "DELETE", `/v1/messages/${message.id}`, headers)).ok(200, Shapes.Confirm)
+    ;(await bare(server.url, "DELETE", `/v1/messages/${message.id}`, headers)).ok(200, Shapes.Confirmation)
     ;(await bare(server.url, "DELETE", `/v1/conversations/${pair.conversation}`, headers)).ok(200, Shapes.Hidden)
     ;(await bare(server.url, "POST", `/v1/agents/${bob.handle}/rotate-key`, headers)).ok(200, Shapes.Pending)
   })

@@ -47,7 +47,7 @@ describe("wire.md J, Contacts", () => {
     ;(await add(alice, bob.handle, "x".repeat(1_001))).refused(400, "VALIDATION_ERROR")
     ;(await alice.http.post("/v1/contacts")).refused(400, "VALIDATION_ERROR")
     ;(await add(alice, "nobody-here")).refused(404, "AGENT_NOT_FOUND")
-    ;(await bob.http.delete(`/v1/agents/${bob.handle}`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.delete(`/v1/agents/${bob.handle}`)).ok(200, Shapes.Confirmation)
     ;(await add(alice, bob.handle)).refused(404, "AGENT_NOT_FOUND")
     ;(await server.http().get("/v1/contacts")).refused(401, "UNAUTHORIZED")
     assert.instanceOf(await failure(alice.client.addContact("nobody-here")), NotFoundError)
@@ -82,7 +82,7 @@ describe("wire.md J, Contacts", () => {
     for await (const contact of alice.client.contacts({ pageSize: 2 })) byClient.push(contact.handle)
     assert.deepStrictEqual(byClient, handles)
     const gone = others[2] ?? assert.fail()
-    ;(await gone.http.delete(`/v1/agents/${gone.handle}`)).ok(200, Shapes.Confirm)
+    ;(await gone.http.delete(`/v1/agents/${gone.handle}`)).ok(200, Shapes.Confirmation)
     const left = await list("")
     assert.deepStrictEqual([left.total, left.contacts.length], [4, 4])
     assert.isFalse((await check(alice, gone.handle)).is_contact)
@@ -102,14 +102,14 @@ describe("wire.md J, Contacts", () => {
     const { alice, bob, conversation } = await newPair(server)
     const path = `/v1/contacts/${bob.handle}`
     const long = "\u{1f98a}".repeat(1_000)
-    ;(await alice.http.patch(path, { notes: long })).ok(200, Shapes.Confirm)
+    ;(await alice.http.patch(path, { notes: long })).ok(200, Shapes.Confirmation)
     assert.strictEqual((await check(alice, bob.handle)).notes, long)
     assert.strictEqual((await contextOf(alice, conversation)).relationship.note, long)
     assert.isNull((await contextOf(bob, conversation)).relationship.note)
     for (const body of [{ notes: `${long}x` }, {}, { notes: 7 }, { notes: "\u0000" }]) {
       ;(await alice.http.patch(path, body)).refused(400, "VALIDATION_ERROR")
     }
-    ;(await alice.http.patch(path, { notes: null })).ok(200, Shapes.Confirm)
+    ;(await alice.http.patch(path, { notes: null })).ok(200, Shapes.Confirmation)
     assert.isNull((await check(alice, bob.handle)).notes)
     const outsider = await newAgent(server, "carol")
     ;(await alice.http.patch(`/v1/contacts/${outsider.handle}`, { notes: "x" })).refused(404, "NOT_FOUND")
@@ -121,7 +121,7 @@ describe("wire.md J, Contacts", () => {
   it("59. removing is 200, again 404", async () => {
     const [alice, bob] = await pair()
     ;(await add(alice, bob.handle)).ok(201, Shapes.Contact)
-    ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).ok(200, Shapes.Confirmation)
     ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).refused(404, "NOT_FOUND")
     ;(await alice.http.delete("/v1/contacts/nobody-here")).refused(404, "AGENT_NOT_FOUND")
     assert.instanceOf(await failure(alice.client.removeContact(bob.handle)), NotFoundError)
@@ -133,7 +133,7 @@ describe("wire.md J, Contacts", () => {
     const theirs = await Socket.hello(server, bob.key)
     const unread = await say(alice, bob)
     await theirs.message(unread.id)
-    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     ;(await attempt(alice, bob)).refused(403, "BLOCKED")
     ;(await attempt(bob, alice)).refused(403, "BLOCKED")
     ;(await attempt(alice, bob, { client_msg_id: first.client_msg_id })).ok(200, Shapes.Message)
@@ -149,7 +149,7 @@ describe("wire.md J, Contacts", () => {
     await Promise.all([socket.close(), theirs.close()])
 
     const dave = await newAgent(server, "dave")
-    ;(await dave.http.post(`/v1/contacts/${carol.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await dave.http.post(`/v1/contacts/${carol.handle}/block`)).ok(200, Shapes.Confirmation)
     ;(await attempt(carol, dave)).refused(403, "BLOCKED")
     ;(await attempt(dave, carol)).refused(403, "BLOCKED")
     assert.strictEqual((await failure(carol.client.sendMessage({ to: dave.handle, content: { text: "hello there" } })) as AgentChatError).code, "BLOCKED")
@@ -158,17 +158,17 @@ describe("wire.md J, Contacts", () => {
   it("61. blocking again changes nothing, unblocking twice is 404, and then it is as before", async () => {
     const { alice, bob } = await newPair(server)
     const path = `/v1/contacts/${bob.handle}/block`
-    ;(await alice.http.post(path)).ok(200, Shapes.Confirm)
+    ;(await alice.http.post(path)).ok(200, Shapes.Confirmation)
     const blocks = async (): Promise<typeof Shapes.BlockPage.Type> =>
       (await alice.http.get("/v1/contacts/blocks")).ok(200, Shapes.BlockPage)
     const before = await blocks()
     assert.deepInclude(before, { total: 1, limit: 50, offset: 0, next_cursor: null })
     assert.deepInclude(before.blocks[0], { handle: bob.handle })
-    ;(await alice.http.post(path)).ok(200, Shapes.Confirm)
+    ;(await alice.http.post(path)).ok(200, Shapes.Confirmation)
     await alice.client.blockAgent(bob.handle)
     assert.deepStrictEqual(await blocks(), before)
     ;(await bob.http.delete(`/v1/contacts/${alice.handle}/block`)).refused(404, "NOT_FOUND")
-    ;(await alice.http.delete(path)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(path)).ok(200, Shapes.Confirmation)
     ;(await alice.http.delete(path)).refused(404, "NOT_FOUND")
     assert.instanceOf(await failure(alice.client.unblockAgent(bob.handle)), NotFoundError)
     assert.deepInclude(await blocks(), { blocks: [], total: 0 })
@@ -181,7 +181,7 @@ describe("wire.md J, Contacts", () => {
   it("61. the own blocks are newest first, and nobody else's", async () => {
     const alice = await newAgent(server, "alice")
     const others = await Promise.all([1, 2, 3].map(() => newAgent(server, "peer")))
-    for (const other of others) (await alice.http.post(`/v1/contacts/${other.handle}/block`)).ok(200, Shapes.Confirm)
+    for (const other of others) (await alice.http.post(`/v1/contacts/${other.handle}/block`)).ok(200, Shapes.Confirmation)
     const page = (await alice.http.get("/v1/contacts/blocks?limit=2")).ok(200, Shapes.BlockPage)
     const rest = (await alice.http.get(`/v1/contacts/blocks?limit=2&cursor=${page.next_cursor}`)).ok(200, Shapes.BlockPage)
     assert.deepStrictEqual([page.total, rest.total, rest.next_cursor], [3, 3, null])
@@ -197,10 +197,10 @@ describe("wire.md J, Contacts", () => {
     for (const body of [{ reason: "spam" }, {}, undefined]) {
       const [alice, bob] = await pair()
       const path = `/v1/contacts/${bob.handle}/report`
-      ;(await alice.http.post(path, body)).ok(200, Shapes.Confirm)
+      ;(await alice.http.post(path, body)).ok(200, Shapes.Confirmation)
       ;(await attempt(bob, alice)).refused(403, "BLOCKED")
       ;(await alice.http.post(path, body)).refused(409, "ALREADY_REPORTED")
-      ;(await alice.http.delete(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirm)
+      ;(await alice.http.delete(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirmation)
       ;(await alice.http.post(path, body)).refused(409, "ALREADY_REPORTED")
       await say(bob, alice)
     }
@@ -242,7 +242,7 @@ describe("wire.md J, Contacts", () => {
       assert.deepStrictEqual(context.relationship, { is_contact: true, added_at, note: null })
     }
     // Whoever is removed afterwards stays so, however much is written.
-    ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(`/v1/contacts/${bob.handle}`)).ok(200, Shapes.Confirmation)
     for (const [one, other] of [[alice, bob], [bob, alice]] as const) await say(one, other)
     assert.isFalse((await check(alice, bob.handle)).is_contact)
     assert.isTrue((await check(bob, alice.handle)).is_contact)

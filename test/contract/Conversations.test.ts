@@ -178,7 +178,7 @@ describe("wire.md J, Conversations", () => {
     await check(4, 1, 6)
     await markRead(bob, sent[3]?.id ?? "")
     await check(3, 1, 5)
-    ;(await bob.http.delete(`/v1/messages/${sent[2]?.id}`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.delete(`/v1/messages/${sent[2]?.id}`)).ok(200, Shapes.Confirmation)
     await check(2, 1, 3)
     const socket = await Socket.hello(server, bob.key)
     socket.send({ type: "message.read_ack", payload: { conversation_id: conversation, through_seq: 6 } })

@@ -144,7 +144,7 @@ describe("wire.md J, Directory", () => {
     ) as [TestAgent, TestAgent, TestAgent, TestAgent]
     await setStatus(restricted.handle, "restricted")
     await setStatus(suspended.handle, "suspended")
-    ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirm)
+    ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirmation)
     const page = (await anonymously(prefix)).ok(200, Shapes.AnonymousDirectory)
     assert.deepStrictEqual(handlesOf(page), [active.handle, restricted.handle])
     assert.strictEqual(page.total, 2)

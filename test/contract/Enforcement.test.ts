@@ -42,10 +42,10 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
   }
   const one = (): TestAgent => some(1)[0]!
   const block = async (from: TestAgent, to: TestAgent): Promise<void> => {
-    ;(await from.http.post(`/v1/contacts/${to.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await from.http.post(`/v1/contacts/${to.handle}/block`)).ok(200, Shapes.Confirmation)
   }
   const report = async (from: TestAgent, to: TestAgent): Promise<void> => {
-    ;(await from.http.post(`/v1/contacts/${to.handle}/report`, { reason: "spam" })).ok(200, Shapes.Confirm)
+    ;(await from.http.post(`/v1/contacts/${to.handle}/report`, { reason: "spam" })).ok(200, Shapes.Confirmation)
   }
   const statusOf = async (agent: TestAgent): Promise<string> =>
     (await agent.http.get("/v1/agents/me")).ok(200, Shapes.Agent).status
@@ -77,7 +77,7 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     ;(await invite(strangers[2]!.handle)).refused(403, "AGENT_RESTRICTED")
     assert.strictEqual((await invite(friend.handle)).ok(200, Shapes.AddResult).outcome, "invited")
 
-    ;(await blockers[0]!.http.delete(`/v1/contacts/${target.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await blockers[0]!.http.delete(`/v1/contacts/${target.handle}/block`)).ok(200, Shapes.Confirmation)
     assert.strictEqual(await statusOf(target), "active")
     await say(target, strangers[1]!)
   })

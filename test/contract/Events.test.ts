@@ -159,7 +159,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
   it("contact.blocked, which only webhooks tell, is what the one who blocked reads", async () => {
     const { alice, bob } = await newPair(server)
     const atAlice = await listen(alice)
-    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     const { blocks: [block] } = (await bob.http.get("/v1/contacts/blocks")).ok(200, Shapes.BlockPage)
     assert.deepStrictEqual(await atAlice.posted("contact.blocked"), { blocked_by: bob.handle, blocked_at: block?.blocked_at })
     await atAlice.close()

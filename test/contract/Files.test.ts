@@ -109,7 +109,7 @@ describe("wire.md J, avatars and files", () => {
     const raw = await picture(200, 200)
     ;(await putAvatar(agent, bytesOf("no picture"))).refused(400, "UNSUPPORTED_FORMAT")
     for (let i = 0; i < 4; i++) (await putAvatar(agent, raw)).ok(200, Shapes.AvatarAnswer)
-    ;(await agent.http.delete(avatarOf(agent))).ok(200, Shapes.Confirm)
+    ;(await agent.http.delete(avatarOf(agent))).ok(200, Shapes.Confirmation)
     for (let i = 0; i < 2; i++) {
       const refused = await putAvatar(agent, raw)
       refused.refused(429, "RATE_LIMITED")
@@ -235,7 +235,7 @@ describe("wire.md J, avatars and files", () => {
     assert.match(reserved.attachment_id, /^att_[A-Za-z0-9_-]{16}$/)
     assert.isTrue(reserved.upload_url.startsWith(`${server.url}/v1/files/`))
     const put = await bare("PUT", reserved.upload_url, bytes)
-    put.ok(200, Shapes.Confirm)
+    put.ok(200, Shapes.Confirmation)
     ;(await bare("PUT", reserved.upload_url, bytes)).refused(409, "ALREADY_UPLOADED")
 
     const content = { text: "see the file", attachment_id: reserved.attachment_id }
@@ -281,7 +281,7 @@ describe("wire.md J, avatars and files", () => {
     // Not the last character: of that one base64 may leave bits unread.
     const forged = upload_url.replace(/.(?=.{4}$)/, (one) => one === "A" ? "B" : "A")
     ;(await bare("PUT", forged, bytes)).refused(403, "FORBIDDEN")
-    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     await alice.client.sendMessage({ to: bob.handle, type: "file", content: { attachment_id } })
     const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
     assert.strictEqual(await file.text(), "from the client")
@@ -293,7 +293,7 @@ describe("wire.md J, avatars and files", () => {
     const bytes = new Uint8Array(26_214_400).fill(7)
     const { attachment_id, upload_url } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
       .ok(201, Shapes.Upload)
-    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     const file = await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))
     assert.strictEqual(createHash("sha256").update(new Uint8Array(await file.arrayBuffer())).digest("hex"),
       createHash("sha256").update(bytes).digest("hex"))
@@ -317,7 +317,7 @@ describe("wire.md J, avatars and files", () => {
     assert.deepStrictEqual(early.details, { reason: "missing" })
     for (const reader of [alice, bob, carol]) assert.strictEqual((await reader.http.get(path)).text, unknown.text)
 
-    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     ;(await attempt(alice, carol, fields)).refused(400, "ATTACHMENT_WRONG_SCOPE")
     ;(await attempt(bob, alice, fields)).refused(404, "ATTACHMENT_NOT_FOUND")
     ;(await attempt(carol, bob, fields)).refused(404, "ATTACHMENT_NOT_FOUND")
@@ -352,7 +352,7 @@ describe("wire.md J, avatars and files", () => {
         content: { attachment_id: id }
       })
     ;(await send(alice)).refused(409, "ATTACHMENT_NOT_READY")
-    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirm)
+    ;(await bare("PUT", upload_url, bytes)).ok(200, Shapes.Confirmation)
     assert.strictEqual((await send(alice)).status, 201)
     ;(await send(bob)).refused(404, "ATTACHMENT_NOT_FOUND")
     ;(await attempt(alice, bob, { content: { attachment_id } })).refused(400, "ATTACHMENT_WRONG_SCOPE")
@@ -405,7 +405,7 @@ describe("wire.md J, avatars and files", () => {
     ) await refused(fields)
     await refused({ to: "nobody-here" }, 404, "AGENT_NOT_FOUND")
     await refused({ to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }, 404, "GROUP_NOT_FOUND")
-    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     await refused({}, 403, "BLOCKED")
   })
 })

@@ -121,7 +121,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
   it("83. an anchor that is unknown, elsewhere or hidden is 404 MESSAGE_NOT_FOUND", async () => {
     const { alice, bob, conversation, first, reply } = await newPair(server)
     const hidden = await say(alice, bob)
-    ;(await alice.http.delete(`/v1/messages/${hidden.id}`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(`/v1/messages/${hidden.id}`)).ok(200, Shapes.Confirmation)
     for (const id of ["msg_AAAAAAAAAAAAAAAA", "nonsense", long.first.id, hidden.id]) {
       ;(await alice.http.get(`/v1/messages/${conversation}?around_message_id=${id}`)).refused(404, "MESSAGE_NOT_FOUND")
     }
@@ -259,7 +259,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
     const hidden = await say(alice, bob)
     assert.strictEqual((await conversationsOf(bob))[0]?.last_message_preview, hidden.content.text)
 
-    for (let i = 0; i < 2; i++) (await bob.http.delete(`/v1/messages/${hidden.id}`)).ok(200, Shapes.Confirm)
+    for (let i = 0; i < 2; i++) (await bob.http.delete(`/v1/messages/${hidden.id}`)).ok(200, Shapes.Confirmation)
     assert.deepStrictEqual(seqsOf(await history(bob, conversation)), [3, 2, 1])
     assert.deepStrictEqual(seqsOf(await history(bob, conversation, "?after_seq=2")), [3])
     assert.deepStrictEqual(idsOf(await inbox(bob)), [kept.id])
@@ -399,7 +399,7 @@ describe("wire.md J, History, read, hide and Sync", () => {
     const { alice, bob } = await newPair(server)
     const sent: Array<Shapes.Message> = []
     for (let i = 0; i < 14; i++) sent.push(await say(alice, bob))
-    for (const index of [0, 1, 4]) (await bob.http.delete(`/v1/messages/${sent[index]?.id}`)).ok(200, Shapes.Confirm)
+    for (const index of [0, 1, 4]) (await bob.http.delete(`/v1/messages/${sent[index]?.id}`)).ok(200, Shapes.Confirmation)
     for (const index of [2, 6]) await markRead(bob, sent[index]?.id ?? "")
     const socket = await Socket.hello(server, bob.key)
     socket.ack(sent[7]?.id ?? "")

@@ -101,7 +101,7 @@ describe("wire.md J, Idempotency", () => {
     assert.deepStrictEqual([replayed(readAgain), said(readAgain)], [true, said(read)])
 
     const hidden = await keyed(bob, "DELETE", `/v1/messages/${message.id}`, "the-hide")
-    hidden.ok(200, Shapes.Confirm)
+    hidden.ok(200, Shapes.Confirmation)
     assert.isTrue(replayed(await keyed(bob, "DELETE", `/v1/messages/${message.id}`, "the-hide")))
 
     const gone = await keyed(bob, "DELETE", `/v1/conversations/${conversation}`, "the-hide-of-all")

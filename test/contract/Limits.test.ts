@@ -134,7 +134,7 @@ describe("wire.md J, limits", () => {
     const email = `${freshHandle("lives")}@example.com`
     for (let i = 0; i < 3; i++) {
       const agent = await newAgent("lives", email)
-      ;(await agent.http.delete(`/v1/agents/${agent.handle}`)).ok(200, Shapes.Confirm)
+      ;(await agent.http.delete(`/v1/agents/${agent.handle}`)).ok(200, Shapes.Confirmation)
     }
     const { pending_id } = (await register(email, freshHandle("lives"))).ok(200, Shapes.Registered)
     const answer = { pending_id, code: await server.code(email) }

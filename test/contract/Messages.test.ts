@@ -336,7 +336,7 @@ describe("wire.md J, Sending", () => {
     const cold = await say(erin, bob)
     await inboxMode("contacts_only")
     // The reply made them contacts; an established conversation does not need that.
-    ;(await bob.http.delete(`/v1/contacts/${dave.handle}`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.delete(`/v1/contacts/${dave.handle}`)).ok(200, Shapes.Confirmation)
     const established = await say(dave, bob)
 
     // That alice holds bob is not enough.

@@ -56,7 +56,7 @@ describe("wire.md J, mutes", () => {
     await second.message(marker.id)
     assert.deepStrictEqual(second.pushed(), [marker.id])
 
-    ;(await bob.http.delete(`/v1/mutes/agent/${alice.handle}`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.delete(`/v1/mutes/agent/${alice.handle}`)).ok(200, Shapes.Confirmation)
     const live = await say(alice, bob)
     await Promise.all([socket.message(live.id), second.message(live.id)])
     assert.deepStrictEqual(socket.pushed(), [marker.id, live.id], "what came while it stood is in sync, not pushed afterwards")
@@ -135,7 +135,7 @@ describe("wire.md J, mutes", () => {
     for (const [i, path] of paths.entries()) {
       assert.deepStrictEqual((await bob.http.get(path)).ok(200, Shapes.Mute), made[i])
       ;(await alice.http.get(path)).refused(404, "NOT_FOUND")
-      ;(await bob.http.delete(path)).ok(200, Shapes.Confirm)
+      ;(await bob.http.delete(path)).ok(200, Shapes.Confirmation)
       ;(await bob.http.delete(path)).refused(404, "NOT_FOUND")
     }
     ;(await muteAgent(alice, alice.handle)).refused(400, "SELF_MUTE")
@@ -161,7 +161,7 @@ describe("wire.md J, mutes", () => {
     ;(await invalid.http.get("/v1/mutes?kind=group")).refused(400, "VALIDATION_ERROR")
     ;(await server.http().get("/v1/mutes")).refused(401, "UNAUTHORIZED")
     ;(await muteAgent(bob, alice.handle)).ok(201, Shapes.Mute)
-    ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirmation)
     assert.strictEqual((await mutesOf(bob)).total, 0, "a deleted agent is muted by nobody")
   })
 

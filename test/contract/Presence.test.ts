@@ -49,7 +49,7 @@ describe("wire.md J, presence", () => {
     }
     ;(await server.http().get(`/v1/presence/${alice.handle}`)).refused(401, "UNAUTHORIZED")
 
-    ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.post(`/v1/contacts/${bob.handle}/block`)).ok(200, Shapes.Confirmation)
     assert.deepStrictEqual((await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND"), outside)
     ;(await alice.http.get(`/v1/presence/${bob.handle}`)).refused(404, "NOT_FOUND")
     assert.deepStrictEqual((await batch([alice.handle])).ok(200, Shapes.Presences).presences, [])
@@ -110,7 +110,7 @@ describe("wire.md J, presence", () => {
     }
     assert.strictEqual(mine.count("error"), bad.length, "what is carried out is not answered")
 
-    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     const told = updates(watching).length
     ;(await put({ status: "busy" })).ok(200, Shapes.Presence)
     const dave = await newAgent(server, "dave")
@@ -123,7 +123,7 @@ describe("wire.md J, presence", () => {
     const { alice, bob } = await newPair(server)
     const socket = await Socket.hello(server, alice.key)
     assert.strictEqual((await presenceOf(bob, alice.handle)).status, "online")
-    ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirm)
+    ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirmation)
     await socket.closedWith(1008)
     ;(await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND")
   })

@@ -260,7 +260,7 @@ export const races = (shape: Shape, more: (race: Race) => void = () => {}): void
       await eventually("a message", async () => await count(beyond, first.conversation_id) !== 0 || undefined, PATIENCE)
       // By either side.
       const [by, against] = round % 2 === 0 ? [a, b] : [b, a]
-      ;(await at(by, round >> 1).http.post(`/v1/contacts/${against[0].handle}/block`)).ok(200, Shapes.Confirm)
+      ;(await at(by, round >> 1).http.post(`/v1/contacts/${against[0].handle}/block`)).ok(200, Shapes.Confirmation)
       blocked = true
       const answers = (await Promise.all(sends)).flat()
       const { "201": sent = 0, "403 BLOCKED": refused = 0, ...rest } = tally(answers)

@@ -15,7 +15,7 @@ export const Time = like(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
 const Count = Schema.Int.check(Schema.isGreaterThanOrEqualTo(0))
 const Seq = Schema.Int.check(Schema.isGreaterThanOrEqualTo(1))
 
-export const Confirm = Schema.Struct({ ok: Schema.Literal(true), message: Schema.NonEmptyString })
+export const Confirmation = Schema.Struct({ ok: Schema.Literal(true), message: Schema.NonEmptyString })
 
 export const Pending = Schema.Struct({ pending_id: Id("pnd"), message: Schema.NonEmptyString })
 
@@ -370,9 +370,9 @@ export const PendingInvites = Schema.Struct({
   next_cursor: Schema.NullOr(Schema.NonEmptyString)
 })
 
-export const LeftGroup = Schema.Struct({ ...Confirm.fields, promoted_handle: Schema.NullOr(Handle) })
+export const LeftGroup = Schema.Struct({ ...Confirmation.fields, promoted_handle: Schema.NullOr(Handle) })
 
-export const DeletedGroup = Schema.Struct({ ...Confirm.fields, deleted_at: Time })
+export const DeletedGroup = Schema.Struct({ ...Confirmation.fields, deleted_at: Time })
 
 export const GroupDeletion = Schema.Struct({ group_id: Id("grp"), deleted_by_handle: Handle, deleted_at: Time })
 

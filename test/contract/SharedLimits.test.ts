@@ -109,7 +109,7 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
     assert.isAtLeast(await metric(servers[0], "down"), 10)
     // What is no rate holds all the same.
     await say(alice, bob)
-    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirm)
+    ;(await bob.http.post(`/v1/contacts/${alice.handle}/block`)).ok(200, Shapes.Confirmation)
     ;(await attempt(alice, carol)).refused(403, "AGENT_RESTRICTED")
     await redis.launch()
     await eventually("the limit of both", async () => await through(40) === 10 || undefined)

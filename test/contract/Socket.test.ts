@@ -116,7 +116,7 @@ describe("wire.md J, WebSocket", () => {
   it("132. a bad key closes with 1008", async () => {
     const { alice } = await newPair(server)
     const deleted = await newAgent(server, "deleted")
-    ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirm)
+    ;(await deleted.http.delete(`/v1/agents/${deleted.handle}`)).ok(200, Shapes.Confirmation)
     for (const api_key of ["", "garbage", `ac_${"A".repeat(43)}`, `${alice.key}x`, deleted.key, undefined, null, 7, [alice.key]]) {
       const socket = await Socket.open(server)
       socket.send({ type: "hello", api_key, capabilities: ["ack"] })

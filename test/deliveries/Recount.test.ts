@@ -7,8 +7,8 @@ import { Conversations } from "../../src/conversations/Conversations.ts"
 import { MessageRetention } from "../../src/conversations/MessageRetention.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups } from "../../src/groups/Groups.ts"
-import { Dial } from "../../src/webhooks/Dial.ts"
-import { NameLookup } from "../../src/webhooks/Targets.ts"
+import { WebhookClient } from "../../src/webhooks/WebhookClient.ts"
+import { NameLookup } from "../../src/webhooks/PrivateAddressGuard.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -83,7 +83,7 @@ interface Row {
 
 const internet = Layer.mergeAll(
   Layer.succeed(NameLookup, () => Effect.succeed(["93.184.216.34"])),
-  Layer.succeed(Dial, () => Effect.succeed(200))
+  Layer.succeed(WebhookClient, () => Effect.succeed(200))
 )
 
 let serial = 0

@@ -12,7 +12,7 @@ import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, Unauthorized } from "../../src/wire/WireError.ts"
 import { refuse, WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
-import { Pulse } from "../../src/platform/StallGuard.ts"
+import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 import { PATIENCE_MS } from "../support/Eventually.ts"
@@ -300,7 +300,7 @@ describe("HttpServer", () => {
         assert.strictEqual((yield* call(server, "/")).status, 200)
         late = false
         assert.notStrictEqual((yield* call(server, "/v1/things/1", { method: "DELETE" })).status, 503)
-      })).pipe(Effect.provideService(Pulse, { opens: () => {}, isLate: () => late }))
+      })).pipe(Effect.provideService(StallGuard, { opens: () => {}, stalledLately: () => late }))
   })
 
   it.effect("answers the first change after a start that took long, and counts from then", () =>
@@ -316,7 +316,7 @@ describe("HttpServer", () => {
           yield* leap("6 seconds")
           assert.strictEqual(yield* remove, 503)
         }))
-    }).pipe(Effect.provide(Pulse.layer), Effect.provide(layerLeapingClock)))
+    }).pipe(Effect.provide(StallGuard.layer), Effect.provide(layerLeapingClock)))
 
   it.live("keeps a caller's request id when it is harmless, and gives one otherwise", () =>
     withServer((server) =>

@@ -80,7 +80,7 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     for (const [blocker] of blockers) await say(target[0], blocker)
     const answers = await Promise.all(blockers.map((blocker, i) =>
       blocker[i % 2 === 0 ? 0 : 1].http.post(`/v1/contacts/${target[0].handle}/block`)))
-    for (const answer of answers) answer.ok(200, Shapes.Confirm)
+    for (const answer of answers) answer.ok(200, Shapes.Confirmation)
     for (const i of [0, 1] as const) (await attempt(target[i], stranger![i])).refused(403, "AGENT_RESTRICTED")
     assert.match(await told("agents", "show", target[0].handle), /^state +restricted until 2/m)
   })

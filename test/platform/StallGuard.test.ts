@@ -1,52 +1,52 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
-import { Pulse } from "../../src/platform/StallGuard.ts"
+import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
 
 layer(layerLeapingClock)((it) => {
   it.effect("what comes is late from when the process stood still until it has gone on for a second", () =>
     Effect.gen(function*() {
-      const pulse = yield* Pulse
-      const isLate = () => pulse.isLate("http")
-      pulse.opens("http")
+      const stallGuard = yield* StallGuard
+      const stalledLately = () => stallGuard.stalledLately("http")
+      stallGuard.listensOn("http")
       for (let i = 0; i < 20; i++) {
-        assert.isFalse(isLate())
+        assert.isFalse(stalledLately())
         yield* TestClock.adjust("500 millis")
       }
       yield* leap("4 seconds")
       yield* TestClock.adjust("500 millis")
-      assert.isFalse(isLate(), "busy for a moment")
+      assert.isFalse(stalledLately(), "busy for a moment")
       yield* leap("6 seconds")
-      assert.isTrue(isLate(), "before any timer has fired")
+      assert.isTrue(stalledLately(), "before any timer has fired")
       yield* TestClock.adjust("500 millis")
-      assert.isTrue(isLate(), "what came meanwhile is still being read")
+      assert.isTrue(stalledLately(), "what came meanwhile is still being read")
       yield* TestClock.adjust("1500 millis")
-      assert.isFalse(isLate())
-    }).pipe(Effect.provide(Pulse.layer)))
+      assert.isFalse(stalledLately())
+    }).pipe(Effect.provide(StallGuard.layer)))
 
   it.effect("what comes after a slow start is not late, at a door that opened meanwhile", () =>
     Effect.gen(function*() {
-      const pulse = yield* Pulse
+      const stallGuard = yield* StallGuard
       yield* TestClock.adjust("1 second")
-      pulse.opens("nodes")
+      stallGuard.listensOn("nodes")
       yield* leap("6 seconds")
-      assert.isTrue(pulse.isLate("nodes"))
-      pulse.opens("http")
-      assert.isFalse(pulse.isLate("http"), "before any timer has fired")
+      assert.isTrue(stallGuard.stalledLately("nodes"))
+      stallGuard.listensOn("http")
+      assert.isFalse(stallGuard.stalledLately("http"), "before any timer has fired")
       yield* TestClock.adjust("500 millis")
-      assert.isTrue(pulse.isLate("nodes"))
-      assert.isFalse(pulse.isLate("http"), "the timer has fired")
+      assert.isTrue(stallGuard.stalledLately("nodes"))
+      assert.isFalse(stallGuard.stalledLately("http"), "the timer has fired")
       // Of these nine seconds it was open for the last four.
       yield* leap("5 seconds")
-      pulse.opens("http")
+      stallGuard.listensOn("http")
       yield* leap("4 seconds")
-      assert.isTrue(pulse.isLate("nodes"))
-      assert.isFalse(pulse.isLate("http"))
+      assert.isTrue(stallGuard.stalledLately("nodes"))
+      assert.isFalse(stallGuard.stalledLately("http"))
       yield* TestClock.adjust("500 millis")
-      assert.isTrue(pulse.isLate("nodes"))
-      assert.isFalse(pulse.isLate("http"))
+      assert.isTrue(stallGuard.stalledLately("nodes"))
+      assert.isFalse(stallGuard.stalledLately("http"))
       yield* leap("6 seconds")
-      assert.isTrue(pulse.isLate("http"), "from then on as ever")
-    }).pipe(Effect.provide(Pulse.layer)))
+      assert.isTrue(stallGuard.stalledLately("http"), "from then on as ever")
+    }).pipe(Effect.provide(StallGuard.layer)))
 })

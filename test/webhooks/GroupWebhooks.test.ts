@@ -6,8 +6,8 @@ import { Groups } from "../../src/groups/Groups.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Mutes } from "../../src/mutes/Mutes.ts"
 import { forRequest } from "../../src/platform/RequestId.ts"
-import { Dial, type Post } from "../../src/webhooks/Dial.ts"
-import { NameLookup } from "../../src/webhooks/Targets.ts"
+import { WebhookClient, type Post } from "../../src/webhooks/WebhookClient.ts"
+import { NameLookup } from "../../src/webhooks/PrivateAddressGuard.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -22,7 +22,7 @@ eachDatabase((database) => {
   const posts: Array<Post> = []
   const internet = Layer.mergeAll(
     Layer.succeed(NameLookup, () => Effect.succeed(["93.184.216.34"])),
-    Layer.succeed(Dial, (post: Post) =>
+    Layer.succeed(WebhookClient, (post: Post) =>
       Effect.sync(() => {
         posts.push(post)
         return 200

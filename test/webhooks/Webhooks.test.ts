@@ -12,9 +12,9 @@ import { Mutes } from "../../src/mutes/Mutes.ts"
 import { settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
 import { Presences } from "../../src/presence/Presences.ts"
-import { Dial, DialFailed, type Post } from "../../src/webhooks/Dial.ts"
+import { WebhookClient, PostFailed, type Post } from "../../src/webhooks/WebhookClient.ts"
 import type { WebhookEvent } from "../../src/messages/Outbox.ts"
-import { LookupFailed, NameLookup } from "../../src/webhooks/Targets.ts"
+import { LookupFailed, NameLookup } from "../../src/webhooks/PrivateAddressGuard.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { eachDatabase, layerPostgresTest } from "../support/Databases.ts"
 import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
@@ -55,13 +55,13 @@ const internet = Layer.mergeAll(
       }))
   ),
   Layer.effect(
-    Dial,
+    WebhookClient,
     Effect.map(Internet, ({ answers, posts }) => (post: Post) =>
       Effect.gen(function*() {
         posts.push({ ...post, at: yield* Clock.currentTimeMillis })
         const answer = answers.get(post.url.href) ?? 200
         if (answer === "never") return yield* Effect.never
-        return answer === 0 ? yield* new DialFailed({ reason: "connection refused" }) : answer
+        return answer === 0 ? yield* new PostFailed({ reason: "connection refused" }) : answer
       }))
   )
 ).pipe(Layer.provideMerge(Internet.layer))

@@ -23,8 +23,8 @@ import { Blobs } from "../../../src/files/Blobs.ts"
 import { Ids } from "../../../src/platform/Ids.ts"
 import { Secrets } from "../../../src/platform/Secrets.ts"
 import { Session } from "../../../src/realtime/Session.ts"
-import { Dial } from "../../../src/webhooks/Dial.ts"
-import { NameLookup } from "../../../src/webhooks/Targets.ts"
+import { WebhookClient } from "../../../src/webhooks/WebhookClient.ts"
+import { NameLookup } from "../../../src/webhooks/PrivateAddressGuard.ts"
 import { Webhooks } from "../../../src/webhooks/Webhooks.ts"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { FakeSocket } from "../../../test/support/FakeSocket.ts"
@@ -45,7 +45,7 @@ const PUBLIC = "93.184.216.34"
 /** A webhook's target that always says yes. */
 const internet = Layer.mergeAll(
   Layer.succeed(NameLookup, () => Effect.succeed([PUBLIC])),
-  Layer.succeed(Dial, () => Effect.succeed(200))
+  Layer.succeed(WebhookClient, () => Effect.succeed(200))
 )
 
 /** The rooms under limits that some forty steps reach, with a folder of their own for files. */

@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
-import { type Asking, hold, letGo, lookUp } from "../../src/realtime/LookUp.ts"
+import { type Asking, hold, letGo, withBackpressure } from "../../src/realtime/ReadBackpressure.ts"
 
 it.effect("the sender of frames that have storage asked waits from the eighth on, until one has ended", () =>
   Effect.gen(function*() {
@@ -15,7 +15,7 @@ it.effect("the sender of frames that have storage asked waits from the eighth on
     const ask = Effect.fnUntraced(function*() {
       const gate = yield* Deferred.make<void>()
       gates.push(gate)
-      lookUp(asking, Deferred.await(gate), fork)
+      withBackpressure(asking, Deferred.await(gate), fork)
     })
     const end = Effect.suspend(() => {
       const gate = gates.shift()
@@ -37,8 +37,8 @@ it.effect("the sender of frames that have storage asked waits from the eighth on
     assert.strictEqual(asking.lookups, 0)
     assert.strictEqual(calls.at(-1), "resume")
     // One that ends at once, or fails in a way that nobody thought of, leaves nothing behind.
-    lookUp(asking, Effect.void, fork)
-    lookUp(asking, Effect.die("unheard of"), fork)
+    withBackpressure(asking, Effect.void, fork)
+    withBackpressure(asking, Effect.die("unheard of"), fork)
     yield* Effect.yieldNow
     assert.strictEqual(asking.lookups, 0)
   }))

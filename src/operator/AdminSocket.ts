@@ -53,7 +53,7 @@ const line = (socket: Socket): Effect.Effect<string, OperatorRefused> =>
  * other process may open: a socket in DATA_DIR that only the server's own user can
  * open. One line of JSON asks, one answers.
  */
-export const DoorLive = Layer.effectDiscard(Effect.gen(function*() {
+export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   const operator = yield* Operator
   const { path: dataDir } = yield* DataDir
   const runFork = Effect.runForkWith(yield* Effect.context<never>())

@@ -29,7 +29,7 @@ export interface Asking extends Reading {
  * Runs what a frame asks of storage, which no limit counts or which may be slow to answer. Their
  * sender waits once there are many, so a flood of them is the sender's own delay; nothing is dropped.
  */
-export const lookUp = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
+export const withBackpressure = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
   if (++asking.lookups === MAX_LOOKUPS) hold(asking)
   fork(Effect.ensuring(
     effect,

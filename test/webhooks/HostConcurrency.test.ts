@@ -1,11 +1,11 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
-import { makeSparePermits } from "../../src/webhooks/Permits.ts"
+import { makeSpareConcurrency } from "../../src/webhooks/HostConcurrency.ts"
 
 it.effect("what may be left undone waits in bounded numbers, for each host and in all, and takes no other host's place", () =>
   Effect.gen(function*() {
     const fork = Effect.runForkWith(yield* Effect.context<never>())
-    const permits = makeSparePermits(10, 2, { inAll: 12, perHost: 5 })
+    const permits = makeSpareConcurrency(10, 2, { inAll: 12, perHost: 5 })
     const gate = yield* Deferred.make<void>()
     const begun: Record<string, number> = {}
     const ended: Record<string, number> = {}

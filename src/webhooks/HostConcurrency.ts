@@ -1,7 +1,7 @@
 import { Effect, Semaphore } from "effect"
 
 /** Lets so many at once through, and of those so many for the same host: a slow host does not take all places. */
-export const makePermits = (inAll: number, perHost: number) => {
+export const makeHostConcurrency = (inAll: number, perHost: number) => {
   const all = Semaphore.makeUnsafe(inAll)
   const hosts = new Map<string, { readonly semaphore: Semaphore.Semaphore; users: number }>()
   return (host: string) => <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
@@ -21,12 +21,12 @@ export const makePermits = (inAll: number, perHost: number) => {
  * The same for what may be left undone, which nobody takes back while it waits: beyond so many at
  * work or waiting, in all or for the same host, one more is not begun.
  */
-export const makeSparePermits = (
+export const makeSpareConcurrency = (
   inAll: number,
   perHost: number,
   most: { readonly inAll: number; readonly perHost: number }
 ) => {
-  const permits = makePermits(inAll, perHost)
+  const permits = makeHostConcurrency(inAll, perHost)
   const hosts = new Map<string, number>()
   let all = 0
   return (host: string) => <E, R>(effect: Effect.Effect<void, E, R>): Effect.Effect<void, E, R> =>

@@ -2,10 +2,10 @@ import { Context, Data, Effect } from "effect"
 import { request as requestHttp, Agent as HttpAgent, type IncomingMessage } from "node:http"
 import { Agent as HttpsAgent, request as requestHttps } from "node:https"
 import { isIPv6, type LookupFunction } from "node:net"
-import { hostOf } from "./Targets.ts"
+import { hostOf } from "./PrivateAddressGuard.ts"
 
 /** No answer: no connection, a broken one, or nonsense. */
-export class DialFailed extends Data.TaggedError("DialFailed")<{ readonly reason: string }> {}
+export class PostFailed extends Data.TaggedError("PostFailed")<{ readonly reason: string }> {}
 
 export interface Post {
   readonly url: URL
@@ -42,8 +42,8 @@ const drained = (response: IncomingMessage): Effect.Effect<void> =>
     response.once("close", () => resume(Effect.void))
   }).pipe(Effect.timeoutOption(MAX_BODY_TIME), Effect.asVoid, Effect.ensuring(Effect.sync(() => response.destroy())))
 
-const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<IncomingMessage, DialFailed> =>
-  Effect.callback<IncomingMessage, DialFailed>((resume) => {
+const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<IncomingMessage, PostFailed> =>
+  Effect.callback<IncomingMessage, PostFailed>((resume) => {
     const options = {
       method: "POST",
       hostname: hostOf(url),
@@ -55,7 +55,7 @@ const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<Incoming
     const request = url.protocol === "https:"
       ? requestHttps({ ...options, agent: secure })
       : requestHttp({ ...options, agent: plain })
-    request.on("error", (error) => resume(Effect.fail(new DialFailed({ reason: error.message }))))
+    request.on("error", (error) => resume(Effect.fail(new PostFailed({ reason: error.message }))))
     request.on("response", (response) => resume(Effect.succeed(response)))
     request.end(body)
     return Effect.sync(() => request.destroy())
@@ -66,7 +66,7 @@ const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<Incoming
  * in the URL serves the Host header and TLS; the connection goes to the addresses given.
  * Interruption drops it. A test's own answers take its place.
  */
-export const Dial = Context.Reference<(post: Post) => Effect.Effect<number, DialFailed>>("parley/webhooks/Dial", {
+export const WebhookClient = Context.Reference<(post: Post) => Effect.Effect<number, PostFailed>>("parley/webhooks/WebhookClient", {
   defaultValue: () => (post) =>
     Effect.flatMap(answer(post), (response) => Effect.as(drained(response), response.statusCode ?? 0))
 })

@@ -1,8 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
-import { Dial } from "../../src/webhooks/Dial.ts"
-import { type AllowPrivate, isAllowed, placeOf } from "../../src/webhooks/Targets.ts"
+import { WebhookClient } from "../../src/webhooks/WebhookClient.ts"
+import { type AllowPrivate, isAllowed, placeOf } from "../../src/webhooks/PrivateAddressGuard.ts"
 
 describe("placeOf", () => {
   it("knows the public internet from everything else", () => {
@@ -56,9 +56,9 @@ const receiving = (answer: RequestListener) =>
   ).pipe(Effect.map(({ receiver }) => receiver))
 
 const post = (url: string, addresses: ReadonlyArray<string>) =>
-  Effect.flatMap(Dial, (dial) => dial({ url: new URL(url), addresses, headers: { "x-test": "1" }, body: "{}" }))
+  Effect.flatMap(WebhookClient, (post) => post({ url: new URL(url), addresses, headers: { "x-test": "1" }, body: "{}" }))
 
-describe("Dial", () => {
+describe("WebhookClient", () => {
   it.live("goes to the address that was checked, under the name that was asked for", () =>
     Effect.gen(function*() {
       const receiver = yield* receiving((_request, response) => response.writeHead(204).end())

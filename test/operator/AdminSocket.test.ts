@@ -4,7 +4,7 @@ import { writeFileSync } from "node:fs"
 import { stat } from "node:fs/promises"
 import { connect } from "node:net"
 import { join } from "node:path"
-import { askServer, DoorLive } from "../../src/operator/Door.ts"
+import { askServer, AdminSocketLive } from "../../src/operator/AdminSocket.ts"
 import { Operator, OperatorRefused } from "../../src/operator/Operator.ts"
 import { DataDir } from "../../src/platform/DataDir.ts"
 import { within } from "../support/Eventually.ts"
@@ -35,7 +35,7 @@ it.live("a server's door takes one line of bounded length, outlives whatever it 
           : Effect.succeed({ text: command._tag, data: null })
       }
     })
-    const door = DoorLive.pipe(
+    const door = AdminSocketLive.pipe(
       Layer.provide([Layer.succeed(Operator, operator), DataDir.layerAt(dataDir)]),
       Layer.provide(Logger.layer([Logger.make(({ message }) => void log.push(String(message)))]))
     )
