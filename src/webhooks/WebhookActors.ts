@@ -65,7 +65,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const config = yield* Config
       const data = yield* EventData
       const deliveries = yield* Deliveries
-      const post = yield* WebhookClient
+      const postTo = yield* WebhookClient
       const names = yield* NameLookup
       const repo = yield* WebhooksRepo
       const key = (yield* Secrets).deliveryIds
@@ -101,7 +101,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           at: Math.floor(now() / 1_000),
           requestId: yield* requestId
         })
-        const status = yield* post({ url, addresses, headers, body })
+        const status = yield* postTo({ url, addresses, headers, body })
         return status >= 200 && status < 300 ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
       }, (effect) =>
         effect.pipe(

@@ -166,7 +166,7 @@ layer(Layer.empty)((it) => {
       late = true
       assert.strictEqual((yield* caller.work("1", { no: 2 })).by, "the cluster")
       assert.strictEqual(done, 1)
-    }).pipe(Effect.provideService(StallGuard, { opens: () => {}, stalledLately: () => late }))
+    }).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))
   })
 
   it.effect("an actor that is not there is called the cluster's way, at once the next time; so it is when nobody knows", () =>

@@ -300,7 +300,7 @@ describe("HttpServer", () => {
         assert.strictEqual((yield* call(server, "/")).status, 200)
         late = false
         assert.notStrictEqual((yield* call(server, "/v1/things/1", { method: "DELETE" })).status, 503)
-      })).pipe(Effect.provideService(StallGuard, { opens: () => {}, stalledLately: () => late }))
+      })).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))
   })
 
   it.effect("answers the first change after a start that took long, and counts from then", () =>
