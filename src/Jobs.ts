@@ -37,5 +37,10 @@ export const layer = Layer.mergeAll(
   job({ name: "files", every: "1 hour", batch: Effect.flatMap(Attachments, ({ retire }) => retire) }),
   job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),
   job({ name: "mutes", every: "1 hour", batch: Effect.flatMap(Mutes, ({ sweep }) => sweep) }),
-  job({ name: "group_refusals", every: "1 hour", batch: Effect.flatMap(Groups, ({ sweepRefusals }) => sweepRefusals) })
+  job({ name: "group_refusals", every: "1 hour", batch: Effect.flatMap(Groups, ({ sweepRefusals }) => sweepRefusals) }),
+  job({
+    name: "silent_group_changes",
+    every: "1 hour",
+    batch: Effect.flatMap(Groups, ({ sweepSilentChanges }) => sweepSilentChanges)
+  })
 )

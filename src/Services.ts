@@ -1,8 +1,7 @@
-import { Layer } from "effect"
+import { Effect, Layer } from "effect"
 import { Accounts } from "./agents/Accounts.ts"
 import { ActiveMutes } from "./push/ActiveMutes.ts"
 import { AgentActors, SessionsLive } from "./push/AgentActors.ts"
-import { AgentEntityLive } from "./push/AgentEntityLive.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
 import { DeletionsLive } from "./accounts/DeletionsLive.ts"
@@ -15,7 +14,6 @@ import { Attachments } from "./attachments/Attachments.ts"
 import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
 import { Contacts } from "./contacts/Contacts.ts"
 import { ContactsRepo } from "./contacts/ContactsRepo.ts"
-import { ConversationEntityLive } from "./conversations/ConversationEntityLive.ts"
 import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
 import { MessageRetention } from "./conversations/MessageRetention.ts"
@@ -23,7 +21,6 @@ import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
 import { Directory } from "./directory/Directory.ts"
 import { DirectoryRepo } from "./directory/DirectoryRepo.ts"
-import { GroupEntityLive } from "./groups/GroupEntityLive.ts"
 import { Enforcement } from "./enforcement/Enforcement.ts"
 import { EnforcementRepo } from "./enforcement/EnforcementRepo.ts"
 import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
@@ -50,7 +47,6 @@ import { Registration } from "./registration/Registration.ts"
 import { EventData } from "./webhooks/EventData.ts"
 import { PresencePosts } from "./webhooks/PresencePosts.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
-import { WebhookEntityLive } from "./webhooks/WebhookEntityLive.ts"
 import { Webhooks } from "./webhooks/Webhooks.ts"
 import { WebhookSignals } from "./messages/WebhookSignals.ts"
 import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
@@ -100,11 +96,15 @@ export const services = Registration.layer.pipe(
   ))
 )
 
+/** Where calls of other nodes come in; on top of the services, so that none comes once these are about to end. */
+const entities = Layer.unwrap(Effect.gen(function*() {
+  return Layer.mergeAll(
+    (yield* AgentActors).entity,
+    (yield* Conversations).entity,
+    (yield* Groups).entity,
+    (yield* WebhookActors).entity
+  )
+}))
+
 /** The services, the entities through which other processes reach this one's, and the jobs. */
-export const layer = Layer.mergeAll(
-  AgentEntityLive,
-  ConversationEntityLive,
-  GroupEntityLive,
-  WebhookEntityLive,
-  Jobs.layer
-).pipe(Layer.provideMerge(services))
+export const layer = Layer.mergeAll(entities, Jobs.layer).pipe(Layer.provideMerge(services))

@@ -8,13 +8,13 @@ import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
 
 /**
- * Accounts, for the other rooms. What is read here may be a second old: a node keeps
- * what it read for that long at most. Whoever changes an account drops it from the
- * caches of all nodes before the change is answered (`Sessions.changed` and
- * `Sessions.disconnect`, which wait a second for a node that does not answer; what that
- * node has cached is too old by then). So who was told of a change meets it on every
- * node that the database lists. The statements that commit something test status and
- * deletion again.
+ * A cache of accounts, for the other rooms; the rows hold, status included (AgentEntity).
+ * What is read here may be a second old: a node keeps what it read for that long at
+ * most. Whoever changes an account drops it from the caches of all nodes before the
+ * change is answered (`Sessions.changed` and `Sessions.disconnect`, which wait a second
+ * for a node that does not answer; what that node has cached is too old by then). So
+ * who was told of a change meets it on every node that the database lists. The
+ * statements that commit something test status and deletion again.
  */
 export class Agents extends Context.Service<Agents, {
   /** The account whose live key hashes to this, whatever its status; undefined for any other. */

@@ -7,7 +7,7 @@ import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
 /** Version of what nodes say to each other: raised whenever a node of before would misunderstand one of now. */
-export const WIRE = 2
+export const WIRE = 3
 
 /** Why a node does not talk with the one that greets it, in words for its operator. */
 export class NodeRefused extends Schema.TaggedError<NodeRefused>()("NodeRefused", { reason: Schema.String }) {}

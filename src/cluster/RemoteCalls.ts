@@ -45,10 +45,10 @@ export interface Procedure<Payload extends Schema.Top, Success extends Schema.To
    * Refusals that are given without a look at what an earlier attempt did: after one whose
    * answer is lost they say nothing, and the caller is told to try again.
    */
-  readonly blind?: (failure: Failure["Type"]) => boolean
+  readonly inconclusive?: (failure: Failure["Type"]) => boolean
 }
 
-export type Way<Payload, A, E> = (entityId: string, payload: Payload) => Effect.Effect<A, E | Unavailable>
+export type Client<Payload, A, E> = (entityId: string, payload: Payload) => Effect.Effect<A, E | Unavailable>
 
 /** How a call ended at the node where the actor is taken to be. */
 type Ending =
@@ -142,10 +142,10 @@ const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
  * the cluster makes it, within the same deadline (Remotely).
  */
 export class RemoteCalls extends Context.Service<RemoteCalls, {
-  /** The way to the actors for this procedure, which other nodes can call as long as the scope is open. */
-  readonly way: <Payload extends Schema.Top, Success extends Schema.Top, Failure extends Schema.Top>(
+  /** Calls this procedure of the actors, which other nodes can call as long as the scope is open. For `Procedures`. */
+  readonly client: <Payload extends Schema.Top, Success extends Schema.Top, Failure extends Schema.Top>(
     procedure: Procedure<Payload, Success, Failure>
-  ) => Effect.Effect<Way<Payload["Type"], Success["Type"], Failure["Type"]>, never, Scope.Scope>
+  ) => Effect.Effect<Client<Payload["Type"], Success["Type"], Failure["Type"]>, never, Scope.Scope>
   /** For the door of this node. */
   readonly opened: (session: string) => Effect.Effect<Queue.Dequeue<string>, never, Scope.Scope>
   readonly heard: (session: string, calls: string) => Effect.Effect<void, CallsUnheard>
@@ -279,7 +279,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const served = new Map<string, Served>()
   const sessions = new Map<string, Session>()
 
-  const way: RemoteCalls["Service"]["way"] = Effect.fnUntraced(function*({ blind, elsewhere, entity, here, rpc }) {
+  const client: RemoteCalls["Service"]["client"] = Effect.fnUntraced(function*({ elsewhere, entity, here, inconclusive, rpc }) {
     type Success = typeof rpc.successSchema.Type
     type Failure = typeof rpc.errorSchema.Type
     const name = `${entity.type}/${rpc._tag}`
@@ -340,7 +340,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
                 return elsewhere(entityId, payload)
               case undefined:
                 return Effect.mapError(elsewhere(entityId, payload), (failure) =>
-                  !isUndelivered(failure) && blind?.(failure) === true ? new Unavailable() : failure)
+                  !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure)
             }
           }
         ))
@@ -370,7 +370,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   })
 
   return RemoteCalls.of({
-    way,
+    client,
     opened: (session) =>
       Effect.acquireRelease(
         Effect.tap(Queue.unbounded<string>(), (answers) => Effect.sync(() => sessions.set(session, { answers, open: 0 }))),

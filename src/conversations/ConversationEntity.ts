@@ -85,5 +85,11 @@ export const Unblock = Rpc.make("Unblock", {
   error: Unavailable
 })
 
-/** A direct conversation as an actor. Landed names: never changed. */
+/**
+ * A direct conversation as an actor. Single writer of its messages, its state and its blocks while its node has the
+ * shard; each write names the epoch that it was decided in, so a second owner is fenced off by the database. Rebuilt
+ * from its rows at the first send; idle, and forgotten, five minutes after the last call. Safe to retry because a send
+ * meets its client_msg_id, a block meets itself and an unblock names the block that it ends. Landed names: never
+ * changed.
+ */
 export const ConversationEntity = Entity.make("Conversation", [Send, Block, Unblock])

@@ -1,4 +1,5 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { Sharding } from "effect/cluster"
 import type { Agent } from "../agents/Agent.ts"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../push/AgentActors.ts"
@@ -15,7 +16,7 @@ import { Ids } from "../platform/Ids.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
-import { RemoteCalls } from "../cluster/RemoteCalls.ts"
+import * as Procedures from "../cluster/Procedures.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"
@@ -27,14 +28,11 @@ import { ConversationNotFound, makeDirectIds } from "./Conversation.ts"
 import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
 import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
 import {
-  Block,
   type BlockCommand,
   type BlockOutcome,
   ConversationEntity,
-  Send,
   type SendCommand,
   type SendFailure,
-  Unblock,
   type UnblockCommand,
   type UnblockOutcome
 } from "./ConversationEntity.ts"
@@ -88,11 +86,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
    */
   readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
   readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
-  /** The same on this runner, for the entity's handlers. */
-  readonly localBlock: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
-  readonly localUnblock: (conversationId: string, command: UnblockCommand) => Effect.Effect<UnblockOutcome, Unavailable>
-  /** The conversation's actor on this runner, for the entity's handlers. */
-  readonly local: (conversationId: string) => ConversationActor
+  /** Takes the calls of other nodes to the conversations of this one. */
+  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
   /** Completes once every send that was taken is on disk or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/conversations/Conversations") {
@@ -112,8 +107,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const groupSettings = yield* GroupReads
       const limits = yield* RateLimits
       const ids = yield* Ids
-      const calls = yield* RemoteCalls
-      const client = yield* ConversationEntity.client
       const directId = makeDirectIds((yield* Secrets).conversationIds)
       const { driver } = yield* Database
       const fork = Effect.runForkWith(yield* Effect.context<never>())
@@ -200,7 +193,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       }
 
       const conversations = new Map<string, ConversationActor>()
-      const local = (conversationId: string): ConversationActor => {
+      const actorOf = (conversationId: string): ConversationActor => {
         const known = conversations.get(conversationId)
         if (known !== undefined) return known
         const actor = new ConversationActor(conversationId, world)
@@ -212,58 +205,48 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      const deliver = yield* calls.way({
-        entity: ConversationEntity,
-        rpc: Send,
-        here: (conversationId, { command }) => local(conversationId).send(command),
-        elsewhere: (conversationId, payload) => client(conversationId).Send(payload),
-        blind: isOfSender
-      })
-
       /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
       const hush = (conversationId: string, { agentId, blockedId }: Pair): void => {
         for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
       }
-      const localBlock = (conversationId: string, command: BlockCommand): Effect.Effect<BlockOutcome, Unavailable> =>
-        Effect.tap(
-          local(conversationId).block(Effect.flatMap(
-            unavailableOnSqlError(repo.block(conversationId, command)),
-            (change) => change === "TooLate" ? Effect.fail(new Unavailable()) : Effect.succeed(change)
-          )),
-          () => Effect.sync(() => hush(conversationId, command))
-        )
-      const localUnblock = (conversationId: string, command: UnblockCommand): Effect.Effect<UnblockOutcome, Unavailable> =>
-        local(conversationId).unblock(
-          Effect.gen(function*() {
-            for (let tries = 0; tries < 5; tries++) {
-              const outcome = yield* unavailableOnSqlError(repo.unblock(conversationId, command))
-              if (outcome !== undefined) return outcome
-            }
-            return yield* new Unavailable()
-          })
-        )
-      const deliverBlock = yield* calls.way({
-        entity: ConversationEntity,
-        rpc: Block,
-        here: (id, { command }) => localBlock(id, command),
-        elsewhere: (id, payload) => client(id).Block(payload)
-      })
-      const deliverUnblock = yield* calls.way({
-        entity: ConversationEntity,
-        rpc: Unblock,
-        here: (id, { command }) => localUnblock(id, command),
-        elsewhere: (id, payload) => client(id).Unblock(payload)
+      const { client, entity } = yield* Procedures.make(ConversationEntity, {
+        Send: {
+          run: (conversationId, { command }) => actorOf(conversationId).send(command),
+          inconclusive: isOfSender
+        },
+        Block: {
+          run: (conversationId, { command }) =>
+            Effect.tap(
+              actorOf(conversationId).block(Effect.flatMap(
+                unavailableOnSqlError(repo.block(conversationId, command)),
+                (change) => change === "TooLate" ? Effect.fail(new Unavailable()) : Effect.succeed(change)
+              )),
+              () => Effect.sync(() => hush(conversationId, command))
+            )
+        },
+        Unblock: {
+          run: (conversationId, { command }) =>
+            actorOf(conversationId).unblock(
+              Effect.gen(function*() {
+                for (let tries = 0; tries < 5; tries++) {
+                  const outcome = yield* unavailableOnSqlError(repo.unblock(conversationId, command))
+                  if (outcome !== undefined) return outcome
+                }
+                return yield* new Unavailable()
+              })
+            )
+        }
       })
       const block = Effect.fn("Conversations.block")(function*(command: BlockCommand) {
         const id = directId(command.agentId, command.blockedId)
-        const outcome = yield* deliverBlock(id, { command })
+        const outcome = yield* client.Block(id, { command })
         hush(id, command)
         return outcome
       })
       const unblock = Effect.fn("Conversations.unblock")(function*({ agentId, blockedId }: Pair) {
         const since = yield* unavailableOnSqlError(repo.blockedSince(agentId, blockedId))
         if (since === undefined) return "NotBlocked"
-        return yield* deliverUnblock(directId(agentId, blockedId), { command: { agentId, blockedId, since } })
+        return yield* client.Unblock(directId(agentId, blockedId), { command: { agentId, blockedId, since } })
       })
 
       const rate: RateRule = {
@@ -320,7 +303,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           recipient: { id: recipient.id, handle: recipient.handle },
           draft
         }
-        return deliver(directId(sender.id, recipient.id), { command })
+        return client.Send(directId(sender.id, recipient.id), { command })
       }
 
       const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>
@@ -401,9 +384,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }),
         block,
         unblock,
-        localBlock,
-        localUnblock,
-        local,
+        entity,
         settled: Effect.andThen(appends.idle, groups.settled)
       })
     })

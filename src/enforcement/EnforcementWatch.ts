@@ -16,8 +16,9 @@ const AT_ONCE = 500
 
 /**
  * What a suspension means on a node that did not make it, be it by another node or by
- * an operator's command: the account leaves the caches, its sockets are closed. The rows
- * are asked, so nothing has to arrive and a restart misses nothing.
+ * an operator's command: the account leaves the cache (Agents), its sockets are closed. The
+ * rows, which hold an agent's status (AgentEntity), are asked, so nothing has to arrive and a
+ * restart misses nothing.
  */
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Acts on the suspensions since the last look, and on those shortly before. */

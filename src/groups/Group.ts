@@ -4,7 +4,7 @@ import { DateTimeString } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
 export type GroupId = string
-/** The window of the invite budget, and how long a refusal holds (wire.md G.6, C.8). */
+/** The window of the invite budget, how long a refusal holds (wire.md G.6, C.8), and a request may be attempted again. */
 export const DAY_MS = 86_400_000
 
 export const GroupMember = Schema.Struct({

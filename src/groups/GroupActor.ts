@@ -1,4 +1,5 @@
 import { Effect, Semaphore } from "effect"
+import type { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
 import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from "../messages/SendErrors.ts"
@@ -32,7 +33,8 @@ import {
   type SystemMessage
 } from "./Group.ts"
 import type { GroupAppend, GroupAppended, Numbered } from "./GroupAppend.ts"
-import type { GroupCommand, GroupFailure, GroupOutcome, GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
+import type * as Entity from "./GroupEntity.ts"
+import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
 import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
@@ -56,13 +58,11 @@ export interface GroupWorld {
     state: GroupState,
     change: Change,
     notices: ReadonlyArray<Notice>,
-    at: number
+    at: number,
+    silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
-  /** When a change that said something with these ids was committed, and who became admin by it. */
-  readonly earlier: (
-    groupId: string,
-    said: ReadonlyArray<string>
-  ) => Effect.Effect<Pick<GroupOutcome, "at" | "promotedHandle"> | undefined, Unavailable>
+  /** When a change with these message ids was committed, and who became admin by it. */
+  readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
   readonly publish: (published: GroupPublished) => void
   readonly tell: (agentId: string, frame: string, after: number | null) => void
@@ -94,6 +94,15 @@ const giveUp = Effect.andThen(
   givenUp.log(Effect.logWarning("A group was changed by others each time a command was decided: it is answered with 503")),
   Effect.fail(new Unavailable())
 )
+
+/** When a change was committed, and who became admin because the last one left. */
+interface Committed {
+  readonly at: number
+  readonly promotedHandle: string | null
+}
+
+/** What a command says. */
+type Told<R extends Rpc.Any> = Rpc.Payload<R>
 
 /** What a decision comes to. */
 interface Step {
@@ -172,31 +181,209 @@ export class GroupActor {
     }))
   }
 
-  change(command: GroupCommand, said: ReadonlyArray<string>): Effect.Effect<GroupOutcome, GroupFailure> {
+  update({ actorId, avatarKey, description, messageIds, name, ...given }: Told<typeof Entity.Update>) {
+    const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.world.avatarUrl(avatarKey)
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
+        const change = decideProfile(state, member, {
+          ...(name === undefined ? {} : { name }),
+          ...(description === undefined ? {} : { description }),
+          ...(avatarUrl === undefined ? {} : { avatarUrl })
+        })
+        return change === undefined ? undefined : { change }
+      })))
+  }
+
+  clearAvatar({ actorId, messageIds }: Told<typeof Entity.ClearAvatar>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        const change = decideProfile(state, member, { avatarUrl: null })
+        return change === undefined ? yield* noAvatar() : { change }
+      })))
+  }
+
+  delete({ actorId, messageIds }: Told<typeof Entity.Delete>) {
+    const deleted = this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.member(loaded, actorId)
+        const change = decideDelete(state, member)
+        if (change === "Forbidden") {
+          return yield* new Forbidden({ message: "Only the group's creator may delete it while it is a member." })
+        }
+        return { change }
+      }))
+    return Effect.map(deleted, ({ at }) => ({ at }))
+  }
+
+  remove({ actorId, messageIds, targetId }: Told<typeof Entity.Remove>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        if (targetId === null) return yield* new NotMember()
+        const change = decideRemove(state, member, targetId)
+        if (change === "Self") return yield* ValidationFailed.field("handle", "is yourself: leave the group instead")
+        if (change === "NotMember") return yield* new NotMember()
+        if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be removed." })
+        return { change }
+      })))
+  }
+
+  promote({ actorId, messageIds, targetId }: Told<typeof Entity.Promote>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        if (targetId === null) return yield* new NotMember()
+        const change = decidePromote(state, member, targetId)
+        if (change === "NotMember") return yield* new NotMember()
+        return change === undefined ? undefined : { change }
+      })))
+  }
+
+  demote({ actorId, messageIds, targetId }: Told<typeof Entity.Demote>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { member, state } = yield* this.admin(loaded, actorId)
+        if (targetId === null) return yield* new NotMember()
+        const change = decideDemote(state, member, targetId)
+        if (change === "NotMember") return yield* new NotMember()
+        if (change === "NotAdmin") return yield* new NotAdmin()
+        if (change === "LastAdmin") return yield* new LastAdmin()
+        if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be demoted." })
+        return { change }
+      })))
+  }
+
+  leave({ actorId, messageIds }: Told<typeof Entity.Leave>) {
+    const left = this.change(messageIds, (loaded) =>
+      Effect.map(this.member(loaded, actorId), ({ member, state }) => decideLeave(state, member)))
+    return Effect.map(left, ({ promotedHandle }) => ({ promotedHandle }))
+  }
+
+  accept({ actorId, handle, inviteId, messageIds }: Told<typeof Entity.Accept>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const invite = yield* this.world.inviteById(inviteId)
+        if (
+          loaded === undefined || loaded.deleted !== null || invite === undefined || invite.groupId !== this.id ||
+          invite.inviteeId !== actorId
+        ) return yield* new InviteNotFound()
+        const joiner = { agentId: actorId, handle }
+        const change = decideJoin(loaded, joiner, inviteId, this.world.maxMembers)
+        if (change === "Full") return yield* new GroupFull()
+        return { change, joiner }
+      })))
+  }
+
+  reject({ actorId, inviteId, messageIds }: Told<typeof Entity.Reject>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const invite = yield* this.world.inviteById(inviteId)
+        if (loaded === undefined || invite?.inviteeId !== actorId) return yield* new InviteNotFound()
+        return { change: closeInvite(loaded, inviteId, actorId) }
+      })))
+  }
+
+  cancel({ actorId, inviteId, messageIds }: Told<typeof Entity.Cancel>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { state } = yield* this.admin(loaded, actorId)
+        const invite = yield* this.world.inviteById(inviteId)
+        if (invite?.groupId !== this.id) return yield* new InviteNotFound()
+        return { change: closeInvite(state, inviteId, null) }
+      })))
+  }
+
+  withdraw({ inviteId }: Told<typeof Entity.Withdraw>) {
+    return Effect.asVoid(this.change([], (loaded) =>
+      Effect.succeed(loaded === undefined ? undefined : { change: closeInvite(loaded, inviteId, null) })))
+  }
+
+  replace({ agentId, messageIds }: Told<typeof Entity.Replace>) {
+    return Effect.asVoid(this.change(messageIds, (loaded) =>
+      Effect.sync(() => {
+        const member = loaded === undefined ? undefined : memberOf(loaded, agentId)
+        // It may have been restored meanwhile.
+        if (loaded === undefined || loaded.deleted !== null || member?.suspended !== true) return undefined
+        const change = decideReplacement(loaded, member)
+        return change === undefined ? undefined : { change }
+      })))
+  }
+
+  /** The add pipeline, in the order of wire.md C.8. */
+  add({ actorId, candidate, inviteId, restricted }: Told<typeof Entity.Add>) {
+    return this.inTurn((loaded) =>
+      Effect.gen({ self: this }, function*() {
+        const { world } = this
+        const { member, state } = yield* this.admin(loaded, actorId)
+        const at = world.now()
+        if (candidate === null) return yield* new AgentNotFound()
+        if (memberOf(state, candidate.id) !== undefined) {
+          return { handle: candidate.handle, outcome: "already_member" as const }
+        }
+        const obstacle = obstacleTo(candidate, restricted)
+        if (obstacle !== undefined) return yield* obstacle
+        if (state.members.length >= world.maxMembers) return yield* new GroupFull()
+        const invited = yield* world.invite(state, actorId, { id: inviteId, inviteeId: candidate.id }, at)
+        switch (invited._tag) {
+          case "Fenced":
+            return undefined
+          case "Refused":
+            return yield* new RateLimited({
+              message: "This agent was asked not long ago: it cannot be invited again yet.",
+              details: { retry_after_ms: Math.max(1, invited.at + world.refusalMs - at), limit: 1, window: "day" }
+            })
+          case "OverBudget":
+            return yield* budgetSpent(world.inviteLimit, invited.freeAt - at)
+          case "Invited":
+            world.tell(
+              candidate.id,
+              inviteFrame(toGroupInvite(
+                { id: invited.inviteId, groupId: this.id, createdAt: at },
+                { ...state.profile, memberCount: state.members.length },
+                member.handle
+              )),
+              null
+            )
+            break
+          case "Pending":
+            break
+        }
+        return { handle: candidate.handle, outcome: "invited" as const, invite_id: invited.inviteId }
+      })
+    )
+  }
+
+  /** Does something on the rows as they are, one thing at a time; again as long as it says undefined, because somebody else was faster. */
+  private inTurn<A, E>(
+    attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
+  ): Effect.Effect<A, E | Unavailable> {
     return this.counted(this.turn.withPermits(1)(Effect.gen({ self: this }, function*() {
-      for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
+      for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
         this.state = undefined
-        const state = yield* this.world.load(this.id)
-        const outcome = command._tag === "Add"
-          ? yield* this.add(state, command)
-          : yield* this.unlessEarlier(said, this.carryOut(state, command, said))
-        if (outcome !== undefined) return outcome
+        const done = yield* attempt(yield* this.world.load(this.id))
+        if (done !== undefined) return done
       }
       return yield* giveUp
     })))
   }
 
   /**
-   * What stands in the way may be what this very call has done already: on a node that has ended
-   * since, or in a commit whose answer was lost.
+   * Commits what is decided, with what it says; a decision of undefined is that there is nothing to do. What stands in
+   * the way may be what this very call has done already, on a node that has ended since or in a commit whose answer was
+   * lost: then it is answered as it was done.
    */
-  private unlessEarlier<A>(
-    said: ReadonlyArray<string>,
-    step: Effect.Effect<A, GroupFailure>
-  ): Effect.Effect<A | GroupOutcome, GroupFailure> {
-    return Effect.catch(step, (failure) =>
-      Effect.flatMap(this.world.earlier(this.id, said), (earlier): Effect.Effect<GroupOutcome, GroupFailure> =>
-        earlier === undefined ? Effect.fail(failure) : Effect.succeed({ ...earlier, added: null })))
+  private change<E>(
+    messageIds: ReadonlyArray<string>,
+    decide: (loaded: GroupState | undefined) => Effect.Effect<Step | undefined, E>
+  ): Effect.Effect<Committed, E | Unavailable> {
+    return this.inTurn((loaded) =>
+      Effect.catch(
+        Effect.flatMap(decide(loaded), (step) => this.carryOut(loaded, step, messageIds)),
+        (failure) =>
+          Effect.flatMap(this.world.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
+            earlier === undefined ? Effect.fail(failure) : Effect.succeed(earlier))
+      ))
   }
 
   private counted<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
@@ -280,26 +467,26 @@ export class GroupActor {
   /** Undefined: somebody else was faster, decide again. */
   private carryOut(
     loaded: GroupState | undefined,
-    command: Exclude<GroupCommand, { readonly _tag: "Add" }>,
-    said: ReadonlyArray<string>
-  ): Effect.Effect<GroupOutcome | undefined, GroupFailure> {
+    step: Step | undefined,
+    messageIds: ReadonlyArray<string>
+  ): Effect.Effect<Committed | undefined, Unavailable> {
     return Effect.gen({ self: this }, function*() {
-      const step = yield* this.decide(loaded, command)
       const at = this.world.now()
-      if (step === undefined || loaded === undefined) return { at, promotedHandle: null, added: null }
+      if (step === undefined || loaded === undefined) return { at, promotedHandle: null }
       const notices = step.change.messages.map((message, i): Notice => ({
-        id: said[i] ?? this.world.newMessageId(),
+        id: messageIds[i] ?? this.world.newMessageId(),
         senderId: message.senderId,
         content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
         recipients: message.recipients
       }))
-      const committed = yield* this.world.change(loaded, step.change, notices, at)
+      const silentId = notices.length === 0 ? messageIds[0] ?? null : null
+      const committed = yield* this.world.change(loaded, step.change, notices, at, silentId)
       if (committed === undefined) return undefined
       const { joiner } = step
       const state = evolve(loaded, step.change, at, (id) => joiner?.agentId === id ? joiner.handle : "")
       this.state = state
       yield* this.announce(state, step.change, notices, committed, at)
-      return { at, promotedHandle: step.promoted?.handle ?? null, added: null }
+      return { at, promotedHandle: step.promoted?.handle ?? null }
     })
   }
 
@@ -346,151 +533,6 @@ export class GroupActor {
           })
           for (const { no, recipientId } of envelopes) world.tell(recipientId, frame, no)
         }
-      }
-    })
-  }
-
-  /** Undefined: there is nothing to do. */
-  private decide(
-    loaded: GroupState | undefined,
-    command: Exclude<GroupCommand, { readonly _tag: "Add" }>
-  ): Effect.Effect<Step | undefined, GroupFailure> {
-    return Effect.gen({ self: this }, function*() {
-      switch (command._tag) {
-        case "Update": {
-          const { member, state } = yield* this.admin(loaded, command.actorId)
-          const { avatarKey, description, name } = command
-          const avatarUrl = avatarKey === undefined ? command.avatarUrl : this.world.avatarUrl(avatarKey)
-          const change = decideProfile(state, member, {
-            ...(name === undefined ? {} : { name }),
-            ...(description === undefined ? {} : { description }),
-            ...(avatarUrl === undefined ? {} : { avatarUrl })
-          })
-          return change === undefined ? undefined : { change }
-        }
-        case "ClearAvatar": {
-          const { member, state } = yield* this.admin(loaded, command.actorId)
-          const change = decideProfile(state, member, { avatarUrl: null })
-          return change === undefined ? yield* noAvatar() : { change }
-        }
-        case "Delete": {
-          const { member, state } = yield* this.member(loaded, command.actorId)
-          const change = decideDelete(state, member)
-          if (change === "Forbidden") {
-            return yield* new Forbidden({ message: "Only the group's creator may delete it while it is a member." })
-          }
-          return { change }
-        }
-        case "Remove": {
-          const { member, state } = yield* this.admin(loaded, command.actorId)
-          if (command.targetId === null) return yield* new NotMember()
-          const change = decideRemove(state, member, command.targetId)
-          if (change === "Self") return yield* ValidationFailed.field("handle", "is yourself: leave the group instead")
-          if (change === "NotMember") return yield* new NotMember()
-          if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be removed." })
-          return { change }
-        }
-        case "Promote": {
-          const { member, state } = yield* this.admin(loaded, command.actorId)
-          if (command.targetId === null) return yield* new NotMember()
-          const change = decidePromote(state, member, command.targetId)
-          if (change === "NotMember") return yield* new NotMember()
-          return change === undefined ? undefined : { change }
-        }
-        case "Demote": {
-          const { member, state } = yield* this.admin(loaded, command.actorId)
-          if (command.targetId === null) return yield* new NotMember()
-          const change = decideDemote(state, member, command.targetId)
-          if (change === "NotMember") return yield* new NotMember()
-          if (change === "NotAdmin") return yield* new NotAdmin()
-          if (change === "LastAdmin") return yield* new LastAdmin()
-          if (change === "Creator") return yield* new Forbidden({ message: "The group's creator cannot be demoted." })
-          return { change }
-        }
-        case "Leave": {
-          const { member, state } = yield* this.member(loaded, command.actorId)
-          return decideLeave(state, member)
-        }
-        case "Accept": {
-          const invite = yield* this.world.inviteById(command.inviteId)
-          if (
-            loaded === undefined || loaded.deleted !== null || invite === undefined || invite.groupId !== this.id ||
-            invite.inviteeId !== command.actorId
-          ) return yield* new InviteNotFound()
-          const joiner = { agentId: command.actorId, handle: command.handle }
-          const change = decideJoin(loaded, joiner, command.inviteId, this.world.maxMembers)
-          if (change === "Full") return yield* new GroupFull()
-          return { change, joiner }
-        }
-        case "Reject": {
-          const invite = yield* this.world.inviteById(command.inviteId)
-          if (loaded === undefined || invite?.inviteeId !== command.actorId) return yield* new InviteNotFound()
-          return { change: closeInvite(loaded, command.inviteId, command.actorId) }
-        }
-        case "Cancel": {
-          const { state } = yield* this.admin(loaded, command.actorId)
-          const invite = yield* this.world.inviteById(command.inviteId)
-          if (invite?.groupId !== this.id) return yield* new InviteNotFound()
-          return { change: closeInvite(state, command.inviteId, null) }
-        }
-        case "Withdraw":
-          return loaded === undefined ? undefined : { change: closeInvite(loaded, command.inviteId, null) }
-        case "Replace": {
-          const member = loaded === undefined ? undefined : memberOf(loaded, command.agentId)
-          // It may have been restored meanwhile.
-          if (loaded === undefined || loaded.deleted !== null || member?.suspended !== true) return undefined
-          const change = decideReplacement(loaded, member)
-          return change === undefined ? undefined : { change }
-        }
-      }
-    })
-  }
-
-  /** The add pipeline, in the order of wire.md C.8. Undefined: decide again. */
-  private add(
-    loaded: GroupState | undefined,
-    { actorId, candidate, inviteId, restricted }: Extract<GroupCommand, { readonly _tag: "Add" }>
-  ): Effect.Effect<GroupOutcome | undefined, GroupFailure> {
-    return Effect.gen({ self: this }, function*() {
-      const { world } = this
-      const { member, state } = yield* this.admin(loaded, actorId)
-      const at = world.now()
-      if (candidate === null) return yield* new AgentNotFound()
-      if (memberOf(state, candidate.id) !== undefined) {
-        return { at, promotedHandle: null, added: { handle: candidate.handle, outcome: "already_member" as const } }
-      }
-      const obstacle = obstacleTo(candidate, restricted)
-      if (obstacle !== undefined) return yield* obstacle
-      if (state.members.length >= world.maxMembers) return yield* new GroupFull()
-      const invited = yield* world.invite(state, actorId, { id: inviteId, inviteeId: candidate.id }, at)
-      switch (invited._tag) {
-        case "Fenced":
-          return undefined
-        case "Refused":
-          return yield* new RateLimited({
-            message: "This agent was asked not long ago: it cannot be invited again yet.",
-            details: { retry_after_ms: Math.max(1, invited.at + world.refusalMs - at), limit: 1, window: "day" }
-          })
-        case "OverBudget":
-          return yield* budgetSpent(world.inviteLimit, invited.freeAt - at)
-        case "Invited":
-          world.tell(
-            candidate.id,
-            inviteFrame(toGroupInvite(
-              { id: invited.inviteId, groupId: this.id, createdAt: at },
-              { ...state.profile, memberCount: state.members.length },
-              member.handle
-            )),
-            null
-          )
-          break
-        case "Pending":
-          break
-      }
-      return {
-        at,
-        promotedHandle: null,
-        added: { handle: candidate.handle, outcome: "invited" as const, invite_id: invited.inviteId }
       }
     })
   }

@@ -1,4 +1,5 @@
 import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
+import type { Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { AgentActors } from "../push/AgentActors.ts"
@@ -10,6 +11,7 @@ import { Attachments } from "../attachments/Attachments.ts"
 import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import type { Sent } from "../messages/Sent.ts"
+import type { AgentRestricted, Blocked, InboxRestricted } from "../messages/SendErrors.ts"
 import { LAST_COMMITS, laneOf } from "../deliveries/Deliveries.ts"
 import type { StorageUnavailable } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"
@@ -23,15 +25,20 @@ import { iso, isoOrNull } from "../wire/Text.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
-import { RemoteCalls } from "../cluster/RemoteCalls.ts"
+import * as Procedures from "../cluster/Procedures.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
-import { type Forbidden, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
+import { type Forbidden, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import {
   type AddResult,
+  DAY_MS,
   type Group,
+  type GroupFull,
   type GroupState,
   InviteNotFound,
+  type LastAdmin,
   memberOf,
+  type NotAdmin,
+  type NotMember,
   type PendingInvite,
   type Profile
 } from "./Group.ts"
@@ -47,14 +54,9 @@ import {
 } from "./GroupActor.ts"
 import { type GroupAppend, type GroupAppended, makeGroupAppend, makeGroupAppendLocks } from "./GroupAppend.ts"
 import {
-  ChangeGroup,
-  type GroupCommand,
   GroupEntity,
-  type GroupFailure,
-  type GroupOutcome,
   type GroupSendCommand,
-  type GroupSendFailure,
-  SendToGroup
+  type GroupSendFailure
 } from "./GroupEntity.ts"
 import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
 import { type GroupInvite, inviteFrame, toGroupInvite } from "./Invite.ts"
@@ -85,6 +87,8 @@ export interface PendingPage {
 }
 
 type Denied = GroupNotFound | GroupDeleted | Unavailable
+/** What somebody is answered who may not do what only admins may. */
+type NotAllowed = Denied | Forbidden
 
 const LANES = 1
 const IDLE_MS = 300_000
@@ -107,31 +111,54 @@ export class Groups extends Context.Service<Groups, {
     agentId: string,
     groupId: string,
     profile: Partial<Profile>
-  ) => Effect.Effect<typeof Group.Type, GroupFailure>
+  ) => Effect.Effect<typeof Group.Type, NotAllowed>
   /** Sets the picture, for an admin; the image is not asked for before it is known that this agent may. */
   readonly setAvatar: <E>(
     agentId: string,
     groupId: string,
     image: Effect.Effect<Buffer, E>
-  ) => Effect.Effect<Avatar, E | GroupFailure | ImageRefusal | StorageUnavailable>
-  readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, GroupFailure>
+  ) => Effect.Effect<Avatar, E | NotAllowed | ImageRefusal | StorageUnavailable | RateLimited>
+  readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, NotAllowed | NotFound | RateLimited>
   /** When it was deleted. */
-  readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, GroupFailure>
-  readonly add: (inviter: Actor, groupId: string, handle: string) => Effect.Effect<typeof AddResult.Type, GroupFailure>
-  readonly removeMember: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, GroupFailure>
-  readonly promote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, GroupFailure>
-  readonly demote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, GroupFailure>
+  readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, NotAllowed>
+  readonly add: (
+    inviter: Actor,
+    groupId: string,
+    handle: string
+  ) => Effect.Effect<
+    typeof AddResult.Type,
+    NotAllowed | AgentNotFound | Blocked | AgentRestricted | InboxRestricted | GroupFull | RateLimited
+  >
+  readonly removeMember: (
+    agentId: string,
+    groupId: string,
+    handle: string
+  ) => Effect.Effect<void, NotAllowed | NotMember | ValidationFailed>
+  readonly promote: (agentId: string, groupId: string, handle: string) => Effect.Effect<void, NotAllowed | NotMember>
+  readonly demote: (
+    agentId: string,
+    groupId: string,
+    handle: string
+  ) => Effect.Effect<void, NotAllowed | NotMember | NotAdmin | LastAdmin>
   /** The handle of who became admin because the last one left. */
-  readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, GroupFailure>
+  readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, Denied>
   readonly invites: (agentId: string) => Effect.Effect<ReadonlyArray<typeof GroupInvite.Type>, Unavailable>
-  readonly accept: (agent: Actor, inviteId: string) => Effect.Effect<typeof Group.Type, GroupFailure>
-  readonly reject: (agentId: string, inviteId: string) => Effect.Effect<void, GroupFailure>
+  /** For whoever was invited, a group that is gone is an invite that is gone. */
+  readonly accept: (
+    agent: Actor,
+    inviteId: string
+  ) => Effect.Effect<typeof Group.Type, InviteNotFound | GroupFull | Unavailable>
+  readonly reject: (agentId: string, inviteId: string) => Effect.Effect<void, InviteNotFound | Unavailable>
   readonly pending: (
     agentId: string,
     groupId: string,
     query: PageQuery
   ) => Effect.Effect<PendingPage, Denied | Forbidden | ValidationFailed>
-  readonly cancel: (agentId: string, groupId: string, inviteId: string) => Effect.Effect<void, GroupFailure>
+  readonly cancel: (
+    agentId: string,
+    groupId: string,
+    inviteId: string
+  ) => Effect.Effect<void, NotAllowed | InviteNotFound>
   /** Null: a replay, which the caller looks up. */
   readonly send: (groupId: string, command: GroupSendCommand) => Effect.Effect<Sent | null, GroupSendFailure>
   /** Why this agent, who is no member, is turned away. */
@@ -142,8 +169,10 @@ export class Groups extends Context.Service<Groups, {
   readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Forgets some of the refusals that mean nothing any more. */
   readonly sweepRefusals: Effect.Effect<Batch, SqlError.SqlError>
-  /** The group's actor on this runner, for the entity's handlers. */
-  readonly local: (groupId: string) => GroupActor
+  /** Forgets some of the changes that said nothing and will not be attempted again. */
+  readonly sweepSilentChanges: Effect.Effect<Batch, SqlError.SqlError>
+  /** Takes the calls of other nodes to the groups of this one. */
+  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
   /** Completes once every send that was taken is on disk or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/groups/Groups") {
@@ -159,9 +188,7 @@ export class Groups extends Context.Service<Groups, {
       const actors = yield* AgentActors
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
-      const calls = yield* RemoteCalls
       const signals = yield* WebhookSignals
-      const client = yield* GroupEntity.client
       const { driver } = yield* Database
       const now = () => clock.currentTimeMillisUnsafe()
       const inviteLimit = config.LIMITS_GROUP_INVITES_PER_DAY
@@ -234,14 +261,14 @@ export class Groups extends Context.Service<Groups, {
         invite: (state, inviterId, invite, at) =>
           unavailableOnSqlError(repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs })),
         inviteById: (inviteId) => unavailableOnSqlError(repo.inviteById(inviteId)),
-        change: (state, change, notices, at) =>
-          Effect.tap(unavailableOnSqlError(repo.change(state, change, notices, at)), (committed) =>
+        change: (state, change, notices, at, silentId) =>
+          Effect.tap(unavailableOnSqlError(repo.change(state, change, notices, at, silentId)), (committed) =>
             Effect.sync(() => {
               for (const envelopes of committed?.envelopes ?? []) {
                 for (const { recipientId } of envelopes) signals.raise(recipientId)
               }
             })),
-        earlier: (groupId, said) => unavailableOnSqlError(repo.earlier(groupId, said)),
+        earlier: (messageIds) => unavailableOnSqlError(repo.earlier(messageIds)),
         displayNames: (agentIds) =>
           Effect.map(agents.byIds(agentIds), (found) =>
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
@@ -261,7 +288,7 @@ export class Groups extends Context.Service<Groups, {
       }
 
       const groups = new Map<string, GroupActor>()
-      const local = (groupId: string): GroupActor => {
+      const actorOf = (groupId: string): GroupActor => {
         const known = groups.get(groupId)
         if (known !== undefined) return known
         const actor = new GroupActor(groupId, world)
@@ -273,29 +300,35 @@ export class Groups extends Context.Service<Groups, {
         for (const [id, actor] of groups) if (actor.idle && actor.lastUsed < before) groups.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      const callChange = yield* calls.way({
-        entity: GroupEntity,
-        rpc: ChangeGroup,
-        here: (groupId, { command, said }) => local(groupId).change(command, said),
-        elsewhere: (groupId, payload) => client(groupId).ChangeGroup(payload)
+      const { client, entity } = yield* Procedures.make(GroupEntity, {
+        SendToGroup: { run: (groupId, { command }) => actorOf(groupId).send(command), inconclusive: isOfSender },
+        Update: { run: (groupId, command) => actorOf(groupId).update(command) },
+        ClearAvatar: { run: (groupId, command) => actorOf(groupId).clearAvatar(command) },
+        Delete: { run: (groupId, command) => actorOf(groupId).delete(command) },
+        Add: { run: (groupId, command) => actorOf(groupId).add(command) },
+        Remove: { run: (groupId, command) => actorOf(groupId).remove(command) },
+        Promote: { run: (groupId, command) => actorOf(groupId).promote(command) },
+        Demote: { run: (groupId, command) => actorOf(groupId).demote(command) },
+        Leave: { run: (groupId, command) => actorOf(groupId).leave(command) },
+        Accept: { run: (groupId, command) => actorOf(groupId).accept(command) },
+        Reject: { run: (groupId, command) => actorOf(groupId).reject(command) },
+        Cancel: { run: (groupId, command) => actorOf(groupId).cancel(command) },
+        Withdraw: { run: (groupId, command) => actorOf(groupId).withdraw(command) },
+        Replace: { run: (groupId, command) => actorOf(groupId).replace(command) }
       })
-      const callSend = yield* calls.way({
-        entity: GroupEntity,
-        rpc: SendToGroup,
-        here: (groupId, { command }) => local(groupId).send(command),
-        elsewhere: (groupId, payload) => client(groupId).SendToGroup(payload),
-        blind: isOfSender
-      })
+      /** Ids for what a change of a group, or an answer to an invite, says; another attempt at the same request has the same ones. */
+      const messageIdsOf = (id: string, change: keyof typeof client) =>
+        Effect.forEach(MESSAGES, (n) => idempotentIds.make("msg", `${id} ${change} ${n}`))
       /** Ids that are no group's are not asked for: an actor for each would be made. */
-      const change = (groupId: string, command: GroupCommand): Effect.Effect<GroupOutcome, GroupFailure> =>
-        GROUP_ID.test(groupId)
-          ? Effect.flatMap(
-            Effect.forEach(SAID, (n) => idempotentIds.make("msg", `${groupId} ${command._tag} ${n}`)),
-            (said) => callChange(groupId, { command, said })
-          )
-          : Effect.fail(new GroupNotFound())
+      const inGroup = <A, E>(groupId: string, change: Effect.Effect<A, E>): Effect.Effect<A, E | GroupNotFound> =>
+        GROUP_ID.test(groupId) ? change : Effect.fail(new GroupNotFound())
+      const change = <A, E>(
+        groupId: string,
+        name: keyof typeof client,
+        call: (messageIds: ReadonlyArray<string>) => Effect.Effect<A, E>
+      ): Effect.Effect<A, E | GroupNotFound> => inGroup(groupId, Effect.flatMap(messageIdsOf(groupId, name), call))
       const send = (groupId: string, command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> =>
-        GROUP_ID.test(groupId) ? callSend(groupId, { command }) : Effect.fail(new GroupNotFound())
+        inGroup(groupId, client.SendToGroup(groupId, { command }))
 
       const asMember = Effect.fnUntraced(function*(agentId: string, groupId: string) {
         const state = yield* unavailableOnSqlError(repo.load(groupId))
@@ -393,9 +426,16 @@ export class Groups extends Context.Service<Groups, {
 
       const targetOf = (handle: string) => Effect.map(agents.byHandle(handle), (agent) => agent?.id ?? null)
 
-      const ofInvite = Effect.fnUntraced(function*(agentId: string, inviteId: string) {
+      /** The group of an agent's invite. One that is gone may have been answered by an earlier attempt at this request. */
+      const groupOfInvite = Effect.fnUntraced(function*(
+        agentId: string,
+        inviteId: string,
+        messageIds: ReadonlyArray<string>
+      ) {
         const invite = yield* unavailableOnSqlError(repo.inviteById(inviteId))
-        return invite?.inviteeId === agentId ? invite : yield* new InviteNotFound()
+        if (invite?.inviteeId === agentId) return invite.groupId
+        const earlier = yield* unavailableOnSqlError(repo.earlier(messageIds))
+        return earlier?.groupId ?? (yield* new InviteNotFound())
       })
 
       const leaveAll = Effect.fnUntraced(function*(agentId: string) {
@@ -408,10 +448,14 @@ export class Groups extends Context.Service<Groups, {
           if (left === before) return yield* new Unavailable()
           before = left
           for (const groupId of memberships) {
-            yield* Effect.catchTags(change(groupId, { _tag: "Leave", actorId: agentId }), LEFT_ALREADY)
+            const messageIds = yield* messageIdsOf(groupId, "Leave")
+            yield* Effect.catchTags(client.Leave(groupId, { actorId: agentId, messageIds }), {
+              GroupNotFound: () => Effect.void,
+              GroupDeleted: () => Effect.void
+            })
           }
           for (const { groupId, id } of invites) {
-            yield* Effect.catchTags(change(groupId, { _tag: "Withdraw", inviteId: id }), LEFT_ALREADY)
+            yield* client.Withdraw(groupId, { inviteId: id })
           }
         }
       })
@@ -423,52 +467,63 @@ export class Groups extends Context.Service<Groups, {
           yield* deferPicture(profile.avatarUrl)
           const { avatarUrl, ...rest } = profile
           const avatarKey = typeof avatarUrl === "string" ? avatarKeyOf(config, avatarUrl) : null
-          yield* change(groupId, {
-            _tag: "Update",
-            actorId: agentId,
-            ...rest,
-            ...(avatarKey === null ? avatarUrl === undefined ? {} : { avatarUrl } : { avatarKey })
-          })
+          yield* change(groupId, "Update", (messageIds) =>
+            client.Update(groupId, {
+              actorId: agentId,
+              messageIds,
+              ...rest,
+              ...(avatarKey === null ? avatarUrl === undefined ? {} : { avatarUrl } : { avatarKey })
+            }))
           return yield* get(agentId, groupId)
         }),
         setAvatar: Effect.fn("Groups.setAvatar")(function*(agentId, groupId, image) {
           yield* asAdmin(agentId, groupId)
           return yield* avatars.counted(agentId, Effect.gen(function*() {
             const avatar = yield* avatars.store(yield* avatars.render(yield* image))
-            yield* change(groupId, { _tag: "Update", actorId: agentId, avatarKey: avatar.key })
+            yield* change(groupId, "Update", (messageIds) =>
+              client.Update(groupId, { actorId: agentId, messageIds, avatarKey: avatar.key }))
             return avatar
           }))
         }),
         clearAvatar: Effect.fn("Groups.clearAvatar")(function*(agentId, groupId) {
           const { profile } = yield* asAdmin(agentId, groupId)
           if (profile.avatarUrl === null) return yield* noAvatar()
-          yield* avatars.counted(agentId, change(groupId, { _tag: "ClearAvatar", actorId: agentId }))
+          yield* avatars.counted(agentId, change(groupId, "ClearAvatar", (messageIds) =>
+            client.ClearAvatar(groupId, { actorId: agentId, messageIds })))
         }),
         remove: Effect.fn("Groups.remove")(function*(agentId, groupId) {
-          return iso((yield* change(groupId, { _tag: "Delete", actorId: agentId })).at)
+          const { at } = yield* change(groupId, "Delete", (messageIds) =>
+            client.Delete(groupId, { actorId: agentId, messageIds }))
+          return iso(at)
         }),
         add: Effect.fn("Groups.add")(function*(inviter, groupId, handle) {
           const [candidate] = yield* unavailableOnSqlError(repo.candidates(inviter.id, [handle]))
-          const { added } = yield* change(groupId, {
-            _tag: "Add",
+          return yield* inGroup(groupId, client.Add(groupId, {
             actorId: inviter.id,
             inviteId: yield* idempotentIds.make("gri"),
             restricted: yield* isRestricted(inviter.id),
             candidate: candidate ?? null
-          })
-          return added ?? (yield* new Unavailable())
+          }))
         }),
         removeMember: Effect.fn("Groups.removeMember")(function*(agentId, groupId, handle) {
-          yield* change(groupId, { _tag: "Remove", actorId: agentId, targetId: yield* targetOf(handle) })
+          const targetId = yield* targetOf(handle)
+          yield* change(groupId, "Remove", (messageIds) =>
+            client.Remove(groupId, { actorId: agentId, messageIds, targetId }))
         }),
         promote: Effect.fn("Groups.promote")(function*(agentId, groupId, handle) {
-          yield* change(groupId, { _tag: "Promote", actorId: agentId, targetId: yield* targetOf(handle) })
+          const targetId = yield* targetOf(handle)
+          yield* change(groupId, "Promote", (messageIds) =>
+            client.Promote(groupId, { actorId: agentId, messageIds, targetId }))
         }),
         demote: Effect.fn("Groups.demote")(function*(agentId, groupId, handle) {
-          yield* change(groupId, { _tag: "Demote", actorId: agentId, targetId: yield* targetOf(handle) })
+          const targetId = yield* targetOf(handle)
+          yield* change(groupId, "Demote", (messageIds) =>
+            client.Demote(groupId, { actorId: agentId, messageIds, targetId }))
         }),
         leave: Effect.fn("Groups.leave")(function*(agentId, groupId) {
-          return (yield* change(groupId, { _tag: "Leave", actorId: agentId })).promotedHandle
+          const { promotedHandle } = yield* change(groupId, "Leave", (messageIds) =>
+            client.Leave(groupId, { actorId: agentId, messageIds }))
+          return promotedHandle
         }),
         invites: Effect.fn("Groups.invites")(function*(agentId) {
           const rows = yield* unavailableOnSqlError(repo.invitesOf(agentId))
@@ -482,13 +537,18 @@ export class Groups extends Context.Service<Groups, {
           )
         }),
         accept: Effect.fn("Groups.accept")(function*(agent, inviteId) {
-          const { groupId } = yield* ofInvite(agent.id, inviteId)
-          yield* change(groupId, { _tag: "Accept", actorId: agent.id, handle: agent.handle, inviteId })
-          return yield* get(agent.id, groupId)
+          const messageIds = yield* messageIdsOf(inviteId, "Accept")
+          const groupId = yield* groupOfInvite(agent.id, inviteId, messageIds)
+          yield* client.Accept(groupId, { actorId: agent.id, messageIds, handle: agent.handle, inviteId })
+          return yield* Effect.catchTags(get(agent.id, groupId), {
+            GroupNotFound: () => Effect.fail(new InviteNotFound()),
+            GroupDeleted: () => Effect.fail(new InviteNotFound())
+          })
         }),
         reject: Effect.fn("Groups.reject")(function*(agentId, inviteId) {
-          const { groupId } = yield* ofInvite(agentId, inviteId)
-          yield* change(groupId, { _tag: "Reject", actorId: agentId, inviteId })
+          const messageIds = yield* messageIdsOf(inviteId, "Reject")
+          const groupId = yield* groupOfInvite(agentId, inviteId, messageIds)
+          yield* client.Reject(groupId, { actorId: agentId, messageIds, inviteId })
         }),
         pending: Effect.fn("Groups.pending")(function*(agentId, groupId, query) {
           yield* asAdmin(agentId, groupId)
@@ -517,22 +577,27 @@ export class Groups extends Context.Service<Groups, {
           }
         }),
         cancel: Effect.fn("Groups.cancel")(function*(agentId, groupId, inviteId) {
-          yield* change(groupId, { _tag: "Cancel", actorId: agentId, inviteId })
+          yield* change(groupId, "Cancel", (messageIds) =>
+            client.Cancel(groupId, { actorId: agentId, messageIds, inviteId }))
         }),
         send,
         outside: (agentId, groupId) =>
           Effect.flatMap(unavailableOnSqlError(repo.load(groupId)), (state) => outside(state, agentId)),
         replaceAdmin: Effect.fn("Groups.replaceAdmin")(function*(agentId) {
           for (const groupId of yield* unavailableOnSqlError(repo.memberships(agentId, 10_000))) {
-            yield* Effect.mapError(change(groupId, { _tag: "Replace", agentId }), () => new Unavailable())
+            yield* client.Replace(groupId, { agentId, messageIds: yield* messageIdsOf(groupId, "Replace") })
           }
         }),
-        leaveAll: (agentId) => Effect.mapError(leaveAll(agentId), () => new Unavailable()),
+        leaveAll,
         sweepRefusals: Effect.map(
           Effect.suspend(() => repo.sweepRefusals(now() - refusalMs, SWEEP_ROWS)),
           batchUpTo(SWEEP_ROWS)
         ),
-        local,
+        sweepSilentChanges: Effect.map(
+          Effect.suspend(() => repo.sweepSilentChanges(now() - DAY_MS, SWEEP_ROWS)),
+          batchUpTo(SWEEP_ROWS)
+        ),
+        entity,
         settled: appends.idle
       })
     })
@@ -541,10 +606,5 @@ export class Groups extends Context.Service<Groups, {
 
 const GROUP_ID = /^grp_[A-Za-z0-9_-]{16}$/
 
-/** As many messages as a change may say. */
-const SAID = [1, 2, 3]
-
-const LEFT_ALREADY = {
-  GroupNotFound: () => Effect.void,
-  GroupDeleted: () => Effect.void
-}
+/** A number for each message that a change may say. */
+const MESSAGES = [1, 2, 3]

@@ -144,9 +144,13 @@ SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
 
 const INVITE_BY_ID = `SELECT * FROM group_invites WHERE id = $1`
 
+/** A change is found again by its messages or, if it said nothing, by its row in silent_group_changes. */
 const EARLIER = `
-SELECT created_at, content::json #>> '{data,event}' AS event, content::json #>> '{data,agent_handle}' AS handle
-FROM messages WHERE id = ANY ($2::text[]) AND conversation_id = $1 AND type = 'system'`
+SELECT conversation_id AS group_id, created_at, content::json #>> '{data,event}' AS event,
+  content::json #>> '{data,agent_handle}' AS handle
+FROM messages WHERE id = ANY ($1::text[]) AND type = 'system'
+UNION ALL
+SELECT group_id, changed_at, NULL, NULL FROM silent_group_changes WHERE id = ANY ($1::text[])`
 
 const INVITES_OF = `
 SELECT v.*, g.name, g.description, g.avatar_url, g.avatar_key, g.member_count
@@ -170,7 +174,7 @@ const CHANGE = `
 WITH input AS MATERIALIZED (
   SELECT * FROM json_to_record($1::json) AS x(
     id text, version bigint, at bigint, messages integer, name text, description text, avatar text,
-    avatar_key text, member_count integer, deleted_by text, request text
+    avatar_key text, member_count integer, deleted_by text, request text, silent_id text
   )
 ), joining AS MATERIALIZED (
   SELECT * FROM json_to_recordset($2::json) AS x(agent text, role text)
@@ -255,6 +259,10 @@ WITH input AS MATERIALIZED (
   INSERT INTO group_refusals (group_id, agent_id, refused_at)
   SELECT h.id, r.agent, h.at FROM held h, unnest($8::text[]) AS r(agent)
   ON CONFLICT (group_id, agent_id) DO UPDATE SET refused_at = excluded.refused_at
+), traced AS (
+  INSERT INTO silent_group_changes (id, group_id, changed_at)
+  SELECT x.silent_id, h.id, h.at FROM input x, held h WHERE x.silent_id IS NOT NULL
+  ON CONFLICT DO NOTHING
 ), hooks AS MATERIALIZED (${hookedAmong("message.new", "SELECT agent_id FROM numbers")}
 ), posted AS (${
   intoOutbox(
@@ -284,6 +292,11 @@ SELECT id, group_id FROM group_invites WHERE invitee_id = $1
 UNION ALL
 SELECT id, group_id FROM group_invites WHERE inviter_id = $1
 LIMIT $2`
+
+const SWEEP_SILENT_CHANGES = `
+DELETE FROM silent_group_changes
+WHERE changed_at <= $1 AND id IN (SELECT id FROM silent_group_changes WHERE changed_at <= $1 LIMIT $2)
+RETURNING id`
 
 /** Tested once more when the row is locked: somebody may have refused again meanwhile. */
 const SWEEP_REFUSALS = `
@@ -339,11 +352,11 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   /** When the inviter's budget has room for so many more. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, SqlError.SqlError>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, SqlError.SqlError>
-  /** When the change with these messages was committed, and who became admin because the last one left. */
-  readonly earlier: (
-    groupId: string,
-    messageIds: ReadonlyArray<string>
-  ) => Effect.Effect<{ readonly at: number; readonly promotedHandle: string | null } | undefined, SqlError.SqlError>
+  /** Which group a change with these message ids changed and when, and who became admin because the last one left. */
+  readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<
+    { readonly groupId: string; readonly at: number; readonly promotedHandle: string | null } | undefined,
+    SqlError.SqlError
+  >
   readonly invitesOf: (
     agentId: string
   ) => Effect.Effect<
@@ -358,12 +371,16 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<StoredInvite>, SqlError.SqlError>
   readonly countPending: (groupId: string) => Effect.Effect<number, SqlError.SqlError>
-  /** Undefined: somebody else has changed the group since, and nothing was done. */
+  /**
+   * Undefined: somebody else has changed the group since, and nothing was done. `silentId` is what a change without
+   * notices is found by when it is attempted again; null: by nothing.
+   */
   readonly change: (
     state: GroupState,
     change: Change,
     notices: ReadonlyArray<Notice>,
-    at: number
+    at: number,
+    silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, SqlError.SqlError>
   readonly memberships: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Pending invites of an agent, received and made. */
@@ -373,6 +390,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, SqlError.SqlError>
   /** Removes up to so many refusals of that time or before; how many there were. */
   readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** The same of the changes that said nothing. */
+  readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(
     GroupsRepo,
@@ -419,10 +438,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       }>("invite_to_group", INVITE)
       const inTheWay = database.prepared<{ made_at: number }>("invite_in_the_way", IN_THE_WAY)
       const inviteById = database.prepared<InviteColumns>("group_invite", INVITE_BY_ID)
-      const earlier = database.prepared<{ created_at: number; event: string; handle: string | null }>(
-        "earlier_group_change",
-        EARLIER
-      )
+      const earlier = database.prepared<
+        { group_id: string; created_at: number; event: string | null; handle: string | null }
+      >("earlier_group_change", EARLIER)
       const invitesOf = database.prepared<
         InviteColumns & {
           name: string
@@ -442,6 +460,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
       const memberships = database.prepared<{ group_id: string }>("group_memberships", MEMBERSHIPS)
       const invitesAbout = database.prepared<{ id: string; group_id: string }>("group_invites_about", INVITES_ABOUT)
       const sweepRefusals = database.prepared("sweep_group_refusals", SWEEP_REFUSALS)
+      const sweepSilentChanges = database.prepared("sweep_silent_group_changes", SWEEP_SILENT_CHANGES)
 
       const roomAt = (inviterId: string, n: number, at: number, limit: number) =>
         Effect.map(inTheWay([inviterId, at, Math.max(0, limit - n)]), (rows) => (rows[0]?.made_at ?? at) + DAY_MS)
@@ -515,9 +534,10 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
         roomAt,
         inviteById: (inviteId) =>
           Effect.map(inviteById([inviteId]), ([row]) => row === undefined ? undefined : invite(row)),
-        earlier: (groupId, said) =>
-          Effect.map(earlier([groupId, said]), (rows) =>
+        earlier: (messageIds) =>
+          Effect.map(earlier([messageIds]), (rows) =>
             rows[0] === undefined ? undefined : {
+              groupId: rows[0].group_id,
               at: rows[0].created_at,
               promotedHandle: rows.length > 1 ? rows.find(({ event }) => event === "admin_promoted")?.handle ?? null : null
             }),
@@ -534,7 +554,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
             (rows) => rows.map(invite)
           ),
         countPending: (groupId) => Effect.map(countPending([groupId]), (rows) => rows[0]?.total ?? 0),
-        change: Effect.fnUntraced(function*(state, made, notices, at) {
+        change: Effect.fnUntraced(function*(state, made, notices, at, silentId) {
           const count = made.deletedBy === null
             ? state.members.length + made.joins.length - made.leaves.length
             : 0
@@ -551,7 +571,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
               avatar_key,
               member_count: count,
               deleted_by: made.deletedBy,
-              request: yield* requestId
+              request: yield* requestId,
+              silent_id: silentId
             }),
             JSON.stringify(made.joins.map(({ agentId, role }) => ({ agent: agentId, role }))),
             JSON.stringify(made.roles.map(({ agentId, role }) => ({ agent: agentId, role }))),
@@ -570,7 +591,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           Effect.map(memberships([agentId, limit]), (rows) => rows.map((row) => row.group_id)),
         invitesAbout: (agentId, limit) =>
           Effect.map(invitesAbout([agentId, limit]), (rows) => rows.map((row) => ({ id: row.id, groupId: row.group_id }))),
-        sweepRefusals: (by, most) => Effect.map(sweepRefusals([by, most]), (rows) => rows.length)
+        sweepRefusals: (by, most) => Effect.map(sweepRefusals([by, most]), (rows) => rows.length),
+        sweepSilentChanges: (by, most) => Effect.map(sweepSilentChanges([by, most]), (rows) => rows.length)
       })
     })
   )

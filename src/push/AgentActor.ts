@@ -44,9 +44,9 @@ export interface LiveSession {
 const OWN_REMEMBERED = 256
 
 /**
- * One agent on this runner: single writer of its live sessions and of its cold
- * slots. Holds nothing that storage does not: sessions read on from their cursors,
- * slots and mutes are rows. Idle without sessions, it is forgotten.
+ * One agent on this node: its sockets here and, where its shard is, its reservations of cold slots one after the other
+ * (AgentEntity says what the agent owns). Holds nothing that storage does not: sessions read on from their cursors,
+ * slots are rows, its mutes are a cache of rows. Idle without sessions and reservations, it is forgotten.
  */
 export class AgentActor {
   readonly id: string

@@ -1,20 +1,22 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { Sharding } from "effect/cluster"
 import type { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
-import { RemoteCalls } from "../cluster/RemoteCalls.ts"
+import * as Procedures from "../cluster/Procedures.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
-import { AgentEntity, ReserveOutreach } from "./AgentEntity.ts"
+import { AgentEntity } from "./AgentEntity.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
 import { type Place, RemoteSockets } from "./RemoteSockets.ts"
 
 /**
- * The agents that are active on this node, and the way to the others. An agent's cold
- * slots are counted where its shard is; its sockets are wherever they came in.
+ * The agents that are active on this node, and calls to the others. An agent's cold
+ * slots are counted where its shard is; its sockets are wherever they came in. What an
+ * agent owns, and what of that is a cache here, AgentEntity says.
  */
 export class AgentActors extends Context.Service<AgentActors, {
   /** Tells the agent's live sockets, if it has any: wakes nobody, waits for nobody. */
@@ -55,16 +57,16 @@ export class AgentActors extends Context.Service<AgentActors, {
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
   /** After all mutes on an agent were dropped for good: the same for everybody's sockets. */
   readonly unmuted: (agentId: string) => Effect.Effect<void>
-  /** The agent's actor on this runner, made if need be; for the entity's handlers. */
-  readonly local: (agentId: string) => AgentActor
+  /** The agent's actor on this node, made if need be; for a socket that is about to be attached. */
+  readonly here: (agentId: string) => AgentActor
   /** The agent's actor if it has sockets here; wakes nobody. */
   readonly live: (agentId: string) => AgentActor | undefined
+  /** Takes the calls of other nodes to the agents of this one. */
+  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }>()("parley/push/AgentActors") {
   static readonly layer = Layer.effect(
     AgentActors,
     Effect.gen(function*() {
-      const calls = yield* RemoteCalls
-      const client = yield* AgentEntity.client
       const agents = yield* Agents
       const remote = yield* RemoteSockets
       const slots = yield* ColdSlots
@@ -73,7 +75,7 @@ export class AgentActors extends Context.Service<AgentActors, {
       const now = () => clock.currentTimeMillisUnsafe()
       const actors = new Map<string, AgentActor>()
 
-      const local = (agentId: string): AgentActor => {
+      const here = (agentId: string): AgentActor => {
         const known = actors.get(agentId)
         if (known !== undefined) return known
         const actor = new AgentActor(agentId)
@@ -81,11 +83,10 @@ export class AgentActors extends Context.Service<AgentActors, {
         return actor
       }
 
-      const reserve = yield* calls.way({
-        entity: AgentEntity,
-        rpc: ReserveOutreach,
-        here: (agentId, { at, conversationId }) => local(agentId).reserve(slots.reserve(agentId, conversationId, at)),
-        elsewhere: (agentId, payload) => client(agentId).ReserveOutreach(payload)
+      const { client, entity } = yield* Procedures.make(AgentEntity, {
+        ReserveOutreach: {
+          run: (agentId, { at, conversationId }) => here(agentId).reserve(slots.reserve(agentId, conversationId, at))
+        }
       })
 
       const readMutes = (actor: AgentActor) =>
@@ -149,12 +150,12 @@ export class AgentActors extends Context.Service<AgentActors, {
           actors.get(agentId)?.tell(push)
           remote.tell(agentId, push)
         },
-        reserveOutreach: (agentId, conversationId, at) => reserve(agentId, { conversationId, at }),
+        reserveOutreach: (agentId, conversationId, at) => client.ReserveOutreach(agentId, { conversationId, at }),
         enter: remote.enter,
         leave: remote.leave,
         agreed: remote.agreed,
         attach: (agentId, session) => {
-          const actor = local(agentId)
+          const actor = here(agentId)
           actor.sessions.add(session)
           return actor
         },
@@ -201,7 +202,8 @@ export class AgentActors extends Context.Service<AgentActors, {
             Effect.suspend(() => unmutedHere(agentId)),
             remote.everywhere({ _tag: "Unmuted", agentId })
           ),
-        local,
+        here,
+        entity,
         live: (agentId) => {
           const actor = actors.get(agentId)
           return actor === undefined || actor.sessions.size === 0 ? undefined : actor

@@ -95,8 +95,8 @@ export interface Place extends SocketPlace {
 }
 
 /**
- * Sockets that agents have on other nodes, and how many more they may have. Each node tells
- * the others which agents have sockets on it, so a push goes straight from the node that committed something
+ * A cache of the sockets that agents have on other nodes, and how many more they may have (what an agent owns of
+ * that, AgentEntity says). Each node tells the others which agents have sockets on it, so a push goes straight from the node that committed something
  * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
  * gather for each node while the call before is under way, and are lost with a call
  * that fails; the other side is told so and reads storage. So it does where more notices

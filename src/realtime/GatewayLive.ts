@@ -192,7 +192,7 @@ export const GatewayLive = Layer.effect(
 
     const admit = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
-      const actor = actors.local(agent.id)
+      const actor = actors.here(agent.id)
       const acknowledges = capabilities.includes("ack")
       const session = new Session(connection.socket, actor, agent.handle, acknowledges, world)
       connection.session = session

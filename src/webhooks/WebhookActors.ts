@@ -4,7 +4,7 @@ import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
-import { RemoteCalls } from "../cluster/RemoteCalls.ts"
+import * as Procedures from "../cluster/Procedures.ts"
 import { forRequest, requestId } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../wire/Text.ts"
@@ -15,7 +15,7 @@ import type { WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
 import { type Outcome, type Surroundings, WebhookActor } from "./WebhookActor.ts"
-import { Wake, WebhookEntity } from "./WebhookEntity.ts"
+import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
 
@@ -41,9 +41,7 @@ const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
  * of the outbox, which is also what resumes after a crash.
  */
 export class WebhookActors extends Context.Service<WebhookActors, {
-  /** Something may be due for a webhook of this runner; for the entity's handlers. */
-  readonly wakeHere: (id: string) => void
-  /** The same, wherever it is. */
+  /** Something may be due for a webhook, wherever it is. */
   readonly wake: (id: string) => void
   /** Posts what is not in the outbox, once, from here; whatever comes of it, and not at all where too much waits. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
@@ -57,6 +55,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
   /** Removes some of the deliveries that died long enough ago. */
   readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
+  /** Takes the calls of other nodes to the webhooks of this one. */
+  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
     WebhookActors,
@@ -70,8 +70,6 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const repo = yield* WebhooksRepo
       const key = (yield* Secrets).deliveryIds
       const sharding = yield* Sharding.Sharding
-      const calls = yield* RemoteCalls
-      const client = yield* WebhookEntity.client
       const signals = yield* WebhookSignals
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
@@ -157,15 +155,12 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           fork(Effect.catchCause(actor.pass, (cause) => Effect.logWarning("A webhook stopped for now", cause)))
         }
       }
-      const callWake = yield* calls.way({
-        entity: WebhookEntity,
-        rpc: Wake,
-        here: (id) => Effect.sync(() => wakeHere(id)),
-        elsewhere: (id) => client(id).Wake()
+      const { client, entity } = yield* Procedures.make(WebhookEntity, {
+        Wake: { run: (id) => Effect.sync(() => wakeHere(id)) }
       })
       const wake = (id: string): void => {
         if (isLocal(id)) wakeHere(id)
-        else fork(Effect.ignore(callWake(id, undefined)))
+        else fork(Effect.ignore(client.Wake(id)))
       }
 
       /** Agents of whom something was written to the outbox since it was last looked who they are. */
@@ -232,7 +227,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           ),
           upToRows
         ),
-        wakeHere,
+        entity,
         wake,
         postOnce: (target, event, id, rendered) => {
           const body = bodyOf(event, now(), rendered)

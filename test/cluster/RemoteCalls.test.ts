@@ -27,6 +27,7 @@ import * as NodeLinks from "../../src/cluster/NodeLinks.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
+import * as Procedures from "../../src/cluster/Procedures.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
 import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
 import { InternalError, NotFound, Unavailable } from "../../src/wire/WireError.ts"
@@ -52,6 +53,14 @@ const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(Node
 /** A node that has the actors with these ids, each in a shard of its own, and says how often it was called. */
 const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: Here, odd: Odd = () => ({})) {
   const heard: Array<string> = []
+  const elsewhere: Array<number> = []
+  /** The cluster's own way to an actor. */
+  const Work = ({ no }: { readonly no: number }) => {
+    elsewhere.push(no)
+    return no === SEEN || no === BLIND
+      ? Effect.fail(new NotFound({ message: String(no) }))
+      : Effect.succeed({ by: "the cluster", no, requestId: null })
+  }
   const counted = Layer.effect(
     RemoteCalls,
     Effect.map(RemoteCalls, (calls) =>
@@ -69,9 +78,11 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
       Layer.provideMerge(Layer.fresh(ShardOwners.layer)),
       Layer.provide(RpcServer.layerProtocolSocketServer),
       Layer.provideMerge(connections),
-      Layer.provide(Layer.mock(Sharding.Sharding, {
+      Layer.provideMerge(Layer.mock(Sharding.Sharding, {
         getShardId: (id) => ShardId.make("default", Number(id)),
-        hasShardId: ({ id }) => has.has(String(id))
+        hasShardId: ({ id }) => has.has(String(id)),
+        // Of whatever entity; there is one.
+        makeClient: () => Effect.succeed((() => ({ Work })) as never)
       })),
       Layer.provide(Ids.layer),
       Layer.fresh
@@ -79,21 +90,17 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
   )
   const { address } = Context.get(context, SocketServer.SocketServer)
   if (!("port" in address)) return assert.fail("no port")
-  const elsewhere: Array<number> = []
-  const work = yield* Context.get(context, RemoteCalls).way({
-    entity: Worker,
-    rpc: Work,
-    here: (_, { no }) => Effect.andThen(here(no), Effect.map(requestId, (requestId) => ({ by: name, no, requestId }))),
-    elsewhere: (_, { no }) => {
-      elsewhere.push(no)
-      return no === SEEN || no === BLIND
-        ? Effect.fail(new NotFound({ message: String(no) }))
-        : Effect.succeed({ by: "the cluster", no, requestId: null })
-    },
-    blind: (failure) => failure.message === String(BLIND)
-  })
+  const { client } = yield* Effect.provideContext(
+    Procedures.make(Worker, {
+      Work: {
+        run: (_, { no }) => Effect.andThen(here(no), Effect.map(requestId, (requestId) => ({ by: name, no, requestId }))),
+        inconclusive: (failure) => failure.message === String(BLIND)
+      }
+    }),
+    context
+  )
   return {
-    work,
+    work: client.Work,
     elsewhere,
     heard,
     owners: Context.get(context, ShardOwners),

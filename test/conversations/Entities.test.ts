@@ -1,5 +1,5 @@
-import { assert, it, layer } from "@effect/vitest"
-import { Clock, Effect, Exit, Layer, Logger, Schema } from "effect"
+import { assert, layer } from "@effect/vitest"
+import { Clock, Effect, Exit, Layer, Schema } from "effect"
 import {
   type ClusterError,
   MessageStorage,
@@ -10,16 +10,12 @@ import {
   ShardingConfig
 } from "effect/cluster"
 import { SqlClient } from "effect/sql"
-import { AgentActor } from "../../src/push/AgentActor.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { AgentEntity } from "../../src/push/AgentEntity.ts"
-import { AgentEntityLive } from "../../src/push/AgentEntityLive.ts"
-import { ColdSlots } from "../../src/push/ColdSlots.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity, SendFailure } from "../../src/conversations/ConversationEntity.ts"
 import type { Sent } from "../../src/messages/Sent.ts"
-import { ConversationEntityLive } from "../../src/conversations/ConversationEntityLive.ts"
-import { Conversations, type SendError, type Sender } from "../../src/conversations/Conversations.ts"
+import { Conversations, type Sender, type SendError } from "../../src/conversations/Conversations.ts"
 import * as Entities from "../../src/Services.ts"
 import { GroupEntity } from "../../src/groups/GroupEntity.ts"
 import { Groups } from "../../src/groups/Groups.ts"
@@ -28,12 +24,8 @@ import { awaitShards } from "../../src/cluster/Cluster.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Peers } from "../../src/cluster/Peers.ts"
 import { RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
-import { remotely } from "../../src/cluster/Remotely.ts"
-import { forRequest, REQUEST_ID } from "../../src/platform/RequestId.ts"
+import { REQUEST_ID } from "../../src/platform/RequestId.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
-import { formatJson } from "../../src/platform/Telemetry.ts"
-import { InternalError } from "../../src/wire/WireError.ts"
-import { answer } from "../../src/wire/WireErrors.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
@@ -167,7 +159,7 @@ layer(rooms)((it) => {
       const direct = { sender, recipient: { id: b.id, handle: b.handle }, draft: draft("far-1") }
       yield* conversation(id).Send({ command: direct }, asked("r-send"))
       yield* there.SendToGroup({ command: { sender, draft: draft("far-2") } }, asked("r-group"))
-      yield* there.ChangeGroup({ command: { _tag: "Update", actorId: a.id, name: "Near" }, said: [] }, asked("r-change"))
+      yield* there.Update({ actorId: a.id, messageIds: [], name: "Near" }, asked("r-change"))
       yield* there.SendToGroup({ command: { sender, draft: draft("far-3") } })
       const blocking = { agentId: a.id, blockedId: b.id, at: 1_000, report: null }
       yield* conversation(id).Block({ command: blocking }, asked("r-block"))
@@ -175,76 +167,4 @@ layer(rooms)((it) => {
         SELECT request_id FROM webhook_deliveries WHERE webhook_id = ${webhook.id} ORDER BY no`
       assert.deepStrictEqual(rows.map((row) => row.request_id), ["r-send", "r-group", "r-change", null, "r-block"])
     }))
-})
-
-/** Rooms that do nothing but log. */
-const logging = Layer.mergeAll(ConversationEntityLive, AgentEntityLive).pipe(
-  Layer.provide(Layer.mergeAll(
-    Layer.mock(Conversations, {
-      local: () => assert.fail("nothing is sent"),
-      localBlock: () => Effect.as(Effect.logInfo("blocking"), "Blocked" as const)
-    }),
-    // The entity asks it for nothing else.
-    Layer.succeed(AgentActors, { local: (id: string) => new AgentActor(id) } as unknown as AgentActors["Service"]),
-    Layer.mock(ColdSlots, { reserve: () => Effect.logInfo("reserving") })
-  )),
-  Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster)),
-  Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
-)
-
-it.effect("the log of the runner that was asked has the id of the request, each its own", () => {
-  const lines: Array<Record<string, unknown>> = []
-  const blocking = { agentId: "agt_a", blockedId: "agt_b", at: 1_000, report: null }
-  return Effect.gen(function*() {
-    const conversation = yield* ConversationEntity.client
-    const agent = yield* AgentEntity.client
-    const { Block } = conversation("conv_logged")
-    yield* Block({ command: blocking }, asked("r-1"))
-    yield* Block({ command: blocking }, asked("r-2"))
-    yield* Block({ command: blocking })
-    yield* agent("agt_logged").ReserveOutreach({ conversationId: "conv_logged", at: 1_000 }, asked("r-3"))
-    const told = lines.flatMap(({ message, request_id }) =>
-      message === "blocking" || message === "reserving" ? [[message, request_id]] : []
-    )
-    assert.deepStrictEqual(told, [["blocking", "r-1"], ["blocking", "r-2"], ["blocking", undefined], ["reserving", "r-3"]])
-  }).pipe(
-    Effect.provide(logging),
-    Effect.provide(Logger.layer([Logger.make((options) => void lines.push(parse(formatJson(options))))]))
-  )
-})
-
-it.effect("a defect on the runner that was asked is 500 to the caller and one line there, with stack and request id; nothing begins again", () => {
-  const lines: Array<Record<string, unknown>> = []
-  let made = 0
-  const command = {
-    sender: { id: "agt_a", handle: "aaa", displayName: "aaa" },
-    recipient: { id: "agt_b", handle: "bbb" },
-    draft: draft("m1")
-  }
-  const bug = () => new TypeError("what nobody thought of")
-  const broken = ConversationEntityLive.pipe(
-    Layer.provide(Layer.mock(Conversations, {
-      // The entity asks it for nothing else.
-      local: () => ({ send: () => Effect.suspend(() => (made++, Effect.die(bug()))) }) as never
-    })),
-    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster)),
-    Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
-  )
-  return Effect.gen(function*() {
-    const { Send } = (yield* ConversationEntity.client)("conv_broken")
-    for (const id of ["r-1", "r-2"]) {
-      const exit = yield* Effect.exit(forRequest(id, remotely(Send({ command }))))
-      const [reason] = Exit.isFailure(exit) ? exit.cause.reasons : []
-      assert.instanceOf(reason?._tag === "Die" ? reason.defect : undefined, InternalError)
-      const response = yield* answer(Exit.isFailure(exit) ? exit.cause : assert.fail("no failure"))
-      assert.strictEqual(response.status, 500)
-    }
-    assert.strictEqual(made, 2)
-    const told = lines.filter(({ level }) => level === "error" || level === "warn")
-    assert.deepStrictEqual(told.map(({ request_id }) => request_id), ["r-1", "r-2"])
-    for (const { cause } of told) assert.match(String(cause), /TypeError: what nobody thought of\n\s+at bug/)
-  }).pipe(
-    Effect.provide(broken),
-    Effect.provide(Logger.layer([Logger.make((options) => void lines.push(parse(formatJson(options))))]))
-  )
 })

@@ -21,6 +21,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   group_members: [["group_id"], ["agent_id"]],
   group_invites: [["id"], ["group_id"], ["invitee_id"], ["inviter_id"]],
   group_refusals: [["group_id", "agent_id"], ["refused_at"]],
+  silent_group_changes: [["id"], ["changed_at"]],
   invite_budgets: [["agent_id"]],
   inboxes: [["agent_id"]],
   conversations: [["id"], ["oldest_at"]],

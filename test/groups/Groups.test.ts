@@ -9,7 +9,7 @@ import { AgentActors } from "../../src/push/AgentActors.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
-import type { GroupCommand } from "../../src/groups/GroupEntity.ts"
+import { GroupEntity } from "../../src/groups/GroupEntity.ts"
 import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
@@ -213,9 +213,11 @@ eachDatabase((database) => {
         assert.strictEqual((yield* newGroup(a, everybody.slice(2, 21))).add_results.length, 19)
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
         assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 0, more: false })
+        assert.deepStrictEqual(yield* groups.sweepSilentChanges, { rows: 0, more: false })
         yield* leap("23 hours")
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
         assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
+        assert.deepStrictEqual(yield* groups.sweepSilentChanges, { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
       }).pipe(Effect.provide(rooms(database))))
 
@@ -224,46 +226,90 @@ eachDatabase((database) => {
         const groups = yield* Groups
         const [a, b, c, d] = (yield* agents(4)) as [Party, Party, Party, Party]
         const id = yield* joinedGroup(a, [b, c])
+        const group = (yield* GroupEntity.client)(id)
         const invited = (yield* groups.add(a, id, d.handle)).invite_id ?? ""
         let calls = 0
-        const twice = Effect.fnUntraced(function*(command: GroupCommand) {
-          const call = ++calls
-          const said = [1, 2, 3].map((n) => `msg_twice${call}${n}`)
-          const before = (yield* history(a, id)).length
-          const first = yield* groups.local(id).change(command, said)
-          const after = (yield* history(a, id)).length
-          const second = yield* groups.local(id).change(command, said)
-          assert.strictEqual(second.promotedHandle, first.promotedHandle)
-          assert.deepStrictEqual((yield* history(a, id)).length, after)
-          const other = yield* tagOf(groups.local(id).change(command, [`msg_other${call}`]))
-          return [first.promotedHandle, after - before, other]
-        })
+        const twice = <A, E extends { readonly _tag: string }>(
+          change: (messageIds: ReadonlyArray<string>) => Effect.Effect<A, E>
+        ) =>
+          Effect.gen(function*() {
+            const call = ++calls
+            const messageIds = [1, 2, 3].map((n) => `msg_twice${call}${n}`)
+            const before = (yield* history(a, id)).length
+            const first = yield* change(messageIds)
+            const after = (yield* history(a, id)).length
+            assert.deepStrictEqual(yield* change(messageIds), first)
+            assert.deepStrictEqual((yield* history(a, id)).length, after)
+            const other = yield* tagOf(change([`msg_other${call}`]))
+            return [first, after - before, other]
+          })
+        const of = (actor: Party, messageIds: ReadonlyArray<string>) => ({ actorId: actor.id, messageIds })
         assert.deepStrictEqual(
           [
-            yield* twice({ _tag: "Accept", actorId: d.id, handle: d.handle, inviteId: invited }),
-            yield* twice({ _tag: "Promote", actorId: a.id, targetId: b.id }),
-            yield* twice({ _tag: "Demote", actorId: a.id, targetId: b.id }),
-            yield* twice({ _tag: "Remove", actorId: a.id, targetId: d.id }),
-            yield* twice({ _tag: "Leave", actorId: b.id })
+            yield* twice((ids) => group.Accept({ ...of(d, ids), handle: d.handle, inviteId: invited })),
+            yield* twice((ids) => group.Promote({ ...of(a, ids), targetId: b.id })),
+            yield* twice((ids) => group.Demote({ ...of(a, ids), targetId: b.id })),
+            yield* twice((ids) => group.Remove({ ...of(a, ids), targetId: d.id })),
+            yield* twice((ids) => group.Leave(of(b, ids)))
           ],
           [
-            [null, 1, "InviteNotFound"],
-            [null, 1, "Done"],
-            [null, 1, "NotAdmin"],
-            [null, 1, "NotMember"],
-            [null, 1, "GroupNotFound"]
+            [undefined, 1, "InviteNotFound"],
+            [undefined, 1, "Done"],
+            [undefined, 1, "NotAdmin"],
+            [undefined, 1, "NotMember"],
+            [{ promotedHandle: null }, 1, "GroupNotFound"]
           ]
         )
-        const leave = (said: ReadonlyArray<string>) => groups.local(id).change({ _tag: "Leave", actorId: a.id }, said)
-        const left = yield* leave(["msg_left1", "msg_left2"])
+        const left = yield* group.Leave(of(a, ["msg_left1", "msg_left2"]))
         assert.strictEqual(left.promotedHandle, c.handle)
-        assert.deepStrictEqual(yield* leave(["msg_left1", "msg_left2"]), left)
-        const end = (said: ReadonlyArray<string>) => groups.local(id).change({ _tag: "Delete", actorId: c.id }, said)
-        const ended = yield* end(["msg_end"])
+        assert.deepStrictEqual(yield* group.Leave(of(a, ["msg_left1", "msg_left2"])), left)
+        const ended = yield* group.Delete(of(c, ["msg_end"]))
         yield* TestClock.adjust("1 seconds")
-        assert.deepStrictEqual(yield* end(["msg_end"]), ended)
-        assert.strictEqual(yield* tagOf(end(["msg_other"])), "GroupDeleted")
+        assert.deepStrictEqual(yield* group.Delete(of(c, ["msg_end"])), ended)
+        assert.strictEqual(yield* tagOf(group.Delete(of(c, ["msg_other"]))), "GroupDeleted")
         yield* assertSound
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("an invite that is refused or taken back twice for one request, with the same ids, is answered alike", () =>
+      Effect.gen(function*() {
+        const groups = yield* Groups
+        const [a, b, c, d] = (yield* agents(4)) as [Party, Party, Party, Party]
+        const { add_results, group: { id } } = yield* newGroup(a, [b, c, d])
+        const [first, second, third] = add_results.map(({ invite_id }) => invite_id ?? "") as [string, string, string]
+        const group = (yield* GroupEntity.client)(id)
+        const reject = (messageIds: ReadonlyArray<string>, inviteId = first) =>
+          tagOf(group.Reject({ actorId: b.id, messageIds, inviteId }))
+        const cancel = (messageIds: ReadonlyArray<string>, inviteId = second) =>
+          tagOf(group.Cancel({ actorId: a.id, messageIds, inviteId }))
+        assert.deepStrictEqual([yield* reject(["msg_r1"]), yield* reject(["msg_r1"])], ["Done", "Done"])
+        assert.deepStrictEqual([yield* cancel(["msg_c1"]), yield* cancel(["msg_c1"])], ["Done", "Done"])
+        // Other requests, and other invites, are not answered by these.
+        assert.deepStrictEqual([yield* reject(["msg_r2"]), yield* cancel(["msg_c2"])], ["InviteNotFound", "InviteNotFound"])
+        assert.strictEqual(yield* reject(["msg_r3"], third), "InviteNotFound")
+        assert.strictEqual(yield* cancel(["msg_c3"], third), "Done")
+        // The second attempt refuses and takes back nothing more.
+        assert.strictEqual(yield* tagOf(groups.add(a, id, b.handle)), "RateLimited")
+        assert.strictEqual(yield* tagOf(groups.add(a, id, c.handle)), "Done")
+        assert.strictEqual(yield* cancel(["msg_c1"]), "Done")
+        assert.deepStrictEqual((yield* groups.invites(c.id)).length, 1)
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("another attempt at an answer to an invite with the same Idempotency-Key is answered alike", () =>
+      Effect.gen(function*() {
+        const groups = yield* Groups
+        const [a, b, c] = (yield* agents(3)) as [Party, Party, Party]
+        const { add_results } = yield* newGroup(a, [b, c])
+        const [first, second] = add_results.map(({ invite_id }) => invite_id ?? "") as [string, string]
+        const again = <A, E extends { readonly _tag: string }>(agent: Party, effect: Effect.Effect<A, E>) =>
+          Effect.provideService(Effect.all([tagOf(effect), tagOf(effect)]), CurrentAttempt, {
+            agentId: agent.id,
+            key: "key-1",
+            createdAt: 1_000
+          })
+        assert.deepStrictEqual(yield* again(b, groups.reject(b.id, first)), ["Done", "Done"])
+        assert.deepStrictEqual(yield* again(c, groups.accept(c, second)), ["Done", "Done"])
+        assert.strictEqual(yield* tagOf(groups.reject(b.id, first)), "InviteNotFound")
+        assert.strictEqual(yield* tagOf(groups.accept(c, second)), "InviteNotFound")
       }).pipe(Effect.provide(rooms(database))))
 
     it.effect("another attempt at a change with the same Idempotency-Key finds it done, in each group", () =>

@@ -6,6 +6,7 @@ import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.
 import type { LiveSession } from "../../src/push/AgentActor.ts"
 import { AgentActors } from "../../src/push/AgentActors.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
+import { ConversationEntity } from "../../src/conversations/ConversationEntity.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
@@ -58,7 +59,7 @@ const connect = Effect.fnUntraced(function*(
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
   socket.bufferedAmount = unsent
-  const session = new Session(socket.asWebSocket, actors.local(agent.id), agent.handle, true, {
+  const session = new Session(socket.asWebSocket, actors.here(agent.id), agent.handle, true, {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,
@@ -189,6 +190,7 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const conversations = yield* Conversations
         const sql = yield* SqlClient.SqlClient
+        const client = yield* ConversationEntity.client
         const id = makeDirectIds((yield* Secrets).conversationIds)
         const a = yield* newAgent("poison-a")
         const others = yield* Effect.forEach([0, 1, 2, 3, 4, 5, 6], (i) => newAgent(`poison-b${i}`))
@@ -198,10 +200,12 @@ eachDatabase((database) => {
         }
         const poisoned = others[3]!
         const send = (to: typeof a, key: string, content: string) =>
-          Effect.exit(conversations.local(id(a.id, to.id)).send({
-            sender: { id: a.id, handle: a.handle, displayName: a.handle },
-            recipient: { id: to.id, handle: to.handle },
-            draft: { ...draft(key), content }
+          Effect.exit(client(id(a.id, to.id)).Send({
+            command: {
+              sender: { id: a.id, handle: a.handle, displayName: a.handle },
+              recipient: { id: to.id, handle: to.handle },
+              draft: { ...draft(key), content }
+            }
           }))
         const answers = yield* Effect.forEach(
           others.flatMap((to) => [0, 1].map((n) => ({ to, n }))),

@@ -311,7 +311,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     const attach = (agent: number, acknowledges: boolean): Connected => {
       const socket = new FakeSocket(now)
-      const actor = actors.local(agents[agent]!.id)
+      const actor = actors.here(agents[agent]!.id)
       const session = new Session(socket.asWebSocket, actor, agents[agent]!.handle, acknowledges, world)
       const connected: Connected = {
         agent,

@@ -379,7 +379,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const attach = Effect.fnUntraced(function*(agent: number, acknowledges: boolean) {
       const socket = new FakeSocket(now)
-      const actor = actors.local(the(agent).id)
+      const actor = actors.here(the(agent).id)
       const session = new Session(socket.asWebSocket, actor, the(agent).handle, acknowledges, world)
       const connected: Connected = { agent, acknowledges, socket, session, live: session, seen: 0, due: [], events: [] }
       actors.attach(the(agent).id, session)
