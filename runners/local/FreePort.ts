@@ -1,8 +1,12 @@
 import { once } from "node:events"
 import { createServer } from "node:net"
 
-/** Below what systems give to outgoing connections, so that none has the port when it is first listened on, or again. */
-const [FIRST, PORTS] = [10_000, 20_000]
+/**
+ * Below what systems give to outgoing connections, so that none has the port when it is first listened on, or again.
+ * Each worker of a test run has a part of them to itself: a port that one has found free is not listened on at once.
+ */
+const PORTS = 5_000
+const FIRST = 10_000 + PORTS * (Number(process.env["VITEST_POOL_ID"] ?? 0) % 4)
 
 const given = new Set<number>()
 

@@ -81,7 +81,7 @@ export class AccountsApi extends HttpApiGroup.make("agents")
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [Forbidden, CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotateMerge(documented({
-      summary: "Confirmation a key rotation",
+      summary: "Confirm a key rotation",
       description: "Issues a new API key with the code from the mail, called with the old key. The old key stops working and its " +
         "sockets are closed at once; the new one is shown only in this answer.",
       parameters: own,

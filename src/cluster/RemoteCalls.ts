@@ -176,8 +176,8 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         if (logged.size >= MAX_REMEMBERED) logged.clear()
         logged.set(key, now())
         const text = `Calls to node ${node} broke off, ${line.size} of them unanswered: ${WORDS[reason]}`
-        // That a node has died is said by whoever watches it.
-        fork(reason === "connection" ? Effect.logInfo(text) : Effect.logWarning(text, cause))
+        // That a node has died is one line, and said by whoever watches it.
+        fork(reason === "connection" ? Effect.logDebug(text) : Effect.logWarning(text, cause))
       }
 
       const speak = (line: CallLine, address: RunnerAddress.RunnerAddress): Effect.Effect<void, unknown> =>

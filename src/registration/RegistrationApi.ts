@@ -81,7 +81,7 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       success: Schema.Struct({ agent: AgentRecord, api_key: Schema.String }),
       error: [CodeExpired, CodeInvalid, EmailTaken, EmailExhausted, HandleTaken, OtpAttemptsExhausted]
     }).annotateMerge(documented({
-      summary: "Confirmation a registration",
+      summary: "Confirm a registration",
       description: "Creates the account with the code from the mail. The API key is shown only in this answer.",
       body: codeAnswer,
       answer: { agent: account, api_key: API_KEY }
@@ -105,7 +105,7 @@ export class RegistrationApi extends HttpApiGroup.make("registration")
       success: Schema.Struct({ handle: Schema.String, api_key: Schema.String }),
       error: [CodeExpired, CodeInvalid, OtpAttemptsExhausted]
     }).annotateMerge(documented({
-      summary: "Confirmation a key recovery",
+      summary: "Confirm a key recovery",
       description: "Issues a new API key with the code from the mail. The old key stops working at once; the new one is shown only " +
         "in this answer.",
       body: codeAnswer,

@@ -1317,8 +1317,8 @@ const exported: { readonly [K in keyof typeof published]: "shown above" | "no pa
   },
   VERSION: async () => {
     const url = new URL("../../package.json", import.meta.url)
-    const { devDependencies } = JSON.parse(await readFile(url, "utf8")) as { devDependencies: Record<string, string> }
-    assert.strictEqual(published.VERSION, devDependencies["agentchatme"])
+    const { dependencies } = JSON.parse(await readFile(url, "utf8")) as { dependencies: Record<string, string> }
+    assert.strictEqual(published.VERSION, dependencies["agentchatme"])
   }
 }
 

@@ -38,7 +38,7 @@ const domain = {
   avatars: ["agents", "auth", "idempotency"],
   attachments: ["agents", "messages", "auth", "idempotency"],
   groups: ["agents", "messages", "auth", "idempotency", "push", "deliveries", "avatars", "attachments"],
-  webhooks: ["agents", "messages", "auth", "idempotency", "deliveries"],
+  webhooks: ["agents", "messages", "auth", "idempotency", "deliveries", "groups"],
   presence: ["agents", "auth", "idempotency", "push", "webhooks"],
   conversations: ["agents", "messages", "auth", "idempotency", "push", "deliveries", "attachments", "groups"],
   mutes: ["agents", "auth", "idempotency", "push", "conversations"],

@@ -2,6 +2,7 @@ import { it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { DeletionsRepo } from "../../src/accounts/DeletionsRepo.ts"
 import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
+import { ActiveMutes } from "../../src/push/ActiveMutes.ts"
 import { MutesRepo } from "../../src/mutes/MutesRepo.ts"
 import { PresenceRepo } from "../../src/presence/PresenceRepo.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
@@ -12,6 +13,7 @@ const WAYS: Ways = {
   all_mutes: { mutes: ["mutes_pkey", "muter_id"] },
   one_mute: { mutes: ["mutes_pkey", "muter_id", "kind", "target_id"], agents: ["agents_pkey", "id"] },
   list_mutes: { mutes: ["mutes_pkey", "muter_id"], agents: ["agents_pkey", "id"] },
+  active_mute: { mutes: ["mutes_pkey", "muter_id", "kind", "target_id"] },
   count_mutes: { mutes: ["mutes_pkey", "muter_id"] },
   remove_mute: { mutes: ["mutes_pkey", "muter_id", "kind", "target_id"] },
   remove_own_mutes: { mutes: ["mutes_pkey", "muter_id"] },
@@ -38,7 +40,7 @@ const WAYS: Ways = {
 it.effect("the statements on mutes and presence reach their rows by their keys, although planned on empty tables", () =>
   Effect.gen(function*() {
     const found = yield* scansOf(
-      Layer.build(Layer.mergeAll(ContactsRepo.layer, DeletionsRepo.layer, MutesRepo.layer, PresenceRepo.layer))
+      Layer.build(Layer.mergeAll(ActiveMutes.layer, ContactsRepo.layer, DeletionsRepo.layer, MutesRepo.layer, PresenceRepo.layer))
     )
     assertWays(found, WAYS)
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -4,6 +4,7 @@ import { Context, Effect, Layer, Redacted } from "effect"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { SqlClient, SqlError } from "effect/sql"
 import { Config, type Settings } from "../../src/platform/Config.ts"
+import { Api } from "../../src/Api.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { ProcessMetrics } from "../../src/platform/Telemetry.ts"
@@ -50,7 +51,7 @@ const withService = <A, E>(
 ) => {
   const storage = { up: true, readOnly: false }
   return Effect.scoped(Effect.gen(function*() {
-    const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), docsOf(OnlyService)).pipe(
+    const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), docsOf(Api)).pipe(
       Layer.provide(ServiceHttp),
       Layer.provide(WireErrors.layer),
       Layer.provide(NodeHttpServer.layerHttpServices)
@@ -175,6 +176,7 @@ describe("the service routes", () => {
         const page = yield* text(reply)
         assert.notMatch(page, /<(?:script|link|img)[^>]+(?:src|href)=/)
         assert.include(page, "/v1/messages")
+        assert.include(page, "Send a message")
       })
     ))
 })
