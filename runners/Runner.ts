@@ -1,6 +1,6 @@
 import { Effect, Layer } from "effect"
 import type { Sharding } from "effect/cluster"
-import { RemoteSockets } from "../src/push/RemoteSockets.ts"
+import { PushRouter } from "../src/push/PushRouter.ts"
 import { awaitOwners, awaitShare } from "../src/cluster/Cluster.ts"
 import * as ClusterNode from "../src/cluster/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
@@ -47,7 +47,7 @@ export const runner = (): void => serve({
   ready: ({ ROLE }) =>
     complete.pipe(
       Effect.andThen(Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Peers> => ROLE === "runner" ? awaitShare : awaitOwners)),
-      Effect.andThen(Effect.flatMap(RemoteSockets, ({ introduced }) => introduced))
+      Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),
   // Its own address, which tells it from the others: PUBLIC_URL is the balancer's.

@@ -1,14 +1,14 @@
 import { Effect, Layer } from "effect"
 import { Accounts } from "./agents/Accounts.ts"
 import { ActiveMutes } from "./push/ActiveMutes.ts"
-import { AgentActors, SessionsLive } from "./push/AgentActors.ts"
+import { LiveAgents, SessionsLive } from "./push/LiveAgents.ts"
 import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
 import { DeletionsLive } from "./accounts/DeletionsLive.ts"
 import { DeletionsRepo } from "./accounts/DeletionsRepo.ts"
 import { Avatars } from "./avatars/Avatars.ts"
 import { AvatarsRepo } from "./avatars/AvatarsRepo.ts"
-import { RemoteSockets } from "./push/RemoteSockets.ts"
+import { PushRouter } from "./push/PushRouter.ts"
 import { ColdSlots } from "./push/ColdSlots.ts"
 import { Attachments } from "./attachments/Attachments.ts"
 import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
@@ -63,8 +63,8 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),
-  Layer.provideMerge(AgentActors.layer),
-  Layer.provideMerge(RemoteSockets.layer),
+  Layer.provideMerge(LiveAgents.layer),
+  Layer.provideMerge(PushRouter.layer),
   Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
@@ -99,7 +99,7 @@ export const services = Registration.layer.pipe(
 /** Where calls of other nodes come in; on top of the services, so that none comes once these are about to end. */
 const entities = Layer.unwrap(Effect.gen(function*() {
   return Layer.mergeAll(
-    (yield* AgentActors).entity,
+    (yield* LiveAgents).entity,
     (yield* Conversations).entity,
     (yield* Groups).entity,
     (yield* WebhookActors).entity

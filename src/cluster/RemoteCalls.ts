@@ -5,7 +5,7 @@ import { Ids } from "../platform/Ids.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { isUndelivered, remotely, type Undelivered } from "./Remotely.ts"
+import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { logDefect } from "./LogDefect.ts"
@@ -139,7 +139,7 @@ const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
  * node. What goes to one node gathers while the call before is being heard there,
  * answers gather on their way back, and each call is answered by itself. One that is
  * not answered, because its node is gone or has not got the actor, is made again as
- * the cluster makes it, within the same deadline (Remotely).
+ * the cluster makes it, within the same deadline (RemoteDeadline.ts).
  */
 export class RemoteCalls extends Context.Service<RemoteCalls, {
   /** Calls this procedure of the actors, which other nodes can call as long as the scope is open. For `Procedures`. */
@@ -322,8 +322,8 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         const shard = shardOf(entityId)
         if (sharding.hasShardId(shard)) return here(entityId, payload)
         const destination = destinationOf(shard)
-        if (destination === undefined) return remotely(elsewhere(entityId, payload))
-        return remotely(Effect.flatMap(
+        if (destination === undefined) return withRemoteDeadline(elsewhere(entityId, payload))
+        return withRemoteDeadline(Effect.flatMap(
           carried(destination, entityId, payload),
           (answer): Effect.Effect<Success, Failure | Undelivered | Unavailable> => {
             switch (answer?.ending) {

@@ -20,8 +20,8 @@ import type { Sent } from "../messages/Sent.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 
-/** What a conversation needs from the world around it. */
-export interface Surroundings {
+/** What a conversation depends on. */
+export interface Dependencies {
   readonly appends: GroupCommit<Append, Appended>
   readonly now: () => number
   readonly newMessageId: () => string
@@ -110,7 +110,7 @@ const MAX_ATTEMPTS = 5
  */
 export class ConversationActor {
   readonly id: string
-  private readonly world: Surroundings
+  private readonly deps: Dependencies
   private state: DirectState | undefined
   private epoch = 0
   private version = 0
@@ -124,9 +124,9 @@ export class ConversationActor {
   private readonly inFlight = new Map<string, Waiting>()
   lastUsed = 0
 
-  constructor(id: string, world: Surroundings) {
+  constructor(id: string, deps: Dependencies) {
     this.id = id
-    this.world = world
+    this.deps = deps
   }
 
   get idle(): boolean {
@@ -142,7 +142,7 @@ export class ConversationActor {
         return
       }
       const requestId = requestIdOf(fiber) ?? null
-      const since = this.world.now()
+      const since = this.deps.now()
       const waiting: Waiting = { _tag: "Send", command, key, requestId, settle: [resume], since, attempts: 0, attached: false }
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
@@ -207,14 +207,14 @@ export class ConversationActor {
   }
 
   private take(waiting: Waiting | Change): void {
-    this.lastUsed = this.world.now()
+    this.lastUsed = this.deps.now()
     if (this.barrier !== undefined) {
       this.queue.push(waiting)
       return
     }
     if (waiting._tag === "Change") {
       this.barrier = waiting
-      this.world.fork(Effect.andThen(waiting.run, Effect.sync(() => this.lift())))
+      this.deps.fork(Effect.andThen(waiting.run, Effect.sync(() => this.lift())))
       return
     }
     if (this.state === undefined) {
@@ -249,7 +249,7 @@ export class ConversationActor {
     const { recipient, sender } = waiting.command
     this.barrier = waiting
     this.overtaken = false
-    this.fork(waiting, Effect.matchCause(this.world.load(this.id, sender.id, recipient.id), {
+    this.fork(waiting, Effect.matchCause(this.deps.load(this.id, sender.id, recipient.id), {
       onSuccess: (loaded) => {
         if (this.overtaken) return this.reload(waiting)
         this.state = loaded.state
@@ -283,7 +283,7 @@ export class ConversationActor {
   /** Others are not held up by it: the send is decided anew when its file is known to be there. */
   private attach(waiting: Waiting): void {
     const { draft, recipient, sender } = waiting.command
-    this.fork(waiting, Effect.matchCause(this.world.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
+    this.fork(waiting, Effect.matchCause(this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
       onSuccess: () => {
         waiting.attached = true
         this.dispatch(waiting)
@@ -297,7 +297,7 @@ export class ConversationActor {
   }
 
   private append(waiting: Waiting, kind: { readonly opens: boolean; readonly establishes: boolean }): void {
-    const { world } = this
+    const { deps } = this
     const { draft, recipient, sender } = waiting.command
     const claims = !this.claimed
     if (claims) this.barrier = waiting
@@ -310,12 +310,12 @@ export class ConversationActor {
       establishes: kind.establishes,
       senderId: sender.id,
       recipientId: recipient.id,
-      messageId: world.newMessageId(),
-      at: world.now(),
+      messageId: deps.newMessageId(),
+      at: deps.now(),
       draft,
       requestId: waiting.requestId
     }
-    world.appends.submit(append, (settled) => this.appended(waiting, append, settled), world.now() - waiting.since)
+    deps.appends.submit(append, (settled) => this.appended(waiting, append, settled), deps.now() - waiting.since)
   }
 
   private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
@@ -330,7 +330,7 @@ export class ConversationActor {
       else if (append.opens) {
         // Before anything else, or it would give back what the next attempt reserves.
         this.fork(waiting, Effect.andThen(
-          this.world.release(append.senderId, this.id),
+          this.deps.release(append.senderId, this.id),
           Effect.sync(() => {
             this.refused(waiting, append, outcome)
             this.lift()
@@ -370,7 +370,7 @@ export class ConversationActor {
       senderDisplayName: sender.displayName,
       group: null
     })
-    this.world.publish({
+    this.deps.publish({
       message,
       rendered,
       recipientId: append.recipientId,
@@ -383,7 +383,7 @@ export class ConversationActor {
       Exit.succeed({
         created: true,
         body: messageJson(rendered, null),
-        backlog: outcome.undelivered >= this.world.backlogSoft ? outcome.undelivered : null
+        backlog: outcome.undelivered >= this.deps.backlogSoft ? outcome.undelivered : null
       })
     )
   }
@@ -417,7 +417,7 @@ export class ConversationActor {
 
   /** A sender that is suspended or deleted by now: the one refusal that a replay meets too (wire.md C.6). */
   private turnAway(waiting: Waiting): void {
-    this.fork(waiting, Effect.matchCause(this.world.facts(waiting.command, this.id), {
+    this.fork(waiting, Effect.matchCause(this.deps.facts(waiting.command, this.id), {
       onSuccess: (facts) =>
         this.settle(waiting, Exit.fail(facts?.senderStatus === null ? new Unauthorized() : new AgentSuspended())),
       onFailure: (cause) => this.settle(waiting, exitOf(cause))
@@ -426,7 +426,7 @@ export class ConversationActor {
 
   /** A refusal looks the key up before it answers: a replay is never refused (wire.md C.6). */
   private refuse(waiting: Waiting, failure: SendFailure): void {
-    this.fork(waiting, Effect.matchCause(this.world.facts(waiting.command, this.id), {
+    this.fork(waiting, Effect.matchCause(this.deps.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
         if (facts?.senderStatus === "suspended") return this.settle(waiting, Exit.fail(new AgentSuspended()))
         if (facts !== undefined && facts.replayOf !== null) return this.replay(waiting)
@@ -445,7 +445,7 @@ export class ConversationActor {
 
   private replay(waiting: Waiting): void {
     const { draft, sender } = waiting.command
-    this.fork(waiting, Effect.matchCause(this.world.original(sender.id, draft.clientMsgId), {
+    this.fork(waiting, Effect.matchCause(this.deps.original(sender.id, draft.clientMsgId), {
       onSuccess: (sent) => {
         if (sent === undefined) this.giveUp(waiting, "The key of a send is known, but its message cannot be found")
         else this.settle(waiting, Exit.succeed(sent))
@@ -456,7 +456,7 @@ export class ConversationActor {
 
   private giveUp(waiting: Waiting, why: string): void {
     this.settle(waiting, Exit.fail(new Unavailable()))
-    this.world.fork(forRequest(waiting.requestId, givenUp.log(Effect.logWarning(`${why}: it is answered with 503`))))
+    this.deps.fork(forRequest(waiting.requestId, givenUp.log(Effect.logWarning(`${why}: it is answered with 503`))))
   }
 
   /** Puts the guards that need storage into their place in the order (wire.md C.6, guard order). */
@@ -471,11 +471,11 @@ export class ConversationActor {
 
   /** The first message: every guard from one read, then the slot, then the write; a barrier until it is decided. */
   private open(waiting: Waiting): void {
-    const { world } = this
+    const { deps } = this
     const { command } = waiting
     this.barrier = waiting
     const ready = Effect.gen({ self: this }, function*() {
-      const facts = yield* world.facts(command, this.id)
+      const facts = yield* deps.facts(command, this.id)
       if (facts?.senderStatus === "suspended") return yield* new AgentSuspended()
       if (facts !== undefined && facts.replayOf !== null) return "replay" as const
       if (facts?.opened === true) return "reload" as const
@@ -486,15 +486,15 @@ export class ConversationActor {
       if (facts.inboxMode === "contacts_only" && !facts.isContact) {
         return yield* new InboxRestricted({ details: { recipient_handle: command.recipient.handle } })
       }
-      yield* world.reserve(command.sender.id, this.id, world.now())
+      yield* deps.reserve(command.sender.id, this.id, deps.now())
       if (command.draft.attachmentId !== undefined) {
         yield* Effect.tapCause(
-          world.useAttachment(command.sender.id, command.recipient.id, command.draft.attachmentId),
-          () => world.release(command.sender.id, this.id)
+          deps.useAttachment(command.sender.id, command.recipient.id, command.draft.attachmentId),
+          () => deps.release(command.sender.id, this.id)
         )
       }
-      if (facts.undelivered >= world.backlogHard && !facts.recipientSuspended) {
-        yield* world.release(command.sender.id, this.id)
+      if (facts.undelivered >= deps.backlogHard && !facts.recipientSuspended) {
+        yield* deps.release(command.sender.id, this.id)
         return yield* new RecipientBacklogged({
           details: { recipient_handle: command.recipient.handle, undelivered_count: facts.undelivered }
         })
@@ -525,7 +525,7 @@ export class ConversationActor {
   }
 
   private fork(waiting: Waiting, effect: Effect.Effect<void>): void {
-    this.world.fork(forRequest(
+    this.deps.fork(forRequest(
       waiting.requestId,
       Effect.catchCause(effect, (cause) => Effect.sync(() => this.broken(waiting, cause)))
     ))

@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Sharding } from "effect/cluster"
 import type { Agent } from "../agents/Agent.ts"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
-import { AgentActors } from "../push/AgentActors.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "../push/ColdSlots.ts"
 import { Attachments } from "../attachments/Attachments.ts"
@@ -26,7 +26,7 @@ import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Append, type Appended, makeAppend, makeAppendLocks } from "./Append.ts"
 import { ConversationNotFound, makeDirectIds } from "./Conversation.ts"
 import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
-import { ConversationActor, type Published, type Surroundings } from "./ConversationActor.ts"
+import { ConversationActor, type Published, type Dependencies } from "./ConversationActor.ts"
 import {
   type BlockCommand,
   type BlockOutcome,
@@ -99,12 +99,12 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const config = yield* Config
       const repo = yield* ConversationsRepo
       const agents = yield* Agents
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const attachments = yield* Attachments
       const slots = yield* ColdSlots
       const deliveries = yield* Deliveries
       const groups = yield* Groups
-      const groupSettings = yield* GroupReads
+      const groupReads = yield* GroupReads
       const limits = yield* RateLimits
       const ids = yield* Ids
       const directId = makeDirectIds((yield* Secrets).conversationIds)
@@ -163,19 +163,19 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         if (found === undefined) return undefined
         const { conversationId, seq } = found.message
         const progress = isGroupId(conversationId)
-          ? yield* groupSettings.progress(conversationId, seq)
+          ? yield* groupReads.progress(conversationId, seq)
           : yield* receivedBy(senderId, conversationId, messageId)
         const sender = (yield* agents.byIds([senderId])).get(senderId)
-        const settingOf = yield* groupSettings.settings([conversationId])
+        const contextOf = yield* groupReads.contexts([conversationId])
         const sent: Sent = {
           created: false,
-          body: messageJson(renderMessage(found.message, settingOf(conversationId, sender), progress), null),
+          body: messageJson(renderMessage(found.message, contextOf(conversationId, sender), progress), null),
           backlog: null
         }
         return sent
       })
 
-      const world: Surroundings = {
+      const deps: Dependencies = {
         appends,
         now,
         newMessageId: () => ids.make("msg"),
@@ -196,7 +196,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const actorOf = (conversationId: string): ConversationActor => {
         const known = conversations.get(conversationId)
         if (known !== undefined) return known
-        const actor = new ConversationActor(conversationId, world)
+        const actor = new ConversationActor(conversationId, deps)
         conversations.set(conversationId, actor)
         return actor
       }
@@ -363,7 +363,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         const { counterpartyId } = yield* reading.participation(agentId, conversationId)
         let to: ReadonlyArray<string>
         if (counterpartyId === null) {
-          to = (yield* groupSettings.members(conversationId)).filter((id) => id !== agentId)
+          to = (yield* groupReads.members(conversationId)).filter((id) => id !== agentId)
         } else {
           const { state } = yield* unavailableOnSqlError(repo.load(conversationId, agentId, counterpartyId))
           to = state.blocked ? [] : [counterpartyId]

@@ -13,7 +13,7 @@ import type { ConversationContext, ConversationListItem, Party } from "./Convers
 import { ConversationNotFound } from "./Conversation.ts"
 import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
 import { Listing } from "./Listing.ts"
-import { messageJson, MessageNotFound, renderMessage, type Setting } from "../messages/Message.ts"
+import { messageJson, MessageNotFound, renderMessage, type ShownContext } from "../messages/Message.ts"
 
 export interface HistoryQuery {
   readonly limit: number
@@ -62,7 +62,7 @@ export const makeReading = Effect.gen(function*() {
   const agents = yield* Agents
   const deliveries = yield* Deliveries
   const groups = yield* Groups
-  const groupSettings = yield* GroupReads
+  const groupReads = yield* GroupReads
   const now = () => clock.currentTimeMillisUnsafe()
 
   const participation = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
@@ -72,8 +72,8 @@ export const makeReading = Effect.gen(function*() {
 
   const settingsOf = Effect.fnUntraced(function*(conversationId: string, senderIds: ReadonlyArray<string>) {
     const senders = yield* agents.byIds([...new Set(senderIds)])
-    const settingOf = yield* groupSettings.settings([conversationId])
-    return (senderId: string): Setting => settingOf(conversationId, senders.get(senderId))
+    const contextOf = yield* groupReads.contexts([conversationId])
+    return (senderId: string): ShownContext => contextOf(conversationId, senders.get(senderId))
   })
 
   /** Whoever was in a group that is deleted learns that; to everybody else it is unknown. */
@@ -98,10 +98,10 @@ export const makeReading = Effect.gen(function*() {
         range = { before: seq + 1, after: null, limit: query.limit }
       }
       const rows = yield* unavailableOnSqlError(repo.history(agentId, own, range))
-      const settingOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
+      const contextOf = yield* settingsOf(conversationId, rows.map((row) => row.message.senderId))
       return rows.map((row) =>
         messageJson(
-          renderMessage(row.message, settingOf(row.message.senderId), row.progress),
+          renderMessage(row.message, contextOf(row.message.senderId), row.progress),
           row.no === null ? null : deliveries.ids.encode(agentId, row.no)
         )
       )
@@ -146,7 +146,7 @@ export const makeReading = Effect.gen(function*() {
     const total = yield* unavailableOnSqlError(repo.count(agentId))
     const shown = rows.slice(0, limit)
     const others = yield* agents.byIds(shown.flatMap((row) => row.counterpartyId ?? []))
-    const cards = yield* groupSettings.cards(shown.map((row) => row.id))
+    const cards = yield* groupReads.cards(shown.map((row) => row.id))
     const last = shown.at(-1)
     return {
       items: shown.map((row) => item(agentId, row, others, cards.get(row.id))),
@@ -164,8 +164,8 @@ export const makeReading = Effect.gen(function*() {
     if (facts === undefined) return yield* new ConversationNotFound()
     const unread = { count: facts.unreadCount, oldest_seq: facts.oldestUnread, newest_seq: facts.newestUnread }
     if (facts.counterpartyId === null) {
-      const card = (yield* groupSettings.cards([conversationId])).get(conversationId)
-      const role = yield* groupSettings.role(conversationId, agentId)
+      const card = (yield* groupReads.cards([conversationId])).get(conversationId)
+      const role = yield* groupReads.role(conversationId, agentId)
       // Left meanwhile.
       if (card === undefined || role === undefined) return yield* new ConversationNotFound()
       return {
@@ -200,7 +200,7 @@ export const makeReading = Effect.gen(function*() {
 
   const participants = Effect.fn("Conversations.participants")(function*(agentId: string, conversationId: string) {
     const { counterpartyId } = yield* participation(agentId, conversationId)
-    const ids = counterpartyId === null ? yield* groupSettings.members(conversationId) : [counterpartyId]
+    const ids = counterpartyId === null ? yield* groupReads.members(conversationId) : [counterpartyId]
     const found = yield* agents.byIds(ids)
     return ids.map((id) => party(found.get(id)))
   })

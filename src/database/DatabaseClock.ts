@@ -171,7 +171,7 @@ const askDatabase = Effect.gen(function*() {
 /**
  * How many milliseconds after it was asked for a change that cannot be told from a later one may still be made; null where
  * the time is not the database's, which alone can say when a statement that was on its way for long arrives. As long as
- * a caller is held (`Remotely.ts`): then it is told to try again, and perhaps does so elsewhere.
+ * a caller is held (`RemoteDeadline.ts`): then it is told to try again, and perhaps does so elsewhere.
  */
 export const MadeWithin = Context.Reference<number | null>("parley/database/DatabaseClock/MadeWithin", {
   defaultValue: () => null

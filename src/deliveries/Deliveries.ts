@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Exit, Layer } from "effect"
-import type { AgentActor } from "../push/AgentActor.ts"
-import { AgentActors } from "../push/AgentActors.ts"
+import type { LiveAgent } from "../push/LiveAgent.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../messages/Message.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
@@ -45,7 +45,7 @@ export class Deliveries extends Context.Service<Deliveries, {
   /** Marks one envelope as delivered, soon and without an answer: an acknowledgement that is lost is offered again. */
   readonly acknowledge: (agentId: string, no: number) => void
   /** The same for a message whose number the caller does not know. */
-  readonly acknowledgeMessage: (agent: AgentActor, messageId: string) => Effect.Effect<void, Unavailable>
+  readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
   /** Marks one received message as read; the message as the reader sees it, as JSON text. */
   readonly read: (
     agentId: string,
@@ -73,8 +73,8 @@ export class Deliveries extends Context.Service<Deliveries, {
       const clock = yield* Clock.Clock
       const repo = yield* DeliveriesRepo
       const agents = yield* Agents
-      const actors = yield* AgentActors
-      const groupSettings = yield* GroupReads
+      const actors = yield* LiveAgents
+      const groupReads = yield* GroupReads
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
@@ -142,14 +142,14 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const render = Effect.fnUntraced(function*(page: InboxPage) {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
-        const settingOf = yield* groupSettings.settings(page.rows.map((row) => row.message.conversationId))
+        const contextOf = yield* groupReads.contexts(page.rows.map((row) => row.message.conversationId))
         return page.rows.map((row): RenderedPending => ({
           no: row.no,
           messageId: row.message.id,
           senderId: row.message.senderId,
           rendered: renderMessage(
             row.message,
-            settingOf(row.message.conversationId, senders.get(row.message.senderId))
+            contextOf(row.message.conversationId, senders.get(row.message.senderId))
           )
         }))
       })
@@ -197,8 +197,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           }
           const now = (yield* find(agentId, messageId)) ?? found
           const senders = yield* agents.byIds([message.senderId])
-          const settingOf = yield* groupSettings.settings([message.conversationId])
-          const rendered = renderMessage(message, settingOf(message.conversationId, senders.get(message.senderId)), {
+          const contextOf = yield* groupReads.contexts([message.conversationId])
+          const rendered = renderMessage(message, contextOf(message.conversationId, senders.get(message.senderId)), {
             deliveredAt: now.deliveredAt,
             readAt: now.readAt
           })

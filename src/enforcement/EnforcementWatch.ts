@@ -1,6 +1,6 @@
 import { Cause, Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { SqlError } from "effect/sql"
-import { AgentActors } from "../push/AgentActors.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Groups } from "../groups/Groups.ts"
 import { type Batch, batchUpTo, job } from "../cluster/Job.ts"
@@ -29,7 +29,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   static readonly layer = Layer.effect(
     EnforcementWatch,
     Effect.gen(function*() {
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const agents = yield* Agents
       const groups = yield* Groups
       const repo = yield* EnforcementRepo

@@ -38,8 +38,8 @@ import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
 import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
-/** What a group needs from the world around it. */
-export interface GroupWorld {
+/** What a group depends on. */
+export interface GroupDependencies {
   readonly appends: GroupCommit<GroupAppend, GroupAppended>
   readonly now: () => number
   readonly newMessageId: () => string
@@ -121,15 +121,15 @@ interface Step {
  */
 export class GroupActor {
   readonly id: string
-  private readonly world: GroupWorld
+  private readonly deps: GroupDependencies
   private state: GroupState | undefined
   private readonly turn = Semaphore.makeUnsafe(1)
   private busy = 0
   lastUsed = 0
 
-  constructor(id: string, world: GroupWorld) {
+  constructor(id: string, deps: GroupDependencies) {
     this.id = id
-    this.world = world
+    this.deps = deps
   }
 
   get idle(): boolean {
@@ -142,7 +142,7 @@ export class GroupActor {
       const { draft, sender } = command
       let attached = draft.attachmentId === undefined
       let leave: (() => void) | undefined
-      const since = this.world.now()
+      const since = this.deps.now()
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
@@ -151,15 +151,15 @@ export class GroupActor {
             this.state = undefined
             continue
           }
-          return yield* yield* this.world.outside(state, sender.id)
+          return yield* yield* this.deps.outside(state, sender.id)
         }
-        if (leave === undefined && this.world.admit !== undefined) {
-          const admitted = this.world.admit(this.id)
+        if (leave === undefined && this.deps.admit !== undefined) {
+          const admitted = this.deps.admit(this.id)
           if (admitted instanceof RateLimited) return yield* admitted
           leave = admitted
         }
         if (!attached) {
-          yield* this.world.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
+          yield* this.deps.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
           attached = true
         }
         const settled = yield* this.append(state, command, yield* requestId, since)
@@ -172,7 +172,7 @@ export class GroupActor {
             leave?.()
             return null
           case "SenderGone":
-            return yield* (yield* this.world.status(sender.id)) === undefined ? new Unauthorized() : new AgentSuspended()
+            return yield* (yield* this.deps.status(sender.id)) === undefined ? new Unauthorized() : new AgentSuspended()
           case "Fenced":
             if (this.state?.version === state.version) this.state = undefined
         }
@@ -182,7 +182,7 @@ export class GroupActor {
   }
 
   update({ actorId, avatarKey, description, messageIds, name, ...given }: Told<typeof Entity.Update>) {
-    const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.world.avatarUrl(avatarKey)
+    const avatarUrl = avatarKey === undefined ? given.avatarUrl : this.deps.avatarUrl(avatarKey)
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.map(this.admin(loaded, actorId), ({ member, state }) => {
         const change = decideProfile(state, member, {
@@ -263,13 +263,13 @@ export class GroupActor {
   accept({ actorId, handle, inviteId, messageIds }: Told<typeof Entity.Accept>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
-        const invite = yield* this.world.inviteById(inviteId)
+        const invite = yield* this.deps.inviteById(inviteId)
         if (
           loaded === undefined || loaded.deleted !== null || invite === undefined || invite.groupId !== this.id ||
           invite.inviteeId !== actorId
         ) return yield* new InviteNotFound()
         const joiner = { agentId: actorId, handle }
-        const change = decideJoin(loaded, joiner, inviteId, this.world.maxMembers)
+        const change = decideJoin(loaded, joiner, inviteId, this.deps.maxMembers)
         if (change === "Full") return yield* new GroupFull()
         return { change, joiner }
       })))
@@ -278,7 +278,7 @@ export class GroupActor {
   reject({ actorId, inviteId, messageIds }: Told<typeof Entity.Reject>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
-        const invite = yield* this.world.inviteById(inviteId)
+        const invite = yield* this.deps.inviteById(inviteId)
         if (loaded === undefined || invite?.inviteeId !== actorId) return yield* new InviteNotFound()
         return { change: closeInvite(loaded, inviteId, actorId) }
       })))
@@ -288,7 +288,7 @@ export class GroupActor {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.gen({ self: this }, function*() {
         const { state } = yield* this.admin(loaded, actorId)
-        const invite = yield* this.world.inviteById(inviteId)
+        const invite = yield* this.deps.inviteById(inviteId)
         if (invite?.groupId !== this.id) return yield* new InviteNotFound()
         return { change: closeInvite(state, inviteId, null) }
       })))
@@ -314,29 +314,29 @@ export class GroupActor {
   add({ actorId, candidate, inviteId, restricted }: Told<typeof Entity.Add>) {
     return this.inTurn((loaded) =>
       Effect.gen({ self: this }, function*() {
-        const { world } = this
+        const { deps } = this
         const { member, state } = yield* this.admin(loaded, actorId)
-        const at = world.now()
+        const at = deps.now()
         if (candidate === null) return yield* new AgentNotFound()
         if (memberOf(state, candidate.id) !== undefined) {
           return { handle: candidate.handle, outcome: "already_member" as const }
         }
         const obstacle = obstacleTo(candidate, restricted)
         if (obstacle !== undefined) return yield* obstacle
-        if (state.members.length >= world.maxMembers) return yield* new GroupFull()
-        const invited = yield* world.invite(state, actorId, { id: inviteId, inviteeId: candidate.id }, at)
+        if (state.members.length >= deps.maxMembers) return yield* new GroupFull()
+        const invited = yield* deps.invite(state, actorId, { id: inviteId, inviteeId: candidate.id }, at)
         switch (invited._tag) {
           case "Fenced":
             return undefined
           case "Refused":
             return yield* new RateLimited({
               message: "This agent was asked not long ago: it cannot be invited again yet.",
-              details: { retry_after_ms: Math.max(1, invited.at + world.refusalMs - at), limit: 1, window: "day" }
+              details: { retry_after_ms: Math.max(1, invited.at + deps.refusalMs - at), limit: 1, window: "day" }
             })
           case "OverBudget":
-            return yield* budgetSpent(world.inviteLimit, invited.freeAt - at)
+            return yield* budgetSpent(deps.inviteLimit, invited.freeAt - at)
           case "Invited":
-            world.tell(
+            deps.tell(
               candidate.id,
               inviteFrame(toGroupInvite(
                 { id: invited.inviteId, groupId: this.id, createdAt: at },
@@ -361,7 +361,7 @@ export class GroupActor {
     return this.counted(this.turn.withPermits(1)(Effect.gen({ self: this }, function*() {
       for (let attempts = 0; attempts < MAX_ATTEMPTS; attempts++) {
         this.state = undefined
-        const done = yield* attempt(yield* this.world.load(this.id))
+        const done = yield* attempt(yield* this.deps.load(this.id))
         if (done !== undefined) return done
       }
       return yield* giveUp
@@ -381,7 +381,7 @@ export class GroupActor {
       Effect.catch(
         Effect.flatMap(decide(loaded), (step) => this.carryOut(loaded, step, messageIds)),
         (failure) =>
-          Effect.flatMap(this.world.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
+          Effect.flatMap(this.deps.earlier(messageIds), (earlier): Effect.Effect<Committed, E | Unavailable> =>
             earlier === undefined ? Effect.fail(failure) : Effect.succeed(earlier))
       ))
   }
@@ -389,7 +389,7 @@ export class GroupActor {
   private counted<A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
       this.busy++
-      this.lastUsed = this.world.now()
+      this.lastUsed = this.deps.now()
       return Effect.ensuring(effect, Effect.sync(() => this.busy--))
     })
   }
@@ -398,25 +398,25 @@ export class GroupActor {
     return Effect.suspend(() =>
       this.state !== undefined
         ? Effect.succeed(this.state)
-        : Effect.tap(this.world.load(this.id), (state) => Effect.sync(() => this.state = state))
+        : Effect.tap(this.deps.load(this.id), (state) => Effect.sync(() => this.state = state))
     )
   }
 
   private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null, since: number) {
-    const { world } = this
+    const { deps } = this
     const append: GroupAppend = {
       groupId: this.id,
       version: state.version,
       size: state.members.length,
       senderId: sender.id,
-      messageId: world.newMessageId(),
-      at: world.now(),
+      messageId: deps.newMessageId(),
+      at: deps.now(),
       draft,
       requestId
     }
     type Outcome = Exclude<GroupAppended, { _tag: "Stored" }> | { readonly _tag: "Stored"; readonly sent: Sent }
     return Effect.callback<Settled<Outcome>>((resume) =>
-      world.appends.submit(append, (settled) => {
+      deps.appends.submit(append, (settled) => {
         if (settled._tag === "Failed") return resume(Effect.succeed(settled))
         const outcome = settled.value
         if (outcome._tag !== "Stored") return resume(Effect.succeed({ _tag: "Done", value: outcome }))
@@ -436,7 +436,7 @@ export class GroupActor {
           senderDisplayName: sender.displayName,
           group: { name: state.profile.name, memberCount: state.members.length }
         })
-        world.publish({ ...outcome, message, rendered })
+        deps.publish({ ...outcome, message, rendered })
         resume(Effect.succeed({
           _tag: "Done",
           value: { _tag: "Stored", sent: { created: true, body: messageJson(rendered, null), backlog: null } }
@@ -452,7 +452,7 @@ export class GroupActor {
   ): Effect.Effect<{ readonly state: GroupState; readonly member: Member }, GroupNotFound | GroupDeleted | Unavailable> {
     const member = state === undefined || state.deleted !== null ? undefined : memberOf(state, agentId)
     return state === undefined || member === undefined
-      ? Effect.flatMap(this.world.outside(state, agentId), (failure) => Effect.fail(failure))
+      ? Effect.flatMap(this.deps.outside(state, agentId), (failure) => Effect.fail(failure))
       : Effect.succeed({ state, member })
   }
 
@@ -471,16 +471,16 @@ export class GroupActor {
     messageIds: ReadonlyArray<string>
   ): Effect.Effect<Committed | undefined, Unavailable> {
     return Effect.gen({ self: this }, function*() {
-      const at = this.world.now()
+      const at = this.deps.now()
       if (step === undefined || loaded === undefined) return { at, promotedHandle: null }
       const notices = step.change.messages.map((message, i): Notice => ({
-        id: messageIds[i] ?? this.world.newMessageId(),
+        id: messageIds[i] ?? this.deps.newMessageId(),
         senderId: message.senderId,
         content: JSON.stringify({ data: { schema_version: 1, ...message.event } }),
         recipients: message.recipients
       }))
       const silentId = notices.length === 0 ? messageIds[0] ?? null : null
-      const committed = yield* this.world.change(loaded, step.change, notices, at, silentId)
+      const committed = yield* this.deps.change(loaded, step.change, notices, at, silentId)
       if (committed === undefined) return undefined
       const { joiner } = step
       const state = evolve(loaded, step.change, at, (id) => joiner?.agentId === id ? joiner.handle : "")
@@ -498,11 +498,11 @@ export class GroupActor {
     at: number
   ): Effect.Effect<void, Unavailable> {
     return Effect.gen({ self: this }, function*() {
-      const { world } = this
+      const { deps } = this
       if (notices.length === 0) return
       // What is committed is told, whatever names cannot be read.
       const names = yield* Effect.orElseSucceed(
-        world.displayNames(notices.map((notice) => notice.senderId)),
+        deps.displayNames(notices.map((notice) => notice.senderId)),
         () => new Map<string, string | null>()
       )
       for (const [i, notice] of notices.entries()) {
@@ -525,13 +525,13 @@ export class GroupActor {
         })
         const envelopes = committed.envelopes[i]!
         const senderLastNo = committed.reached.get(notice.senderId) ?? 0
-        world.publish({ message, rendered, envelopes, senderLastNo, senderNextNo: null })
+        deps.publish({ message, rendered, envelopes, senderLastNo, senderNextNo: null })
         if (said.event.event === "group_deleted") {
           const frame = JSON.stringify({
             type: "group.deleted",
             payload: toGroupDeletion(this.id, said.senderHandle, at)
           })
-          for (const { no, recipientId } of envelopes) world.tell(recipientId, frame, no)
+          for (const { no, recipientId } of envelopes) deps.tell(recipientId, frame, no)
         }
       }
     })

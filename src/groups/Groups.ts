@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
 import type { Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
-import { AgentActors } from "../push/AgentActors.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import type { ImageRefusal } from "../avatars/AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
@@ -48,7 +48,7 @@ import {
   budgetSpent,
   GroupActor,
   type GroupPublished,
-  type GroupWorld,
+  type GroupDependencies,
   noAvatar,
   obstacleTo
 } from "./GroupActor.ts"
@@ -185,7 +185,7 @@ export class Groups extends Context.Service<Groups, {
       const agents = yield* Agents
       const attachments = yield* Attachments
       const avatars = yield* Avatars
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
       const signals = yield* WebhookSignals
@@ -250,7 +250,7 @@ export class Groups extends Context.Service<Groups, {
         window: "group",
         message: `The group is busy: it takes at most ${config.LIMITS_GROUP_SENDS_PER_SECOND} messages per second.`
       }
-      const world: GroupWorld = {
+      const deps: GroupDependencies = {
         appends,
         now,
         newMessageId: () => ids.make("msg"),
@@ -291,7 +291,7 @@ export class Groups extends Context.Service<Groups, {
       const actorOf = (groupId: string): GroupActor => {
         const known = groups.get(groupId)
         if (known !== undefined) return known
-        const actor = new GroupActor(groupId, world)
+        const actor = new GroupActor(groupId, deps)
         groups.set(groupId, actor)
         return actor
       }
@@ -413,7 +413,7 @@ export class Groups extends Context.Service<Groups, {
           const card = { ...profile, memberCount: 1 }
           for (const invite of invites) {
             const received = toGroupInvite({ id: invite.id, groupId: id, createdAt: at }, card, creator.handle)
-            world.tell(invite.inviteeId, inviteFrame(received), null)
+            deps.tell(invite.inviteeId, inviteFrame(received), null)
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {

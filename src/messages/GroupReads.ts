@@ -1,5 +1,5 @@
 import { Context, Effect, Layer, Schema } from "effect"
-import { directSetting, type Progress, type Setting } from "./Message.ts"
+import { directContext, type Progress, type ShownContext } from "./Message.ts"
 import { Config } from "../platform/Config.ts"
 import { Database } from "../database/Sql.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
@@ -59,9 +59,9 @@ export class GroupReads extends Context.Service<GroupReads, {
   /** The groups among these conversations. One query at most. */
   readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
   /** What a message is shown with, by its conversation and sender. */
-  readonly settings: (
+  readonly contexts: (
     conversationIds: ReadonlyArray<string>
-  ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => Setting, Unavailable>
+  ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => ShownContext, Unavailable>
   /** Undefined: no active member. */
   readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
   /** Lets members pass; former ones of a deleted group learn that it was, everybody else nothing. */
@@ -105,13 +105,13 @@ export class GroupReads extends Context.Service<GroupReads, {
 
       return GroupReads.of({
         cards: cardsOf,
-        settings: (conversationIds) =>
-          Effect.map(cardsOf(conversationIds), (found) => (conversationId: string, sender: Sender | undefined): Setting => {
+        contexts: (conversationIds) =>
+          Effect.map(cardsOf(conversationIds), (found) => (conversationId: string, sender: Sender | undefined): ShownContext => {
             const card = found.get(conversationId)
-            const setting = directSetting(sender)
+            const context = directContext(sender)
             return card === undefined
-              ? setting
-              : { ...setting, group: { name: card.name, memberCount: card.memberCount } }
+              ? context
+              : { ...context, group: { name: card.name, memberCount: card.memberCount } }
           }),
         role: (groupId, agentId) => Effect.map(unavailableOnSqlError(role([groupId, agentId])), (rows) => rows[0]?.role),
         admit: (groupId, agentId) =>

@@ -119,16 +119,16 @@ export interface Progress {
 }
 
 /** What is shown of a message besides the message: its sender's names and its conversation. */
-export interface Setting {
+export interface ShownContext {
   readonly senderHandle: string
   readonly senderDisplayName: string | null
   readonly group: { readonly name: string; readonly memberCount: number } | null
 }
 
-/** The setting of a direct message: a deleted sender keeps its handle and nothing else (wire.md G.12). */
-export const directSetting = (
+/** What a direct message is shown with: a deleted sender keeps its handle and nothing else (wire.md G.12). */
+export const directContext = (
   sender: { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null } | undefined
-): Setting => ({
+): ShownContext => ({
   senderHandle: sender?.handle ?? "",
   senderDisplayName: sender === undefined || sender.deletedAt !== null ? null : sender.displayName ?? sender.handle,
   group: null
@@ -155,20 +155,20 @@ export interface Rendered extends Place {
  * Renders a message. Content and metadata are stored as JSON and pasted in as they
  * are: they are neither parsed nor written again.
  */
-export const renderMessage = (message: StoredMessage, setting: Setting, progress: Progress = notYet): Rendered => ({
+export const renderMessage = (message: StoredMessage, context: ShownContext, progress: Progress = notYet): Rendered => ({
   conversationId: message.conversationId,
   seq: message.seq,
-  before: `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${setting.senderHandle}",` +
+  before: `{"id":"${message.id}","conversation_id":"${message.conversationId}","sender":"${context.senderHandle}",` +
     `"client_msg_id":${JSON.stringify(message.clientMsgId)},"seq":${message.seq},"type":"${message.type}",` +
     `"content":${message.content},"metadata":${message.metadata},"status":"${statusOf(progress)}",` +
     `"created_at":"${iso(message.createdAt)}","delivered_at":${JSON.stringify(isoOrNull(progress.deliveredAt))},` +
     `"read_at":${JSON.stringify(isoOrNull(progress.readAt))},"delivery_id":`,
-  after: `,"context":{"sender":{"handle":"${setting.senderHandle}","display_name":${
-    JSON.stringify(setting.senderDisplayName)
+  after: `,"context":{"sender":{"handle":"${context.senderHandle}","display_name":${
+    JSON.stringify(context.senderDisplayName)
   },"kind":"agent"},"conversation":${
-    setting.group === null
+    context.group === null
       ? `{"type":"direct","group_name":null,"member_count":null}`
-      : `{"type":"group","group_name":${JSON.stringify(setting.group.name)},"member_count":${setting.group.memberCount}}`
+      : `{"type":"group","group_name":${JSON.stringify(context.group.name)},"member_count":${context.group.memberCount}}`
   },"mentions":${mentionsJson(message.content)}}}`
 })
 

@@ -1,7 +1,7 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { AgentNotFound } from "../agents/Agent.ts"
-import { AgentActors } from "../push/AgentActors.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import type { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Conversations } from "../conversations/Conversations.ts"
@@ -35,7 +35,7 @@ export type MuteTarget =
 
 /**
  * What agents do not want pushed (wire.md G.11). A mute is a row and a comparison
- * with the clock; an agent with sockets has its mutes in memory (AgentActor), and a
+ * with the clock; an agent with sockets has its mutes in memory (LiveAgent), and a
  * change here is in that memory before it is answered. A muted message is stored,
  * in sync and unread as ever; the sockets' cursors go past it. One that came while
  * the mute stood is therefore not pushed later on the same socket: it is in sync and
@@ -69,7 +69,7 @@ export class Mutes extends Context.Service<Mutes, {
   static readonly layer = Layer.effect(
     Mutes,
     Effect.gen(function*() {
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const agents = yield* Agents
       const clock = yield* Clock.Clock
       const config = yield* Config

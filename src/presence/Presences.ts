@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
 import type { SqlError } from "effect/sql"
-import { AgentActors } from "../push/AgentActors.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Config } from "../platform/Config.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
@@ -65,7 +65,7 @@ export class Presences extends Context.Service<Presences, {
   static readonly layer = Layer.effect(
     Presences,
     Effect.gen(function*() {
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const agents = yield* Agents
       const clock = yield* Clock.Clock
       const lifetimeMs = (yield* Config).PRESENCE_LIFETIME_SECONDS * 1_000

@@ -15,16 +15,16 @@ export const ReserveOutreach = Rpc.make("ReserveOutreach", {
  * node, never in its memory alone, so that a send, a push or a new socket need not ask it and two owners do no harm
  * while its shard moves.
  *
- * - Cold slots (wire.md G.1). Single writer of reservations, one at a time (`AgentActor.reserve`). The rows are
+ * - Cold slots (wire.md G.1). Single writer of reservations, one at a time (`LiveAgent.reserve`). The rows are
  *   `cold_slots` and `outreach_turns`; their statement (`ColdSlots`) counts exactly even beside a second owner.
  * - Status: active, restricted, suspended, deleted (G.8, G.12). The row in `agents` is what holds, and statements that
  *   commit something read it there. Each judgement is written only on the one before it (`Enforcement`), so nodes and
  *   operators' commands, which belong to no node, are in one order without a hop. What a node remembers of the row is
  *   a cache (`Agents`), a second old at most. After a change on any node every node drops that cache and, if the agent
- *   must go, closes its sockets (`AgentActors.changed`, `disconnect`); `EnforcementWatch` finds in the rows what was
+ *   must go, closes its sockets (`LiveAgents.changed`, `disconnect`); `EnforcementWatch` finds in the rows what was
  *   not told.
- * - Sockets. Each stays on the node where it came in, whichever node has the shard (`AgentActor.sessions`). What a node
- *   knows of those on other nodes is a cache of what they have told (`RemoteSockets`); how many an agent may have is
+ * - Sockets. Each stays on the node where it came in, whichever node has the shard (`LiveAgent.sessions`). What a node
+ *   knows of those on other nodes is a cache of what they have told (`PushRouter`); how many an agent may have is
  *   decided by one order that is the same on all nodes (`SocketPlaces`).
  *
  * Rebuilt from those rows as they are asked for; sockets read on from their cursors. Idle, and forgotten, within a

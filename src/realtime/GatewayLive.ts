@@ -3,8 +3,8 @@ import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { type Agent, AgentSuspended } from "../agents/Agent.ts"
-import { AgentActors } from "../push/AgentActors.ts"
-import type { Place } from "../push/RemoteSockets.ts"
+import { LiveAgents } from "../push/LiveAgents.ts"
+import type { Place } from "../push/PushRouter.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Auth } from "../auth/Auth.ts"
 import { Conversations } from "../conversations/Conversations.ts"
@@ -27,7 +27,7 @@ import { type CloseReason } from "../agents/Sessions.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
 import { hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
-import { readAgain, Session, type SessionWorld } from "./Session.ts"
+import { readAgain, Session, type SessionDependencies } from "./Session.ts"
 
 /** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
 const TICK = "500 millis"
@@ -108,7 +108,7 @@ export const GatewayLive = Layer.effect(
     const config = yield* Config
     const agents = yield* Agents
     const auth = yield* Auth
-    const actors = yield* AgentActors
+    const actors = yield* LiveAgents
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
     const presences = yield* Presences
@@ -123,7 +123,7 @@ export const GatewayLive = Layer.effect(
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
-    const world: SessionWorld = {
+    const world: SessionDependencies = {
       deliveries,
       readers: Semaphore.makeUnsafe(READERS),
       fork,

@@ -1,7 +1,7 @@
 import { Cause, Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
-import type { AgentActor, LiveSession } from "../push/AgentActor.ts"
+import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
 import { messageFrame, type Place, type Rendered } from "../messages/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
 import { isStorable } from "../wire/Text.ts"
@@ -45,7 +45,7 @@ interface Shown {
 }
 
 /** What a session needs from its node. */
-export interface SessionWorld {
+export interface SessionDependencies {
   readonly deliveries: Deliveries["Service"]
   /** Bounds how many sessions read their backlog at once. */
   readonly readers: Semaphore.Semaphore
@@ -70,10 +70,10 @@ export interface SessionWorld {
  * next owner has shown what was written after it: then it is left out.
  */
 export class Session implements LiveSession {
-  readonly agent: AgentActor
+  readonly agent: LiveAgent
   readonly handle: string
   private readonly socket: WebSocket
-  private readonly world: SessionWorld
+  private readonly deps: SessionDependencies
   /** Whether the client acknowledges; else a frame that the socket took counts as delivered (wire.md E.2). */
   private readonly acknowledges: boolean
   private cursor = 0
@@ -96,12 +96,12 @@ export class Session implements LiveSession {
   private closed = false
   private corked: Duplex | undefined
 
-  constructor(socket: WebSocket, agent: AgentActor, handle: string, acknowledges: boolean, world: SessionWorld) {
+  constructor(socket: WebSocket, agent: LiveAgent, handle: string, acknowledges: boolean, deps: SessionDependencies) {
     this.socket = socket
     this.agent = agent
     this.handle = handle
     this.acknowledges = acknowledges
-    this.world = world
+    this.deps = deps
   }
 
   /** Begins with what waits in storage. */
@@ -184,17 +184,17 @@ export class Session implements LiveSession {
       // No message has an id that storage cannot be asked for.
       return this.agent.isOwn(messageId) || !isStorable(messageId)
         ? undefined
-        : Effect.ignore(this.world.deliveries.acknowledgeMessage(this.agent, messageId))
+        : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
     }
     this.unacked?.delete(messageId)
-    this.world.deliveries.acknowledge(this.agent.id, no)
+    this.deps.deliveries.acknowledge(this.agent.id, no)
     return undefined
   }
 
   private waitForHole(): void {
     if (this.waitingForHole) return
     this.waitingForHole = true
-    this.world.fork(
+    this.deps.fork(
       Effect.map(Effect.sleep(REORDER_MS), () => {
         this.waitingForHole = false
         if (this.live && this.ahead !== undefined && this.ahead.size > 0) this.catchUp()
@@ -217,8 +217,8 @@ export class Session implements LiveSession {
     this.releaseEchoes(no - 1)
     this.cursor = no
     this.shown = no
-    const { acknowledges, agent, world } = this
-    const frame = messageFrame(rendered, world.deliveries.ids.encode(agent.id, no))
+    const { acknowledges, agent, deps } = this
+    const frame = messageFrame(rendered, deps.deliveries.ids.encode(agent.id, no))
     this.remember(rendered)
     if (acknowledges) {
       const unacked = this.unacked ??= new Map()
@@ -231,7 +231,7 @@ export class Session implements LiveSession {
       }
       this.write(frame)
     } else if (this.write(frame)) {
-      world.deliveries.acknowledge(agent.id, no)
+      deps.deliveries.acknowledge(agent.id, no)
     }
     this.releaseEchoes(no)
   }
@@ -278,7 +278,7 @@ export class Session implements LiveSession {
 
   private write(frame: string): boolean {
     if (this.closed || this.socket.readyState !== 1) return false
-    if (this.socket.bufferedAmount > this.world.unsentBytes) {
+    if (this.socket.bufferedAmount > this.deps.unsentBytes) {
       // It goes behind what is unsent: a peer that reads on in time gets both, any other is cut off.
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
@@ -306,7 +306,7 @@ export class Session implements LiveSession {
   private catchUp(): void {
     this.live = false
     this.ahead = undefined
-    this.world.fork(
+    this.deps.fork(
       this.readOn().pipe(
         Effect.retry(readAgain),
         Effect.catchDefect((defect) =>
@@ -318,13 +318,13 @@ export class Session implements LiveSession {
   }
 
   private readOn(): Effect.Effect<void, unknown> {
-    const { agent, world } = this
+    const { agent, deps } = this
     return Effect.gen({ self: this }, function*() {
       while (!this.closed) {
         // A socket that is slow to take a page must not keep others from reading theirs.
-        const page = yield* world.readers.withPermits(1)(world.deliveries.page(agent.id, this.cursor, PAGE))
+        const page = yield* deps.readers.withPermits(1)(deps.deliveries.page(agent.id, this.cursor, PAGE))
         if (page === undefined) return
-        for (const row of yield* world.deliveries.render(page)) {
+        for (const row of yield* deps.deliveries.render(page)) {
           if (row.no <= this.cursor) continue
           if (agent.mutes?.covers(row.senderId, row.rendered.conversationId) === true) this.pass(row.no)
           else this.push(row.no, row.messageId, row.rendered)
@@ -345,7 +345,7 @@ export class Session implements LiveSession {
   /** Waits while the socket holds more than the backlog may queue. */
   private flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
-      if (this.closed || this.socket.bufferedAmount <= this.world.backlogBytes) return Effect.void
+      if (this.closed || this.socket.bufferedAmount <= this.deps.backlogBytes) return Effect.void
       return Effect.andThen(Effect.sleep(20), this.flushed())
     })
   }

@@ -50,7 +50,7 @@ export class EventData extends Context.Service<EventData, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const deliveries = yield* Deliveries
-      const groupSettings = yield* GroupReads
+      const groupReads = yield* GroupReads
       const handleOf = (id: string) => Effect.map(agents.byIds([id]), (found) => found.get(id)?.handle ?? "")
 
       const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
@@ -80,7 +80,7 @@ export class EventData extends Context.Service<EventData, {
 
       const invited = Effect.fnUntraced(function*(subject: string) {
         const { at, by, group, id } = Schema.decodeUnknownSync(InviteSubject)(subject)
-        const card = (yield* groupSettings.cards([group])).get(group)
+        const card = (yield* groupReads.cards([group])).get(group)
         return card && toGroupInvite({ id, groupId: group, createdAt: at }, card, yield* handleOf(by))
       })
 

@@ -9,8 +9,8 @@ export type Outcome =
   | { readonly _tag: "Delivered" }
   | { readonly _tag: "Failed"; readonly reason: string }
 
-/** What a webhook needs from the world around it. */
-export interface Surroundings {
+/** What a webhook depends on. */
+export interface Dependencies {
   readonly now: () => number
   readonly circuit: CircuitRules
   /** Milliseconds from each failed attempt to the next; what fails once more is dead. */
@@ -43,16 +43,16 @@ const SOON_MS = 60_000
  */
 export class WebhookActor {
   readonly id: string
-  private readonly world: Surroundings
+  private readonly deps: Dependencies
   private readonly woken = Latch.makeUnsafe(false)
   private circuit: Circuit = closed
   running = false
   /** When it last did something. */
   lastUsed = 0
 
-  constructor(id: string, world: Surroundings) {
+  constructor(id: string, deps: Dependencies) {
     this.id = id
-    this.world = world
+    this.deps = deps
   }
 
   /** Whether it counts failures that another pass needs. */
@@ -70,13 +70,13 @@ export class WebhookActor {
 
   /** Posts until nothing is due soon; for the one whom `wake` told to. */
   readonly pass: Effect.Effect<void, SqlError.SqlError | Unavailable> = Effect.gen({ self: this }, function*() {
-    while (this.world.isLocal(this.id)) {
+    while (this.deps.isLocal(this.id)) {
       this.woken.closeUnsafe()
-      this.lastUsed = this.world.now()
-      const work = yield* this.world.work(this.id, PAGE)
+      this.lastUsed = this.deps.now()
+      const work = yield* this.deps.work(this.id, PAGE)
       if (work === undefined) return
       this.circuit = { ...this.circuit, pausedUntil: work.pausedUntil }
-      const now = this.world.now()
+      const now = this.deps.now()
       const state = stateAt(this.circuit, now)
       const due = work.waiting.filter(({ dueAt }) => dueAt <= now)
       if (state === "Pause" || due.length === 0) {
@@ -97,17 +97,17 @@ export class WebhookActor {
   })))
 
   private attempt(work: Work, delivery: Waiting, probe: boolean): Effect.Effect<void, SqlError.SqlError | Unavailable> {
-    const wanted = () => probe || stateAt(this.circuit, this.world.now()) === "Closed"
-    return Effect.flatMap(this.world.post(this.id, work, delivery, wanted), (outcome) => {
+    const wanted = () => probe || stateAt(this.circuit, this.deps.now()) === "Closed"
+    return Effect.flatMap(this.deps.post(this.id, work, delivery, wanted), (outcome) => {
       if (outcome === undefined) return Effect.void
-      const at = this.world.now()
+      const at = this.deps.now()
       if (outcome._tag === "Delivered") {
         this.circuit = afterSuccess(this.circuit, at)
-        return this.world.delivered(this.id, delivery.no, at, probe)
+        return this.deps.delivered(this.id, delivery.no, at, probe)
       }
-      this.circuit = afterFailure(this.world.circuit, this.circuit, at)
-      const wait = this.world.retryMs[delivery.attempts]
-      return this.world.failed({
+      this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
+      const wait = this.deps.retryMs[delivery.attempts]
+      return this.deps.failed({
         webhookId: this.id,
         no: delivery.no,
         at,

@@ -14,7 +14,7 @@ import { makeHostConcurrency, makeSpareConcurrency } from "./HostConcurrency.ts"
 import type { WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
-import { type Outcome, type Surroundings, WebhookActor } from "./WebhookActor.ts"
+import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
@@ -114,7 +114,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
-      const post: Surroundings["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, event, no, subject }, wanted) {
+      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, event, no, subject }, wanted) {
         const rendered = yield* data.render(work.agentId, event, subject)
         // Nothing to tell any more counts as told.
         if (rendered === undefined) return { _tag: "Delivered" as const }
@@ -129,7 +129,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         return outcome
       }, (effect, _id, _work, delivery) => forRequest(delivery.requestId, effect))
 
-      const world: Surroundings = {
+      const deps: Dependencies = {
         now,
         circuit: {
           inARow: config.WEBHOOK_CIRCUIT_IN_A_ROW,
@@ -148,7 +148,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const wakeHere = (id: string): void => {
         let actor = actors.get(id)
         if (actor === undefined) {
-          actor = new WebhookActor(id, world)
+          actor = new WebhookActor(id, deps)
           actors.set(id, actor)
         }
         if (actor.wake()) {

@@ -2,9 +2,9 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Agents } from "../../src/agents/Agents.ts"
 import { Deletions } from "../../src/agents/Deletions.ts"
 import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
@@ -125,7 +125,7 @@ it.effect("a deletion that dies before any of its statements is finished by anot
 it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const actors = yield* AgentActors
+    const actors = yield* LiveAgents
     const presences = yield* Presences
     const deletions = yield* Deletions
     const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]

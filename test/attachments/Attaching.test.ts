@@ -6,7 +6,7 @@ import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
 import type { SendFailure } from "../../src/conversations/ConversationEntity.ts"
 import type { Settled } from "../../src/database/GroupCommit.ts"
 import { draft } from "../support/Rooms.ts"
-import { makeSurroundings } from "../support/Surroundings.ts"
+import { makeDependencies } from "../support/ActorDependencies.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -25,7 +25,7 @@ const make = Effect.gen(function*() {
     })
     return 0
   }
-  const world = yield* makeSurroundings({
+  const world = yield* makeDependencies({
     appends: { submit: settleNow, size: () => 0, idle: Effect.void },
     newMessageId: () => `msg_${seq}`,
     load: () =>

@@ -14,7 +14,7 @@ import { Rpc, RpcClient } from "effect/rpc"
 import { TestClock } from "effect/testing"
 import { awaitShards } from "../../src/cluster/Cluster.ts"
 import * as Procedures from "../../src/cluster/Procedures.ts"
-import { remotely } from "../../src/cluster/Remotely.ts"
+import { withRemoteDeadline } from "../../src/cluster/RemoteDeadline.ts"
 import { RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import { forRequest, REQUEST_ID, requestId } from "../../src/platform/RequestId.ts"
 import { formatJson } from "../../src/platform/Telemetry.ts"
@@ -145,7 +145,7 @@ it.effect("a defect is 500 to the caller and one line here, with stack and reque
     yield* Layer.build(entity)
     const { Work } = (yield* Worker.client)("w")
     for (const id of ["r-1", "r-2"]) {
-      const exit = yield* Effect.exit(forRequest(id, remotely(Work({ at }))))
+      const exit = yield* Effect.exit(forRequest(id, withRemoteDeadline(Work({ at }))))
       const [reason] = Exit.isFailure(exit) ? exit.cause.reasons : []
       assert.instanceOf(reason?._tag === "Die" ? reason.defect : undefined, InternalError)
       const response = yield* answer(Exit.isFailure(exit) ? exit.cause : assert.fail("no failure"))

@@ -6,7 +6,7 @@ import type { BlockChange, LoadedDirect } from "../../src/conversations/Conversa
 import type { Settled } from "../../src/database/GroupCommit.ts"
 import { Unavailable } from "../../src/wire/WireError.ts"
 import { draft } from "../support/Rooms.ts"
-import { makeSurroundings } from "../support/Surroundings.ts"
+import { makeDependencies } from "../support/ActorDependencies.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -16,7 +16,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   let rows = loaded
   let loads = 0
-  const world = yield* makeSurroundings({
+  const world = yield* makeDependencies({
     appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
     newMessageId: () => "msg_1",
     load: () => Effect.sync(() => {

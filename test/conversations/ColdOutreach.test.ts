@@ -2,7 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { Accounts } from "../../src/agents/Accounts.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
@@ -90,7 +90,7 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
 
   it.effect("a reservation that no message claims counts for a minute, and again takes no second slot", () =>
     Effect.gen(function*() {
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const clock = yield* Clock.Clock
       const sql = yield* SqlClient.SqlClient
       const reserve = (i: number) => actors.reserveOutreach("agt_alone", `conv_alone_${i}`, clock.currentTimeMillisUnsafe())

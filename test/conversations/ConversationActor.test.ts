@@ -2,12 +2,12 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber } from "effect"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
 import type { DirectState } from "../../src/conversations/Conversation.ts"
-import { ConversationActor, type Published, type Surroundings } from "../../src/conversations/ConversationActor.ts"
+import { ConversationActor, type Published, type Dependencies } from "../../src/conversations/ConversationActor.ts"
 import type { SendCommand } from "../../src/conversations/ConversationEntity.ts"
 import type { Settled } from "../../src/database/GroupCommit.ts"
 import { Unavailable } from "../../src/wire/WireError.ts"
 import { draft } from "../support/Rooms.ts"
-import { makeSurroundings } from "../support/Surroundings.ts"
+import { makeDependencies } from "../support/ActorDependencies.ts"
 
 const a = { id: "agt_a", handle: "aaa" }
 const b = { id: "agt_b", handle: "bbb" }
@@ -23,12 +23,12 @@ const COLD: DirectState = { ...ESTABLISHED, established: false }
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
 
 /** An actor whose commits and reads wait for the test. */
-const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Surroundings> = {}) {
+const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Dependencies> = {}) {
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
   const published: Array<Published> = []
   let ids = 0
-  const world = yield* makeSurroundings({
+  const world = yield* makeDependencies({
     appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
     newMessageId: () => `msg_${++ids}`,
     load: () =>

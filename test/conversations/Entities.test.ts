@@ -10,7 +10,7 @@ import {
   ShardingConfig
 } from "effect/cluster"
 import { SqlClient } from "effect/sql"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { AgentEntity } from "../../src/push/AgentEntity.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity, SendFailure } from "../../src/conversations/ConversationEntity.ts"
@@ -117,7 +117,7 @@ layer(rooms)((it) => {
 
   it.effect("an agent's slots are counted through the entity as well", () =>
     Effect.gen(function*() {
-      const actors = yield* AgentActors
+      const actors = yield* LiveAgents
       const client = (yield* AgentEntity.client)("agt_entity")
       yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
       yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })

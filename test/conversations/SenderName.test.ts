@@ -1,7 +1,7 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { Accounts } from "../../src/agents/Accounts.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Auth } from "../../src/auth/Auth.ts"
 import { Conversations, type Target } from "../../src/conversations/Conversations.ts"
 import { messageJson } from "../../src/messages/Message.ts"
@@ -20,7 +20,7 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const auth = yield* Effect.provide(Auth, Auth.layer)
         const accounts = yield* Accounts
-        const actors = yield* AgentActors
+        const actors = yield* LiveAgents
         const conversations = yield* Conversations
         const groups = yield* Groups
         const a = yield* newAgent("named-a")

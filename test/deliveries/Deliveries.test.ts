@@ -2,8 +2,8 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { eachDatabase } from "../support/Databases.ts"
@@ -22,7 +22,7 @@ const listen = Effect.fnUntraced(function*(agentId: string) {
     event: (frame) => frames.push(parse(frame)),
     close: () => undefined
   }
-  ;(yield* AgentActors).attach(agentId, session)
+  ;(yield* LiveAgents).attach(agentId, session)
   return frames
 })
 

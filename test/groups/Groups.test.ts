@@ -5,7 +5,7 @@ import { TestClock } from "effect/testing"
 import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Agents } from "../../src/agents/Agents.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
@@ -455,7 +455,7 @@ describe.skipIf(!isInstalled(18))("groups over two nodes, PostgreSQL 18", () => 
         LIMITS_GROUP_MEMBERS: 256
       }))),
       (context) => <A, E>(
-        effect: Effect.Effect<A, E, Groups | Conversations | Deliveries | SqlClient.SqlClient | AgentActors>
+        effect: Effect.Effect<A, E, Groups | Conversations | Deliveries | SqlClient.SqlClient | LiveAgents>
       ) => Effect.provide(effect, context)
     )
     return [yield* node, yield* node] as const

@@ -3,8 +3,8 @@ import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Accounts } from "../../src/agents/Accounts.ts"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { parseInstant } from "../../src/mutes/Mute.ts"
@@ -25,7 +25,7 @@ const newPair = Effect.fnUntraced(function*(name: string) {
 
 /** A socket that writes down what it is told, its mutes read as the gateway does. */
 const attach = Effect.fnUntraced(function*(agentId: string) {
-  const actors = yield* AgentActors
+  const actors = yield* LiveAgents
   const shown: Array<unknown> = []
   const session: LiveSession = {
     hint: (no, _messageId, _rendered, muted) => shown.push(muted ? `muted ${no}` : no),
@@ -156,7 +156,7 @@ eachDatabase((database) => {
         const mutes = yield* Mutes
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
-        const actors = yield* AgentActors
+        const actors = yield* LiveAgents
         const { a, b, conversation } = yield* newPair("push")
         const { session, shown } = yield* attach(b.id)
         let n = 0
@@ -204,7 +204,7 @@ eachDatabase((database) => {
         const { shown } = yield* attach(b.id)
         const at = yield* Clock.currentTimeMillis
         yield* sql`INSERT INTO mutes (muter_id, kind, target_id, created_at) VALUES (${b.id}, 'agent', ${a.id}, ${at})`
-        yield* (yield* AgentActors).muteChanged(b.id, "agent", a.id)
+        yield* (yield* LiveAgents).muteChanged(b.id, "agent", a.id)
         yield* conversations.send(a, { _tag: "Direct", handle: b.handle }, draft("entity-3"))
         assert.deepStrictEqual(shown, ["muted 2"])
       }))
@@ -221,7 +221,7 @@ eachDatabase((database) => {
         yield* attach(a.id)
         yield* attach(c.id)
         yield* (yield* Accounts).remove(b.id)
-        const actors = yield* AgentActors
+        const actors = yield* LiveAgents
         const muted = (muter: string) => [b.id, c.id].map((id) => actors.live(muter)?.mutes?.covers(id, "conv_any"))
         assert.deepStrictEqual([muted(a.id), muted(c.id)], [[false, true], [false, false]])
         const left = yield* sql<{ target_id: string }>`

@@ -2,8 +2,8 @@ import { assert, layer } from "@effect/vitest"
 import { Clock, Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { PresenceRepo } from "../../src/presence/PresenceRepo.ts"
 import { Presences } from "../../src/presence/Presences.ts"
 import { PresenceStore } from "../../src/presence/PresenceStore.ts"
@@ -14,7 +14,7 @@ type Heard = ReadonlyArray<string | null>
 
 /** A socket, come and gone as the gateway tells it, with the presence events that it gets. */
 const connect = Effect.fnUntraced(function*(agentId: string) {
-  const actors = yield* AgentActors
+  const actors = yield* LiveAgents
   const presences = yield* Presences
   const events: Array<Heard> = []
   const session: LiveSession = {

@@ -1,7 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
-import { AgentActor } from "../../src/push/AgentActor.ts"
+import { LiveAgent } from "../../src/push/LiveAgent.ts"
 import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 import { MuteSet } from "../../src/push/MuteSet.ts"
@@ -44,7 +44,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
     }
   } as unknown as Deliveries["Service"]
   const socket = new FakeSocket(now)
-  const agent = new AgentActor("agt_me")
+  const agent = new LiveAgent("agt_me")
   const mutes = agent.mutes = new MuteSet(now)
   mutes.add("agt_muted", 60_000)
   const session = new Session(socket.asWebSocket, agent, "me", false, {

@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
-import { AgentActor } from "../../src/push/AgentActor.ts"
+import { LiveAgent } from "../../src/push/LiveAgent.ts"
 import { type Rendered, renderMessage } from "../../src/messages/Message.ts"
 import type { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
@@ -70,10 +70,10 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     acknowledge: (_: string, no: number) => {
       state.acknowledged.push(no)
     },
-    acknowledgeMessage: (_: AgentActor, messageId: string) => Effect.sync(() => state.looked.push(messageId))
+    acknowledgeMessage: (_: LiveAgent, messageId: string) => Effect.sync(() => state.looked.push(messageId))
   } as unknown as Deliveries["Service"]
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
-  const agent = new AgentActor("agt_me")
+  const agent = new LiveAgent("agt_me")
   const session = new Session(socket.asWebSocket, agent, "me", options.acknowledges ?? true, {
     deliveries,
     readers: Semaphore.makeUnsafe(1),

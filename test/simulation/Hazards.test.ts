@@ -3,8 +3,8 @@ import { Clock, Context, Effect, Exit, Layer, Redacted, Semaphore } from "effect
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity } from "../../src/conversations/ConversationEntity.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
@@ -55,7 +55,7 @@ const connect = Effect.fnUntraced(function*(
 ) {
   const clock = yield* Clock.Clock
   const deliveries = yield* Deliveries
-  const actors = yield* AgentActors
+  const actors = yield* LiveAgents
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
   socket.bufferedAmount = unsent
@@ -249,7 +249,7 @@ eachDatabase((database) => {
 
     it.effect("a crash between the reservation of a cold slot and its claim leaks nothing once the reservation has lapsed", () =>
       Effect.gen(function*() {
-        const actors = yield* AgentActors
+        const actors = yield* LiveAgents
         const conversations = yield* Conversations
         const sql = yield* SqlClient.SqlClient
         const id = makeDirectIds((yield* Secrets).conversationIds)

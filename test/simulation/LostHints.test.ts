@@ -2,7 +2,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient } from "agentchatme"
 import { Effect, Layer } from "effect"
 import { tmpdir } from "node:os"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import * as Http from "../../src/Http.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
@@ -25,7 +25,7 @@ describe("PostgreSQL 18", () => {
       () =>
         Effect.gen(function*() {
           const { url } = yield* HttpServer
-          const actors = yield* AgentActors
+          const actors = yield* LiveAgents
           const random = randomOf(SEED)
           const a = yield* newAgent("hints-a")
           const b = yield* newAgent("hints-b")

@@ -1,8 +1,8 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Fiber } from "effect"
 import { SqlClient } from "effect/sql"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Presences } from "../../src/presence/Presences.ts"
 import { layerPgliteTest, layerPostgresTest } from "../../test/support/Databases.ts"
@@ -34,7 +34,7 @@ describe.each([["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(
     it.effect("an agent with 10,000 holders flaps ten times, and others' sends wait for a slice, not for the crowd", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const actors = yield* AgentActors
+        const actors = yield* LiveAgents
         const conversations = yield* Conversations
         const presences = yield* Presences
         const star = yield* newAgent("star")

@@ -1,7 +1,7 @@
 import { assert, describe, layer } from "@effect/vitest"
 import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { layerRooms } from "../../test/support/Rooms.ts"
 import type { Command } from "./Commands.ts"
@@ -72,17 +72,17 @@ describe("push before commit", () => {
       Effect.map(verdict(sound, failing), (said) => assert.strictEqual(said, "sound")))
   })
   const seam = new Seam()
-  let actors: AgentActors["Service"] | undefined
+  let actors: LiveAgents["Service"] | undefined
   const mutant = pushBeforeCommit(() => actors!)
   layer(rooms(layerPgliteTest, seam, mutant))((it) => {
     it.effect("the checker finds what a socket was shown and nobody stored", () =>
       Effect.gen(function*() {
-        actors = yield* AgentActors
+        actors = yield* LiveAgents
         assert.match(yield* verdict(seam, failing), /a socket was shown what is not stored/)
       }))
     it.effect(`so does a search of ${SEARCH_RUNS} runs`, () =>
       Effect.gen(function*() {
-        actors = yield* AgentActors
+        actors = yield* LiveAgents
         const { run } = yield* makeWorld(seam, coverage)
         assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, { shrinks: 0 }))
       }))

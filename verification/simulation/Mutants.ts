@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import type { AgentActors } from "../../src/push/AgentActors.ts"
-import { directSetting, renderMessage } from "../../src/messages/Message.ts"
+import type { LiveAgents } from "../../src/push/LiveAgents.ts"
+import { directContext, renderMessage } from "../../src/messages/Message.ts"
 import type { Mutant } from "./World.ts"
 
 /**
@@ -70,7 +70,7 @@ interface Input {
 }
 
 /** Sockets are told once the statement has run; then the commit fails. */
-export const pushBeforeCommit = (actors: () => AgentActors["Service"]): Mutant => ({
+export const pushBeforeCommit = (actors: () => LiveAgents["Service"]): Mutant => ({
   failing: (run, params, sql) => {
     const inputs = JSON.parse(String(params[0])) as ReadonlyArray<Input>
     return sql.withTransaction(Effect.gen(function*() {
@@ -81,7 +81,7 @@ export const pushBeforeCommit = (actors: () => AgentActors["Service"]): Mutant =
         const [from] = yield* sql<{ readonly handle: string }>`SELECT handle FROM agents WHERE id = ${sender}`
         const rendered = renderMessage(
           { id, conversationId: conv, seq, senderId: sender, clientMsgId: key, type, content, metadata, createdAt: at },
-          directSetting({ handle: from!.handle, displayName: null, deletedAt: null })
+          directContext({ handle: from!.handle, displayName: null, deletedAt: null })
         )
         actors().tell(recipient, { _tag: "Hint", no, messageId: id, senderId: sender, rendered })
       }

@@ -1,8 +1,8 @@
 import { Clock, Context, Effect, Exit, Layer, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
-import type { LiveSession } from "../../src/push/AgentActor.ts"
-import { AgentActors } from "../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import type { ListedPage } from "../../src/conversations/Reading.ts"
@@ -10,7 +10,7 @@ import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
-import { Session, type SessionWorld } from "../../src/realtime/Session.ts"
+import { Session, type SessionDependencies } from "../../src/realtime/Session.ts"
 import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
@@ -155,7 +155,7 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
   const conversations = yield* Conversations
   const deliveries = yield* Deliveries
   let underWay = 0
-  const world: SessionWorld = {
+  const world: SessionDependencies = {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,
@@ -184,7 +184,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const sql = yield* SqlClient.SqlClient
   const conversations = yield* Conversations
   const deliveries = yield* Deliveries
-  const actors = yield* AgentActors
+  const actors = yield* LiveAgents
   const directId = makeDirectIds((yield* Secrets).conversationIds)
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()

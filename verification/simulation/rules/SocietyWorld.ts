@@ -7,8 +7,8 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Readable } from "node:stream"
 import { Accounts } from "../../../src/agents/Accounts.ts"
-import type { LiveSession } from "../../../src/push/AgentActor.ts"
-import { AgentActors } from "../../../src/push/AgentActors.ts"
+import type { LiveSession } from "../../../src/push/LiveAgent.ts"
+import { LiveAgents } from "../../../src/push/LiveAgents.ts"
 import { Agents } from "../../../src/agents/Agents.ts"
 import { Attachments } from "../../../src/attachments/Attachments.ts"
 import { Contacts } from "../../../src/contacts/Contacts.ts"
@@ -92,7 +92,7 @@ let serial = 0
 export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const sql = yield* SqlClient.SqlClient
   const accounts = yield* Accounts
-  const actors = yield* AgentActors
+  const actors = yield* LiveAgents
   const agentsRoom = yield* Agents
   const attachments = yield* Attachments
   const blobs = yield* Blobs

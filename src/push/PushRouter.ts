@@ -6,7 +6,7 @@ import { nameOf } from "../cluster/NodeAddress.ts"
 import { type Delivery, PeerForgot, Peers } from "../cluster/Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
-import type { Push } from "./AgentActor.ts"
+import type { Push } from "./LiveAgent.ts"
 import { beyond, type Elsewhere, nextSince, type SocketPlace } from "./SocketPlaces.ts"
 
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
@@ -107,7 +107,7 @@ export interface Place extends SocketPlace {
  * order that is the same everywhere (SocketPlaces): the limit holds as soon as all have
  * heard, and nobody who was known before loses a place to somebody new.
  */
-export class RemoteSockets extends Context.Service<RemoteSockets, {
+export class PushRouter extends Context.Service<PushRouter, {
   /** Sockets of an agent on other nodes, as far as they have told. */
   readonly count: (agentId: string) => number
   readonly tell: (agentId: string, push: Push) => void
@@ -130,9 +130,9 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
   /** Does this on the other nodes; waits a second at most, and goes on trying. */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
-}>()("parley/push/RemoteSockets") {
+}>()("parley/push/PushRouter") {
   static readonly layer = Layer.effect(
-    RemoteSockets,
+    PushRouter,
     Effect.gen(function*() {
       const peers = yield* Peers
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
@@ -294,7 +294,7 @@ export class RemoteSockets extends Context.Service<RemoteSockets, {
           for (const line of lines.values()) give(line, done)
         }).pipe(Effect.timeoutOption(PATIENCE_MS), Effect.asVoid)
 
-      return RemoteSockets.of({
+      return PushRouter.of({
         count,
         tell: (agentId, push) => {
           for (const line of lines.values()) if (line.sockets.has(agentId)) line.push(agentId, push)

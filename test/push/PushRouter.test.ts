@@ -1,8 +1,8 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import type { Push } from "../../src/push/AgentActor.ts"
-import { type Notice, type Place, RemoteSockets } from "../../src/push/RemoteSockets.ts"
+import type { Push } from "../../src/push/LiveAgent.ts"
+import { type Notice, type Place, PushRouter } from "../../src/push/PushRouter.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { PeerOrder } from "../../src/cluster/PeerOrder.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
@@ -67,7 +67,7 @@ class Wires {
 
 const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20) {
   const context = yield* Layer.build(
-    Layer.fresh(RemoteSockets.layer).pipe(
+    Layer.fresh(PushRouter.layer).pipe(
       Layer.provide([
         wires.peers(name),
         Config.layerTest({ RUNNER_HOST: name, RUNNER_PORT: 1, LIMITS_SOCKETS_PER_AGENT: limit })
@@ -75,7 +75,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
       Layer.provideMerge(Layer.fresh(Readiness.layer))
     )
   )
-  const remote = Context.get(context, RemoteSockets)
+  const remote = Context.get(context, PushRouter)
   const readiness = Context.get(context, Readiness)
   const heard: Array<readonly [string, Push]> = []
   const notices: Array<Notice> = []

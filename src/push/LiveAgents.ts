@@ -7,18 +7,18 @@ import * as Procedures from "../cluster/Procedures.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { type CloseReason, Sessions } from "../agents/Sessions.ts"
-import { AgentActor, type LiveSession, type Push } from "./AgentActor.ts"
+import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
 import { AgentEntity } from "./AgentEntity.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
-import { type Place, RemoteSockets } from "./RemoteSockets.ts"
+import { type Place, PushRouter } from "./PushRouter.ts"
 
 /**
  * The agents that are active on this node, and calls to the others. An agent's cold
  * slots are counted where its shard is; its sockets are wherever they came in. What an
  * agent owns, and what of that is a cache here, AgentEntity says.
  */
-export class AgentActors extends Context.Service<AgentActors, {
+export class LiveAgents extends Context.Service<LiveAgents, {
   /** Tells the agent's live sockets, if it has any: wakes nobody, waits for nobody. */
   readonly tell: (agentId: string, push: Push) => void
   /** Takes a cold slot, or says why not. */
@@ -27,12 +27,12 @@ export class AgentActors extends Context.Service<AgentActors, {
     conversationId: string,
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
-  /** Takes a place for one more socket, before it is attached: `RemoteSockets.enter`. */
+  /** Takes a place for one more socket, before it is attached: `PushRouter.enter`. */
   readonly enter: (agentId: string, displaced: () => void) => Place | undefined
   readonly leave: (place: Place) => void
   /** Completes once it is decided whether those that have places here keep them. */
   readonly agreed: Effect.Effect<void>
-  readonly attach: (agentId: string, session: LiveSession) => AgentActor
+  readonly attach: (agentId: string, session: LiveSession) => LiveAgent
   readonly detach: (agentId: string, session: LiveSession) => void
   /** Closes the agent's sockets and forgets its account, on every node; those out of reach follow when they are back. */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
@@ -52,33 +52,33 @@ export class AgentActors extends Context.Service<AgentActors, {
   /** Reads again what the agents with sockets here have muted. */
   readonly reloadMutes: Effect.Effect<void, Unavailable>
   /** Reads what an agent has muted, unless that is known: to be done before a session of it starts. */
-  readonly loadMutes: (actor: AgentActor) => Effect.Effect<void, Unavailable>
+  readonly loadMutes: (actor: LiveAgent) => Effect.Effect<void, Unavailable>
   /** After a mute was changed in storage: the agent's sockets, wherever they are, follow it once this returns. */
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
   /** After all mutes on an agent were dropped for good: the same for everybody's sockets. */
   readonly unmuted: (agentId: string) => Effect.Effect<void>
   /** The agent's actor on this node, made if need be; for a socket that is about to be attached. */
-  readonly here: (agentId: string) => AgentActor
+  readonly here: (agentId: string) => LiveAgent
   /** The agent's actor if it has sockets here; wakes nobody. */
-  readonly live: (agentId: string) => AgentActor | undefined
+  readonly live: (agentId: string) => LiveAgent | undefined
   /** Takes the calls of other nodes to the agents of this one. */
   readonly entity: Layer.Layer<never, never, Sharding.Sharding>
-}>()("parley/push/AgentActors") {
+}>()("parley/push/LiveAgents") {
   static readonly layer = Layer.effect(
-    AgentActors,
+    LiveAgents,
     Effect.gen(function*() {
       const agents = yield* Agents
-      const remote = yield* RemoteSockets
+      const remote = yield* PushRouter
       const slots = yield* ColdSlots
       const mutes = yield* ActiveMutes
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
-      const actors = new Map<string, AgentActor>()
+      const actors = new Map<string, LiveAgent>()
 
-      const here = (agentId: string): AgentActor => {
+      const here = (agentId: string): LiveAgent => {
         const known = actors.get(agentId)
         if (known !== undefined) return known
-        const actor = new AgentActor(agentId)
+        const actor = new LiveAgent(agentId)
         actors.set(agentId, actor)
         return actor
       }
@@ -89,7 +89,7 @@ export class AgentActors extends Context.Service<AgentActors, {
         }
       })
 
-      const readMutes = (actor: AgentActor) =>
+      const readMutes = (actor: LiveAgent) =>
         Effect.map(unavailableOnSqlError(mutes.all(actor.id, now())), (rows) => {
           const set = new MuteSet(now)
           for (const row of rows) set.add(row.target_id, row.muted_until)
@@ -145,7 +145,7 @@ export class AgentActors extends Context.Service<AgentActors, {
         for (const [id, actor] of actors) if (actor.idle) actors.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      return AgentActors.of({
+      return LiveAgents.of({
         tell: (agentId, push) => {
           actors.get(agentId)?.tell(push)
           remote.tell(agentId, push)
@@ -216,6 +216,6 @@ export class AgentActors extends Context.Service<AgentActors, {
 /** What is done to an agent wherever its sockets are. */
 export const SessionsLive = Layer.effect(
   Sessions,
-  Effect.map(AgentActors, (actors) => Sessions.of({ disconnect: actors.disconnect, changed: actors.changed }))
+  Effect.map(LiveAgents, (actors) => Sessions.of({ disconnect: actors.disconnect, changed: actors.changed }))
 )
 

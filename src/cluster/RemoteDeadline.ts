@@ -29,7 +29,7 @@ const calls = Metric.counter("remote_calls_total", {
  * have been done: the caller is told to try again, and what it repeats has an id.
  * The call carries the id of the request that it is made for: `forRequest` takes it up there.
  */
-export const remotely = <A, E, R>(
+export const withRemoteDeadline = <A, E, R>(
   call: Effect.Effect<A, E | Undelivered, R>
 ): Effect.Effect<A, Exclude<E, Undelivered> | Unavailable, R> =>
   Effect.withFiber<A, E | Undelivered, R>((fiber) => {

@@ -1,5 +1,5 @@
 import { Effect } from "effect"
-import type { Surroundings } from "../../src/conversations/ConversationActor.ts"
+import type { Dependencies } from "../../src/conversations/ConversationActor.ts"
 import type { OutreachFacts } from "../../src/conversations/ConversationsRepo.ts"
 
 /** Of a send that nothing stands in the way of. */
@@ -17,15 +17,15 @@ const UNHINDERED: OutreachFacts = {
 }
 
 /** What a conversation's actor has around it, as far as a test says; nothing else of it has an effect. */
-export const makeSurroundings = Effect.fnUntraced(function*(
+export const makeDependencies = Effect.fnUntraced(function*(
   { facts, ...given }:
-    & Pick<Surroundings, "appends" | "newMessageId" | "load">
-    & Partial<Pick<Surroundings, "publish" | "useAttachment">>
+    & Pick<Dependencies, "appends" | "newMessageId" | "load">
+    & Partial<Pick<Dependencies, "publish" | "useAttachment">>
     & { readonly facts: () => Partial<OutreachFacts> },
-  own: Partial<Surroundings> = {}
+  own: Partial<Dependencies> = {}
 ) {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
-  const surroundings: Surroundings = {
+  const surroundings: Dependencies = {
     now: () => 1_000,
     facts: () => Effect.sync(() => ({ ...UNHINDERED, ...facts() })),
     reserve: () => Effect.void,

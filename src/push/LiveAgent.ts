@@ -48,7 +48,7 @@ const OWN_REMEMBERED = 256
  * (AgentEntity says what the agent owns). Holds nothing that storage does not: sessions read on from their cursors,
  * slots are rows, its mutes are a cache of rows. Idle without sessions and reservations, it is forgotten.
  */
-export class AgentActor {
+export class LiveAgent {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
   /** Reservations of one agent go one after the other, so that each counts what the one before took. */
