@@ -301,12 +301,14 @@ export class GroupActor {
 
   replace({ agentId, messageIds }: Told<typeof Entity.Replace>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
-      Effect.sync(() => {
-        const member = loaded === undefined ? undefined : memberOf(loaded, agentId)
+      Effect.suspend(() => {
+        // A membership of a group that is not there is a mistake in the rows: the handover stays, and is looked at again.
+        if (loaded === undefined) return Effect.fail(new Unavailable())
+        const member = memberOf(loaded, agentId)
         // It may have been restored meanwhile.
-        if (loaded === undefined || loaded.deleted !== null || member?.suspended !== true) return undefined
+        if (loaded.deleted !== null || member?.suspended !== true) return Effect.succeed(undefined)
         const change = decideReplacement(loaded, member)
-        return change === undefined ? undefined : { change }
+        return Effect.succeed(change === undefined ? undefined : { change })
       })))
   }
 

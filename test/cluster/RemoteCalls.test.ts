@@ -11,6 +11,7 @@ import {
   Metric,
   Queue,
   Redacted,
+  References,
   Scheduler,
   Schema,
   Scope
@@ -294,7 +295,11 @@ layer(Layer.empty)((it) => {
 
   it.effect("that the calls to a node broke off is logged with the node and the reason, once a minute each, and counted", () => {
     const lines: Array<string> = []
-    const logger = Logger.layer([Logger.make(({ cause, message }) => void lines.push([String(message), Cause.pretty(cause)].join(" ")))])
+    const logger = Layer.merge(
+      Logger.layer([Logger.make(({ cause, message }) => void lines.push([String(message), Cause.pretty(cause)].join(" ")))]),
+      // What whoever watches the nodes says too, at a level that is shown, is said here for debugging.
+      Layer.succeed(References.MinimumLogLevel, "Debug")
+    )
     const counted = (reason: string) =>
       Metric.counter("remote_call_lines_broken_total", {
         description: "Times that the calls to another node broke off",
