@@ -64,7 +64,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, docsOf(Api))
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Listens once everything behind the routes is there and `ready` has completed; needs the rooms' services (Entities.ts). */
+/** Listens once everything behind the routes is there and `ready` has completed; needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
     Layer.provideMerge(GatewayLive),

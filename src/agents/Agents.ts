@@ -46,7 +46,7 @@ export class Agents extends Context.Service<Agents, {
       // A look-up that began before a change may have read what was before it: it answers its callers and leaves nothing.
       let changes = 0
 
-      const withBackpressure = (
+      const lookUp = (
         keys: ReadonlyArray<string>,
         query: Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
       ): LookUp => {
@@ -81,7 +81,7 @@ export class Agents extends Context.Service<Agents, {
       ): Effect.Effect<Agent | undefined, Unavailable> =>
         Effect.map(
           Fiber.join(
-            underWay.get(key) ?? withBackpressure([key], Effect.map(query, (found) => found === undefined ? [] : [found]))
+            underWay.get(key) ?? lookUp([key], Effect.map(query, (found) => found === undefined ? [] : [found]))
           ),
           (found) => found[0]
         )
@@ -116,7 +116,7 @@ export class Agents extends Context.Service<Agents, {
             }
             if (missing.size > 0) {
               const asked = [...missing]
-              waiting.add(withBackpressure(asked.map((id) => `id ${id}`), repo.byIds(asked)))
+              waiting.add(lookUp(asked.map((id) => `id ${id}`), repo.byIds(asked)))
             }
             if (waiting.size === 0) return Effect.succeed(found)
             const wanted = new Set(ids)

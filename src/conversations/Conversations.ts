@@ -99,7 +99,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const config = yield* Config
       const repo = yield* ConversationsRepo
       const agents = yield* Agents
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const attachments = yield* Attachments
       const slots = yield* ColdSlots
       const deliveries = yield* Deliveries
@@ -129,7 +129,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
       const publish = (stored: Published): void => {
-        actors.tell(stored.recipientId, {
+        liveAgents.tell(stored.recipientId, {
           _tag: "Hint",
           no: stored.no,
           messageId: stored.message.id,
@@ -137,7 +137,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           rendered: stored.rendered
         })
         if (config.ECHO_OWN === "on" && stored.senderLastNo !== null) {
-          actors.tell(stored.message.senderId, {
+          liveAgents.tell(stored.message.senderId, {
             _tag: "Echo",
             after: stored.senderLastNo,
             before: stored.senderNextNo,
@@ -182,7 +182,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         load: (conversationId, one, other) => unavailableOnSqlError(repo.load(conversationId, one, other)),
         facts: ({ draft, recipient, sender }, conversationId) =>
           unavailableOnSqlError(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
-        reserve: actors.reserveOutreach,
+        reserve: liveAgents.reserveOutreach,
         release: (senderId, conversationId) => Effect.ignore(unavailableOnSqlError(slots.release(senderId, conversationId))),
         useAttachment: (senderId, agentId, id) => attachments.use(senderId, { _tag: "Agent", agentId }, id),
         original,
@@ -282,7 +282,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         // Another server may have warned it: of several there is one count.
         fork(Effect.match(limits.take(warningRate, senderId), {
           onFailure: () => undefined,
-          onSuccess: () => actors.tell(senderId, { _tag: "Event", frame })
+          onSuccess: () => liveAgents.tell(senderId, { _tag: "Event", frame })
         }))
       }
 
@@ -379,7 +379,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
           const frame = JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })
           for (const to of yield* listenersOf(agentId, conversationId)) {
-            actors.tell(to, { _tag: "Event", frame, about: { senderId: agentId, conversationId } })
+            liveAgents.tell(to, { _tag: "Event", frame, about: { senderId: agentId, conversationId } })
           }
         }),
         block,

@@ -73,7 +73,7 @@ export class Deliveries extends Context.Service<Deliveries, {
       const clock = yield* Clock.Clock
       const repo = yield* DeliveriesRepo
       const agents = yield* Agents
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const groupReads = yield* GroupReads
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
@@ -135,7 +135,7 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
         const payload = toReadReceipt({ ...change, conversationId: read.conversationId, at: read.at }, handle)
-        actors.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
+        liveAgents.tell(change.senderId, { _tag: "Event", frame: JSON.stringify({ type: "message.read", payload }) })
       }
 
       const find = (agentId: string, messageId: string) => unavailableOnSqlError(repo.find(agentId, messageId))

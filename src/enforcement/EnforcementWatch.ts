@@ -29,7 +29,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   static readonly layer = Layer.effect(
     EnforcementWatch,
     Effect.gen(function*() {
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const agents = yield* Agents
       const groups = yield* Groups
       const repo = yield* EnforcementRepo
@@ -46,7 +46,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
             seen.set(id, suspendedAt)
             if (known.get(id) !== suspendedAt) agents.forget(id)
             // A socket may have come on the word of a cache since the last look.
-            actors.live(id)?.disconnect(SUSPENDED)
+            liveAgents.live(id)?.disconnect(SUSPENDED)
             since = suspendedAt
           }
           if (some.length < AT_ONCE) break

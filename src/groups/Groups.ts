@@ -185,7 +185,7 @@ export class Groups extends Context.Service<Groups, {
       const agents = yield* Agents
       const attachments = yield* Attachments
       const avatars = yield* Avatars
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
       const signals = yield* WebhookSignals
@@ -212,7 +212,7 @@ export class Groups extends Context.Service<Groups, {
 
       const publish = ({ envelopes, message, rendered, senderLastNo, senderNextNo }: GroupPublished): void => {
         for (const { no, recipientId } of envelopes) {
-          actors.tell(recipientId, {
+          liveAgents.tell(recipientId, {
             _tag: "Hint",
             no,
             messageId: message.id,
@@ -221,7 +221,7 @@ export class Groups extends Context.Service<Groups, {
           })
         }
         if (config.ECHO_OWN !== "on") return
-        actors.tell(message.senderId, {
+        liveAgents.tell(message.senderId, {
           _tag: "Echo",
           after: senderLastNo,
           before: senderNextNo,
@@ -274,7 +274,7 @@ export class Groups extends Context.Service<Groups, {
             new Map([...found].map(([id, agent]) => [id, agent.deletedAt === null ? displayNameOf(agent) : null]))),
         publish,
         tell: (agentId, frame, after) => {
-          actors.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
+          liveAgents.tell(agentId, after === null ? { _tag: "Event", frame } : { _tag: "Event", frame, after })
           signals.raise(agentId)
         },
         avatarUrl: (key) => avatarUrlOf(config, key),

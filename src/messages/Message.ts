@@ -140,13 +140,13 @@ export const statusOf = (progress: Progress): "stored" | "delivered" | "read" =>
   progress.readAt !== null ? "read" : progress.deliveredAt !== null ? "delivered" : "stored"
 
 /** Which message of which conversation. */
-export interface Place {
+export interface MessagePosition {
   readonly conversationId: string
   readonly seq: number
 }
 
 /** The JSON text of a message for one reader, cut where the reader's delivery id goes. */
-export interface Rendered extends Place {
+export interface Rendered extends MessagePosition {
   readonly before: string
   readonly after: string
 }

@@ -18,7 +18,7 @@ export const mayHook = (agents: string, event: WebhookEvent): string => `(${agen
 /**
  * The part of an event's own statement that writes it to the outbox. `rows` selects
  * `agent_id` (whom the event is for), `subject` (what its data is made from, see
- * Render.ts), `at` and `request` (the id of the request behind it, or null); whom `mayHook`
+ * EventData.ts), `at` and `request` (the id of the request behind it, or null); whom `mayHook`
  * rules out should not be among them. After the commit `WebhookSignals.raise` says that
  * there is something to do.
  */

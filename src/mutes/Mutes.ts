@@ -69,7 +69,7 @@ export class Mutes extends Context.Service<Mutes, {
   static readonly layer = Layer.effect(
     Mutes,
     Effect.gen(function*() {
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const agents = yield* Agents
       const clock = yield* Clock.Clock
       const config = yield* Config
@@ -103,7 +103,7 @@ export class Mutes extends Context.Service<Mutes, {
             repo.put({ muterId, kind: target.kind, targetId, until }, now(), config.LIMITS_MUTES_PER_AGENT)
           )
           if (stored === undefined) return yield* new TooManyMutes()
-          yield* actors.muteChanged(muterId, target.kind, targetId)
+          yield* liveAgents.muteChanged(muterId, target.kind, targetId)
           return stored
         }),
         list: Effect.fn("Mutes.list")(function*(muterId, kind, query) {
@@ -138,11 +138,11 @@ export class Mutes extends Context.Service<Mutes, {
           if (targetId === undefined) return yield* notMuted()
           const lifted = yield* unavailableOnSqlError(repo.remove(muterId, target.kind, targetId, now()))
           if (!lifted) return yield* notMuted()
-          yield* actors.muteChanged(muterId, target.kind, targetId)
+          yield* liveAgents.muteChanged(muterId, target.kind, targetId)
         }),
         removeAgent: Effect.fn("Mutes.removeAgent")(function*(agentId) {
           while ((yield* unavailableOnSqlError(repo.removeAgent(agentId, SWEEP_ROWS))) > 0);
-          yield* actors.unmuted(agentId)
+          yield* liveAgents.unmuted(agentId)
         }),
         sweep: Effect.map(Effect.suspend(() => repo.sweep(now(), SWEEP_ROWS)), batchUpTo(SWEEP_ROWS))
       })

@@ -8,7 +8,7 @@ export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly 
   }
 }
 
-interface ShownContext<A> {
+interface Setting<A> {
   readonly parse: (text: string) => Result.Result<A, string>
   readonly fallback: A
   /** The default as a person would write it. */
@@ -18,11 +18,11 @@ interface ShownContext<A> {
 }
 
 const make = <A>(
-  parse: ShownContext<A>["parse"],
+  parse: Setting<A>["parse"],
   fallback: A,
   about: string,
   options?: { readonly shown?: string; readonly secret?: boolean }
-): ShownContext<A> => ({
+): Setting<A> => ({
   parse,
   fallback,
   shown: options?.shown ?? String(fallback),
@@ -30,7 +30,7 @@ const make = <A>(
   secret: options?.secret ?? false
 })
 
-const wholeNumber = (min: number, max: number): ShownContext<number>["parse"] => (text) =>
+const wholeNumber = (min: number, max: number): Setting<number>["parse"] => (text) =>
   /^-?\d+$/.test(text) && Number(text) >= min && Number(text) <= max
     ? Result.succeed(Number(text))
     : Result.fail(`expected a whole number from ${min} to ${max}`)
@@ -38,33 +38,33 @@ const wholeNumber = (min: number, max: number): ShownContext<number>["parse"] =>
 const int = (fallback: number, about: string, min = 0, max = Number.MAX_SAFE_INTEGER) =>
   make(wholeNumber(min, max), fallback, about)
 
-const maybe = <A>(parse: ShownContext<A>["parse"], about: string, shown = "none", secret = false) =>
+const maybe = <A>(parse: Setting<A>["parse"], about: string, shown = "none", secret = false) =>
   make<A | undefined>(parse, undefined, about, { shown, secret })
 
-const seconds: ShownContext<ReadonlyArray<number>>["parse"] = (text) => {
+const seconds: Setting<ReadonlyArray<number>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
   return parts.length <= 32 && parts.every((part) => /^\d{1,7}$/.test(part) && Number(part) >= 1)
     ? Result.succeed(parts.map(Number))
     : Result.fail("expected up to 32 whole numbers of seconds with commas between them")
 }
 
-const anyText: ShownContext<string>["parse"] = (text) => Result.succeed(text)
+const anyText: Setting<string>["parse"] = (text) => Result.succeed(text)
 
-const oneOf = <const L extends ReadonlyArray<string>>(...options: L): ShownContext<L[number]>["parse"] => (text) => {
+const oneOf = <const L extends ReadonlyArray<string>>(...options: L): Setting<L[number]>["parse"] => (text) => {
   const found = options.find((option) => option === text)
   return found === undefined ? Result.fail(`expected one of ${options.join(", ")}`) : Result.succeed(found)
 }
 
-const url = (...protocols: ReadonlyArray<string>): ShownContext<string>["parse"] => (text) =>
+const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (text) =>
   URL.canParse(text) && protocols.includes(new URL(text).protocol)
     ? Result.succeed(text.replace(/\/+$/, ""))
     : Result.fail(`expected a URL beginning with ${protocols.map((p) => `${p}//`).join(" or ")}`)
 
-const secretUrl = (...protocols: ReadonlyArray<string>): ShownContext<Redacted.Redacted<string>>["parse"] => (text) =>
+const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
 /** One secret, or while it is changed the new one and the old one. */
-const secrets: ShownContext<Redacted.Redacted<string>>["parse"] = (text) => {
+const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
   return parts.length <= 2 && parts.every((part) => part !== "")
     ? Result.succeed(Redacted.make(text))
@@ -185,7 +185,7 @@ export const settings = {
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
   UPLOADS_RETENTION_HOURS: int(24, "hours for which an uploaded file that no message uses is kept", 1, 876_000)
-} satisfies Record<string, ShownContext<unknown>>
+} satisfies Record<string, Setting<unknown>>
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
 
@@ -219,7 +219,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
   static readonly load = Effect.gen(function*() {
     const problems: Array<string> = []
     const values: Record<string, unknown> = {}
-    for (const [name, setting] of Object.entries(settings) as ReadonlyArray<[string, ShownContext<unknown>]>) {
+    for (const [name, setting] of Object.entries(settings) as ReadonlyArray<[string, Setting<unknown>]>) {
       const text = (yield* EffectConfig.String(name).pipe(EffectConfig.withDefault(""))).trim()
       if (text === "") {
         values[name] = setting.fallback
@@ -262,7 +262,7 @@ export interface EffectiveSetting {
 
 /** Every setting with its effective value, secrets redacted, in the order of `settings`. */
 export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
-  (Object.entries(settings) as ReadonlyArray<[keyof Settings, ShownContext<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
+  (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
     const value = config[name]
     const isDefault = value === fallback
     return { name, value: isDefault ? shown : secret ? "(set, not shown)" : String(value), isDefault, about }

@@ -65,7 +65,7 @@ export class Presences extends Context.Service<Presences, {
   static readonly layer = Layer.effect(
     Presences,
     Effect.gen(function*() {
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const agents = yield* Agents
       const clock = yield* Clock.Clock
       const lifetimeMs = (yield* Config).PRESENCE_LIFETIME_SECONDS * 1_000
@@ -112,7 +112,7 @@ export class Presences extends Context.Service<Presences, {
 
       /** Looks when it is done, not when it was asked for: a socket that came and went at once leaves what is. */
       const sockets = (agentId: string) =>
-        change(agentId, (state, at) => actors.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
+        change(agentId, (state, at) => liveAgents.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
 
       const seen = Effect.fnUntraced(function*(rows: ReadonlyArray<VisiblePresence>) {
         const held = yield* store.get(rows.map((row) => row.agentId))
@@ -135,7 +135,7 @@ export class Presences extends Context.Service<Presences, {
         for (let above = "";;) {
           const slice = yield* repo.holders(agentId, above, SLICE)
           for (const { blocked, holder } of slice) {
-            if (!blocked) actors.tell(holder, { _tag: "Event", frame })
+            if (!blocked) liveAgents.tell(holder, { _tag: "Event", frame })
           }
           const hooked = slice.flatMap(({ blocked, holder, hooked }) => hooked && !blocked ? [holder] : [])
           if (hooked.length > 0) posts.tell(hooked, agent.handle, payload)

@@ -1,5 +1,5 @@
 import { Effect, Semaphore } from "effect"
-import { messageFrame, type Place, type Rendered } from "../messages/Message.ts"
+import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
 
@@ -36,7 +36,7 @@ export interface LiveSession {
   /** A muted one is not shown, and passed over for good. */
   readonly hint: (no: number, messageId: string, rendered: Rendered, muted: boolean) => void
   /** `place`: of the message, if the frame is one. */
-  readonly echo: (after: number, before: number | null, frame: string, place?: Place) => void
+  readonly echo: (after: number, before: number | null, frame: string, place?: MessagePosition) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
 }

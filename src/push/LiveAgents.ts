@@ -11,7 +11,7 @@ import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
 import { AgentEntity } from "./AgentEntity.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
-import { type Place, PushRouter } from "./PushRouter.ts"
+import { type SocketSlot, PushRouter } from "./PushRouter.ts"
 
 /**
  * The agents that are active on this node, and calls to the others. An agent's cold
@@ -28,8 +28,8 @@ export class LiveAgents extends Context.Service<LiveAgents, {
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   /** Takes a place for one more socket, before it is attached: `PushRouter.enter`. */
-  readonly enter: (agentId: string, displaced: () => void) => Place | undefined
-  readonly leave: (place: Place) => void
+  readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
+  readonly leave: (place: SocketSlot) => void
   /** Completes once it is decided whether those that have places here keep them. */
   readonly agreed: Effect.Effect<void>
   readonly attach: (agentId: string, session: LiveSession) => LiveAgent

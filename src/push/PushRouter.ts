@@ -87,7 +87,7 @@ export interface RemoteListener {
 }
 
 /** A socket's place among those of its agent, taken before it is one. */
-export interface Place extends SocketPlace {
+export interface SocketSlot extends SocketPlace {
   /** Whether other nodes may be giving away the same place just now: `agreed` says when that is decided. */
   readonly contested: boolean
   /** Called when sockets elsewhere turn out to come first; the place has been left then. */
@@ -112,9 +112,9 @@ export class PushRouter extends Context.Service<PushRouter, {
   readonly count: (agentId: string) => number
   readonly tell: (agentId: string, push: Push) => void
   /** Takes a place for one more socket of an agent, here, and tells so; undefined if none is known to be left. */
-  readonly enter: (agentId: string, displaced: () => void) => Place | undefined
+  readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   /** Gives it back; twice is once. */
-  readonly leave: (place: Place) => void
+  readonly leave: (place: SocketSlot) => void
   /**
    * Completes once every node in reach has told which sockets it had when it heard of those that have a place here:
    * what keeps its place until then keeps it. Waits a second at most; costs each node a text.
@@ -142,7 +142,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const limit = config.LIMITS_SOCKETS_PER_AGENT
       /** As the others know this node. */
       const self = nameOf(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT))
-      const here = new Map<string, ReadonlyArray<Place>>()
+      const here = new Map<string, ReadonlyArray<SocketSlot>>()
       const lines = new Map<string, PushLine>()
       let listener: RemoteListener | undefined
 
@@ -160,12 +160,12 @@ export class PushRouter extends Context.Service<PushRouter, {
         return sockets
       }
 
-      const announce = (agentId: string, places: ReadonlyArray<Place>): void => {
+      const announce = (agentId: string, places: ReadonlyArray<SocketSlot>): void => {
         if (places.length > 0) here.set(agentId, places)
         else here.delete(agentId)
         for (const line of lines.values()) line.announce(agentId)
       }
-      const leave = (place: Place): void => {
+      const leave = (place: SocketSlot): void => {
         const places = here.get(place.agentId)
         if (places?.includes(place) === true) announce(place.agentId, places.filter((other) => other !== place))
       }
@@ -306,7 +306,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           const contested = lines.size > 0 && known + 1 > limit * NEAR
           // Behind what another node lets in meanwhile without asking.
           const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
-          const place: Place = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
+          const place: SocketSlot = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
           announce(agentId, [...places, place])
           return place
         },
@@ -466,7 +466,7 @@ class PushLine {
     this.work.openUnsafe()
   }
 
-  take(here: ReadonlyMap<string, ReadonlyArray<Place>>): Load {
+  take(here: ReadonlyMap<string, ReadonlyArray<SocketSlot>>): Load {
     const first = !this.knows || this.dropped > 0
     const notices = this.notices.splice(0, MAX_AT_ONCE)
     const pushes: Array<typeof PushOnWay.Type> = []

@@ -63,7 +63,7 @@ export class SharedWindows {
 
   private ask(request: Request): Outcome | undefined {
     const reason = this.redis.unusable()
-    if (reason !== undefined) return this.decideAlone(request, reason)
+    if (reason !== undefined) return this.settleAlone(request, reason)
     // After the sockets of this turn were read: what they ask goes together.
     if (this.gathered.push(request) === 1) setImmediate(() => this.flush())
     return undefined
@@ -90,7 +90,7 @@ export class SharedWindows {
     const args = takeArguments(requests, { latest: this.clock.at(sentAt + this.patienceMs) })
     this.redis.send(TAKE, takeKeys(requests), args, (failure, answer) => {
       if (failure !== undefined) {
-        for (const request of requests) request.decided(this.decideAlone(request, failure.reason))
+        for (const request of requests) request.decided(this.settleAlone(request, failure.reason))
         return
       }
       const taken = readTaken(requests, answer)
@@ -99,7 +99,7 @@ export class SharedWindows {
       for (const [i, request] of requests.entries()) {
         const one = taken?.all?.[i]
         if (one === undefined || one.refusal === "Broken") {
-          request.decided(this.decideAlone(request, taken === undefined || taken.all !== undefined ? "nonsense" : "slow"))
+          request.decided(this.settleAlone(request, taken === undefined || taken.all !== undefined ? "nonsense" : "slow"))
           continue
         }
         const states = request.held.flatMap((held, i) => {
@@ -114,7 +114,7 @@ export class SharedWindows {
   }
 
   /** The own count has decided already: it holds the places. */
-  private decideAlone({ held }: Request, reason: Reason): ReadonlyArray<RateState> {
+  private settleAlone({ held }: Request, reason: Reason): ReadonlyArray<RateState> {
     countedAlone[reason].updateUnsafe(1, none)
     const now = this.now()
     return held.map((place) => place.settle(now, now))

@@ -4,7 +4,7 @@ import type { Duplex } from "node:stream"
 import { type RawData, type ServerOptions, type WebSocket, WebSocketServer } from "ws"
 import { type Agent, AgentSuspended } from "../agents/Agent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
-import type { Place } from "../push/PushRouter.ts"
+import type { SocketSlot } from "../push/PushRouter.ts"
 import { Agents } from "../agents/Agents.ts"
 import { Auth } from "../auth/Auth.ts"
 import { Conversations } from "../conversations/Conversations.ts"
@@ -57,7 +57,7 @@ interface Connection {
   readonly requestId: string | undefined
   session: Session | undefined
   /** Among the sockets of its agent, from when its key is known to be good until it is closed. */
-  place: Place | undefined
+  place: SocketSlot | undefined
   /** Of the key that it came with, from its session's beginning. */
   keyHash: string
   /** From the HELLO until the session begins: what came meanwhile. */
@@ -108,7 +108,7 @@ export const GatewayLive = Layer.effect(
     const config = yield* Config
     const agents = yield* Agents
     const auth = yield* Auth
-    const actors = yield* LiveAgents
+    const liveAgents = yield* LiveAgents
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
     const presences = yield* Presences
@@ -123,7 +123,7 @@ export const GatewayLive = Layer.effect(
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
-    const world: SessionDependencies = {
+    const sessionDependencies: SessionDependencies = {
       deliveries,
       readers: Semaphore.makeUnsafe(READERS),
       fork,
@@ -176,7 +176,7 @@ export const GatewayLive = Layer.effect(
     /** The key is good: the socket becomes a session of its agent, if there is a place for it. */
     const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
-      const place = actors.enter(agent.id, () => {
+      const place = liveAgents.enter(agent.id, () => {
         connection.place = undefined
         if (connection.session === undefined) closeWith(connection, TOO_MANY)
         else connection.session.close(TOO_MANY)
@@ -185,19 +185,19 @@ export const GatewayLive = Layer.effect(
       connection.place = place
       if (!place.contested) return admit(connection, agent, key, capabilities)
       connection.early ??= []
-      fork(Effect.map(actors.agreed, () => {
+      fork(Effect.map(liveAgents.agreed, () => {
         if (connection.place === place) admit(connection, agent, key, capabilities)
       }))
     }
 
     const admit = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
-      const actor = actors.here(agent.id)
+      const actor = liveAgents.here(agent.id)
       const acknowledges = capabilities.includes("ack")
-      const session = new Session(connection.socket, actor, agent.handle, acknowledges, world)
+      const session = new Session(connection.socket, actor, agent.handle, acknowledges, sessionDependencies)
       connection.session = session
       connection.keyHash = sha256(key).toString("hex")
-      actors.attach(agent.id, session)
+      liveAgents.attach(agent.id, session)
       if (actor.sessions.size === 1) fork(Effect.ignore(presences.sockets(agent.id)))
       connection.deadline = Number.POSITIVE_INFINITY
       connection.nextPing = now() + pingMs
@@ -226,7 +226,7 @@ export const GatewayLive = Layer.effect(
     const begin = (session: Session): void =>
       fork(Effect.matchEffect(
         Effect.catchDefect(
-          Effect.andThen(actors.reachable, Effect.retry(actors.loadMutes(session.agent), readAgain)),
+          Effect.andThen(liveAgents.reachable, Effect.retry(liveAgents.loadMutes(session.agent), readAgain)),
           (defect) => Effect.andThen(logDefectOf(defect), Effect.fail(undefined))
         ),
         {
@@ -446,14 +446,14 @@ export const GatewayLive = Layer.effect(
       socket.on("close", () => {
         connections.delete(connection)
         const { place, session } = connection
-        if (place !== undefined) actors.leave(place)
+        if (place !== undefined) liveAgents.leave(place)
         connection.place = undefined
         if (session === undefined) return
         session.ended()
-        actors.detach(session.agent.id, session)
+        liveAgents.detach(session.agent.id, session)
         // Of two that close on two nodes at once, the one that says so last knows of both.
         if (session.agent.sessions.size === 0) {
-          fork(Effect.andThen(actors.reachable, Effect.ignore(presences.sockets(session.agent.id))))
+          fork(Effect.andThen(liveAgents.reachable, Effect.ignore(presences.sockets(session.agent.id))))
         }
       })
       return connection
@@ -527,18 +527,18 @@ export const GatewayLive = Layer.effect(
     /** Closes the sockets whose keys have died unheard, and shows what is not muted by now. */
     const recheck = Effect.gen(function*() {
       yield* closeDeadKeys(connections, agents.keyHashes)
-      yield* actors.reloadMutes
+      yield* liveAgents.reloadMutes
     }).pipe(
       Effect.retry(readAgain),
       Effect.catchCause((cause) => Effect.logWarning("Sockets could not be looked at again", cause))
     )
-    actors.onParted((agentIds) =>
+    liveAgents.onParted((agentIds) =>
       fork(Effect.andThen(
         recheck,
         Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
       )))
     // Twice, for it is the second look that acts.
-    actors.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
+    liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 
     const turnAway = (): void => {
       leaving = true

@@ -2,7 +2,7 @@ import { Cause, Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
-import { messageFrame, type Place, type Rendered } from "../messages/Message.ts"
+import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
 import { isStorable } from "../wire/Text.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
@@ -35,7 +35,7 @@ interface Echo {
   readonly after: number
   readonly before: number | null
   readonly frame: string
-  readonly place: Place | undefined
+  readonly place: MessagePosition | undefined
 }
 
 interface Shown {
@@ -124,7 +124,7 @@ export class Session implements LiveSession {
     else this.waitForHole()
   }
 
-  echo(after: number, before: number | null, frame: string, place?: Place): void {
+  echo(after: number, before: number | null, frame: string, place?: MessagePosition): void {
     // The backlog has shown what comes after it: a lower seq may not follow, history has it.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
@@ -255,7 +255,7 @@ export class Session implements LiveSession {
   }
 
   /** Unless something that comes after it in its conversation has been shown. */
-  private writeEcho(after: number, frame: string, place: Place | undefined): void {
+  private writeEcho(after: number, frame: string, place: MessagePosition | undefined): void {
     if (place !== undefined) {
       const last = this.recent?.get(place.conversationId)
       if (last === undefined ? this.forgotten > after : last.seq > place.seq) return
@@ -264,7 +264,7 @@ export class Session implements LiveSession {
     this.write(frame)
   }
 
-  private remember({ conversationId, seq }: Place): void {
+  private remember({ conversationId, seq }: MessagePosition): void {
     const recent = this.recent ??= new Map()
     recent.delete(conversationId)
     recent.set(conversationId, { seq, no: this.cursor })

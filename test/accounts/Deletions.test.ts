@@ -125,7 +125,7 @@ it.effect("a deletion that dies before any of its statements is finished by anot
 it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
-    const actors = yield* LiveAgents
+    const liveAgents = yield* LiveAgents
     const presences = yield* Presences
     const deletions = yield* Deletions
     const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]
@@ -138,8 +138,8 @@ it.effect("who holds a deleted account as a contact sees it go offline, once; wh
       event,
       close: (reason) => closed.push(reason)
     })
-    actors.attach(friend.id, session((frame) => heard.push(JSON.parse(frame))))
-    actors.attach(account.id, session(() => undefined))
+    liveAgents.attach(friend.id, session((frame) => heard.push(JSON.parse(frame))))
+    liveAgents.attach(account.id, session(() => undefined))
     yield* presences.put(account, { status: "busy" })
     yield* presences.told
     heard.length = 0

@@ -239,8 +239,8 @@ layer(room)("Agents", (it) => {
         agents.byHandle(alice.handle),
         agents.byIds([alice.id])
       ]
-      for (const withBackpressure of lookUps) {
-        const error = yield* Effect.flip(withBackpressure)
+      for (const lookUp of lookUps) {
+        const error = yield* Effect.flip(lookUp)
         assert.strictEqual(error.code, "UNAVAILABLE")
         assert.strictEqual(error.status, 503)
       }

@@ -90,10 +90,10 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
 
   it.effect("a reservation that no message claims counts for a minute, and again takes no second slot", () =>
     Effect.gen(function*() {
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const clock = yield* Clock.Clock
       const sql = yield* SqlClient.SqlClient
-      const reserve = (i: number) => actors.reserveOutreach("agt_alone", `conv_alone_${i}`, clock.currentTimeMillisUnsafe())
+      const reserve = (i: number) => liveAgents.reserveOutreach("agt_alone", `conv_alone_${i}`, clock.currentTimeMillisUnsafe())
       for (let i = 0; i < 100; i++) yield* reserve(i)
       yield* reserve(7)
       yield* leap(59_999)

@@ -117,13 +117,13 @@ layer(rooms)((it) => {
 
   it.effect("an agent's slots are counted through the entity as well", () =>
     Effect.gen(function*() {
-      const actors = yield* LiveAgents
+      const liveAgents = yield* LiveAgents
       const client = (yield* AgentEntity.client)("agt_entity")
       yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
       yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
-      yield* actors.reserveOutreach("agt_entity", "conv_e2", 1_000)
+      yield* liveAgents.reserveOutreach("agt_entity", "conv_e2", 1_000)
       const remote = yield* Effect.flip(client.ReserveOutreach({ conversationId: "conv_e3", at: 1_000 }))
-      const local = yield* Effect.flip(actors.reserveOutreach("agt_entity", "conv_e3", 1_000))
+      const local = yield* Effect.flip(liveAgents.reserveOutreach("agt_entity", "conv_e3", 1_000))
       assert.strictEqual(remote._tag, "ColdCapExceeded")
       assert.deepStrictEqual(JSON.stringify(remote), JSON.stringify(local))
     }))

@@ -20,7 +20,7 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const auth = yield* Effect.provide(Auth, Auth.layer)
         const accounts = yield* Accounts
-        const actors = yield* LiveAgents
+        const liveAgents = yield* LiveAgents
         const conversations = yield* Conversations
         const groups = yield* Groups
         const a = yield* newAgent("named-a")
@@ -31,7 +31,7 @@ eachDatabase((database) => {
         const shown: Array<unknown> = []
         const ignore = () => undefined
         for (const id of [a.id, b.id]) {
-          actors.attach(id, {
+          liveAgents.attach(id, {
             hint: (_no, _id, rendered) => shown.push(nameIn(messageJson(rendered, null))),
             echo: (_after, _before, frame) =>
               shown.push(nameIn(JSON.stringify((JSON.parse(frame) as { payload: unknown }).payload))),

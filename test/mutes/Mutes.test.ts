@@ -25,7 +25,7 @@ const newPair = Effect.fnUntraced(function*(name: string) {
 
 /** A socket that writes down what it is told, its mutes read as the gateway does. */
 const attach = Effect.fnUntraced(function*(agentId: string) {
-  const actors = yield* LiveAgents
+  const liveAgents = yield* LiveAgents
   const shown: Array<unknown> = []
   const session: LiveSession = {
     hint: (no, _messageId, _rendered, muted) => shown.push(muted ? `muted ${no}` : no),
@@ -33,7 +33,7 @@ const attach = Effect.fnUntraced(function*(agentId: string) {
     event: (frame) => shown.push(parse(frame)["type"]),
     close: (reason) => shown.push(reason.code)
   }
-  yield* actors.loadMutes(actors.attach(agentId, session))
+  yield* liveAgents.loadMutes(liveAgents.attach(agentId, session))
   return { shown, session }
 })
 
@@ -156,7 +156,7 @@ eachDatabase((database) => {
         const mutes = yield* Mutes
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
-        const actors = yield* LiveAgents
+        const liveAgents = yield* LiveAgents
         const { a, b, conversation } = yield* newPair("push")
         const { session, shown } = yield* attach(b.id)
         let n = 0
@@ -190,7 +190,7 @@ eachDatabase((database) => {
         yield* deliveries.readThrough(b.id, b.handle, conversation, 100)
         assert.deepStrictEqual(told.shown, ["message.read"])
         // Others of the muter are not touched, and a new first socket reads the mutes as they are by then.
-        actors.detach(b.id, session)
+        liveAgents.detach(b.id, session)
         const later = yield* attach(b.id)
         yield* write
         assert.deepStrictEqual(later.shown, ["muted 7"])
@@ -221,8 +221,8 @@ eachDatabase((database) => {
         yield* attach(a.id)
         yield* attach(c.id)
         yield* (yield* Accounts).remove(b.id)
-        const actors = yield* LiveAgents
-        const muted = (muter: string) => [b.id, c.id].map((id) => actors.live(muter)?.mutes?.covers(id, "conv_any"))
+        const liveAgents = yield* LiveAgents
+        const muted = (muter: string) => [b.id, c.id].map((id) => liveAgents.live(muter)?.mutes?.covers(id, "conv_any"))
         assert.deepStrictEqual([muted(a.id), muted(c.id)], [[false, true], [false, false]])
         const left = yield* sql<{ target_id: string }>`
           SELECT target_id FROM mutes WHERE muter_id IN (${a.id}, ${b.id}, ${c.id})`

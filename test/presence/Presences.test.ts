@@ -14,7 +14,7 @@ type Heard = ReadonlyArray<string | null>
 
 /** A socket, come and gone as the gateway tells it, with the presence events that it gets. */
 const connect = Effect.fnUntraced(function*(agentId: string) {
-  const actors = yield* LiveAgents
+  const liveAgents = yield* LiveAgents
   const presences = yield* Presences
   const events: Array<Heard> = []
   const session: LiveSession = {
@@ -27,14 +27,14 @@ const connect = Effect.fnUntraced(function*(agentId: string) {
     },
     close: () => undefined
   }
-  actors.attach(agentId, session)
+  liveAgents.attach(agentId, session)
   yield* presences.sockets(agentId)
   return {
     events,
     /** What came since the last look, once everybody has been told. */
     heard: Effect.map(presences.told, (): ReadonlyArray<Heard> => events.splice(0)),
     close: Effect.suspend(() => {
-      actors.detach(agentId, session)
+      liveAgents.detach(agentId, session)
       return presences.sockets(agentId)
     })
   }

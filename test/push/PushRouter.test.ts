@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import type { Push } from "../../src/push/LiveAgent.ts"
-import { type Notice, type Place, PushRouter } from "../../src/push/PushRouter.ts"
+import { type Notice, type SocketSlot, PushRouter } from "../../src/push/PushRouter.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { PeerOrder } from "../../src/cluster/PeerOrder.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
@@ -87,7 +87,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
     missed: () => state.missed++,
     parted: (agentIds) => parted.push(agentIds)
   })
-  const places = new Map<string, Array<Place>>()
+  const places = new Map<string, Array<SocketSlot>>()
   /** Opens or closes sockets until the agent has so many here. */
   const announce = (agentId: string, sockets: number): void => {
     const had = places.get(agentId) ?? []
@@ -334,7 +334,7 @@ type Node = Effect.Success<ReturnType<typeof node>>
 
 /** Opens a socket of an agent, which may be refused at once or displaced later. */
 const open = ({ remote }: Node, agentId = "agt_a") => {
-  const socket: { place: Place | undefined; displaced: boolean } = { place: undefined, displaced: false }
+  const socket: { place: SocketSlot | undefined; displaced: boolean } = { place: undefined, displaced: false }
   socket.place = remote.enter(agentId, () => socket.displaced = true)
   return socket
 }

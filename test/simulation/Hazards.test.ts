@@ -55,11 +55,11 @@ const connect = Effect.fnUntraced(function*(
 ) {
   const clock = yield* Clock.Clock
   const deliveries = yield* Deliveries
-  const actors = yield* LiveAgents
+  const liveAgents = yield* LiveAgents
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const socket = new FakeSocket(() => clock.currentTimeMillisUnsafe())
   socket.bufferedAmount = unsent
-  const session = new Session(socket.asWebSocket, actors.here(agent.id), agent.handle, true, {
+  const session = new Session(socket.asWebSocket, liveAgents.here(agent.id), agent.handle, true, {
     deliveries,
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,
@@ -68,7 +68,7 @@ const connect = Effect.fnUntraced(function*(
       fork(effect)
     }
   })
-  actors.attach(agent.id, through(session))
+  liveAgents.attach(agent.id, through(session))
   session.start()
   return {
     session,
@@ -249,7 +249,7 @@ eachDatabase((database) => {
 
     it.effect("a crash between the reservation of a cold slot and its claim leaks nothing once the reservation has lapsed", () =>
       Effect.gen(function*() {
-        const actors = yield* LiveAgents
+        const liveAgents = yield* LiveAgents
         const conversations = yield* Conversations
         const sql = yield* SqlClient.SqlClient
         const id = makeDirectIds((yield* Secrets).conversationIds)
@@ -257,9 +257,9 @@ eachDatabase((database) => {
         const a = yield* newAgent("lapse-a")
         const b = yield* newAgent("lapse-b")
         for (let i = 0; i < RELAXED.LIMITS_COLD_CONVERSATIONS - 1; i++) {
-          yield* actors.reserveOutreach(a.id, `conv_lapse_${i}`, clock.currentTimeMillisUnsafe())
+          yield* liveAgents.reserveOutreach(a.id, `conv_lapse_${i}`, clock.currentTimeMillisUnsafe())
         }
-        yield* actors.reserveOutreach(a.id, id(a.id, b.id), clock.currentTimeMillisUnsafe())
+        yield* liveAgents.reserveOutreach(a.id, id(a.id, b.id), clock.currentTimeMillisUnsafe())
         const other = yield* newAgent("lapse-c")
         assert.strictEqual((yield* Effect.flip(conversations.send(a, direct(other.handle), draft("m1"))))._tag, "ColdCapExceeded")
         yield* TestClock.adjust(59_999)

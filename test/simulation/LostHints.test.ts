@@ -25,15 +25,15 @@ describe("PostgreSQL 18", () => {
       () =>
         Effect.gen(function*() {
           const { url } = yield* HttpServer
-          const actors = yield* LiveAgents
+          const liveAgents = yield* LiveAgents
           const random = randomOf(SEED)
           const a = yield* newAgent("hints-a")
           const b = yield* newAgent("hints-b")
           // Between the commit and the sockets: some hints are lost, some come after later ones.
-          const tell = actors.tell
+          const tell = liveAgents.tell
           let lost = 0
           let late = 0
-          Object.assign(actors, {
+          Object.assign(liveAgents, {
             tell: ((agentId, push) => {
               const fate = push._tag === "Hint" ? random() : 1
               if (fate < 0.2) lost++
@@ -81,7 +81,7 @@ describe("PostgreSQL 18", () => {
               }
             } finally {
               for (const { realtime } of ends) realtime.disconnect()
-              Object.assign(actors, { tell })
+              Object.assign(liveAgents, { tell })
             }
           })
           assert.isAbove(lost, 5)

@@ -34,7 +34,7 @@ describe.each([["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(
     it.effect("an agent with 10,000 holders flaps ten times, and others' sends wait for a slice, not for the crowd", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
-        const actors = yield* LiveAgents
+        const liveAgents = yield* LiveAgents
         const conversations = yield* Conversations
         const presences = yield* Presences
         const star = yield* newAgent("star")
@@ -54,7 +54,7 @@ describe.each([["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(
         setImmediate(around)
         for (let i = 1; i <= HOLDERS; i++) {
           const id = `agt_holder_${i}`
-          actors.attach(id, socket((frame) => {
+          liveAgents.attach(id, socket((frame) => {
             frames++
             most = Math.max(most, ++turn)
             last.set(id, frame)
@@ -93,10 +93,10 @@ describe.each([["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(
         const fiber = yield* Effect.forkChild(stream(FLAPS * 2 * STAY_MS))
         const own = socket(() => undefined)
         for (let i = 0; i < FLAPS; i++) {
-          actors.attach(star.id, own)
+          liveAgents.attach(star.id, own)
           yield* presences.sockets(star.id)
           yield* Effect.sleep(STAY_MS)
-          actors.detach(star.id, own)
+          liveAgents.detach(star.id, own)
           yield* presences.sockets(star.id)
           yield* Effect.sleep(STAY_MS)
         }

@@ -184,7 +184,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const sql = yield* SqlClient.SqlClient
   const conversations = yield* Conversations
   const deliveries = yield* Deliveries
-  const actors = yield* LiveAgents
+  const liveAgents = yield* LiveAgents
   const directId = makeDirectIds((yield* Secrets).conversationIds)
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
@@ -311,7 +311,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     const attach = (agent: number, acknowledges: boolean): Connected => {
       const socket = new FakeSocket(now)
-      const actor = actors.here(agents[agent]!.id)
+      const actor = liveAgents.here(agents[agent]!.id)
       const session = new Session(socket.asWebSocket, actor, agents[agent]!.handle, acknowledges, world)
       const connected: Connected = {
         agent,
@@ -346,7 +346,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         due: new Set(),
         receipts: []
       }
-      actors.attach(agents[agent]!.id, connected.live)
+      liveAgents.attach(agents[agent]!.id, connected.live)
       session.start()
       sessions.push(connected)
       return connected
@@ -354,7 +354,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     const detach = (connected: Connected): void => {
       connected.session.ended()
-      actors.detach(agents[connected.agent]!.id, connected.live)
+      liveAgents.detach(agents[connected.agent]!.id, connected.live)
       sessions = sessions.filter((one) => one !== connected)
     }
 

@@ -92,7 +92,7 @@ let serial = 0
 export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const sql = yield* SqlClient.SqlClient
   const accounts = yield* Accounts
-  const actors = yield* LiveAgents
+  const liveAgents = yield* LiveAgents
   const agentsRoom = yield* Agents
   const attachments = yield* Attachments
   const blobs = yield* Blobs
@@ -218,7 +218,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const drop = (connected: Connected): void => {
       connected.session.ended()
-      actors.detach(the(connected.agent).id, connected.live)
+      liveAgents.detach(the(connected.agent).id, connected.live)
       sessions = sessions.filter((one) => one !== connected)
     }
 
@@ -379,11 +379,11 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const attach = Effect.fnUntraced(function*(agent: number, acknowledges: boolean) {
       const socket = new FakeSocket(now)
-      const actor = actors.here(the(agent).id)
+      const actor = liveAgents.here(the(agent).id)
       const session = new Session(socket.asWebSocket, actor, the(agent).handle, acknowledges, world)
       const connected: Connected = { agent, acknowledges, socket, session, live: session, seen: 0, due: [], events: [] }
-      actors.attach(the(agent).id, session)
-      yield* actors.loadMutes(actor)
+      liveAgents.attach(the(agent).id, session)
+      yield* liveAgents.loadMutes(actor)
       session.start()
       sessions.push(connected)
       for (const slip of society.inboxes.of[agent]!) {
