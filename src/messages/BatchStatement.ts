@@ -1,19 +1,23 @@
 import type { Draft } from "./Message.ts"
 
-/** What every batch statement gets of a message, as JSON; `i` is its place in the batch. */
+/** The columns of a message in the JSON input of every batch statement; `i` is its index in the batch. */
 export const MESSAGE_COLUMNS =
   "i integer, conv text, sender text, key text, id text, type text, content text, metadata text, at bigint, " +
   "request text"
 
 /**
- * The rows of a batch's JSON, `$1`. Reading them limits, for this statement alone, how long it waits for a lock (SQLSTATE
- * 55P03 after that), which costs no round trip. It comes first, as all locks depend on these rows.
+ * Reads the rows of the batch from its JSON, `$1`. Also sets the lock timeout for this statement alone
+ * (SQLSTATE 55P03 when it expires), which costs no round trip. It comes first, because every lock is
+ * taken for one of these rows.
  */
 export const inputOf = (columns: string): string => `
   SELECT x.*
   FROM (SELECT set_config('lock_timeout', '300ms', true)) AS patience, json_to_recordset($1::json) AS x(${columns})`
 
-/** The rows of a table that somebody else has locked, and the transaction that did. The table's rows are tried, never waited for. */
+/**
+ * The rows of a table that another transaction has locked, with the id of that transaction. Never waits
+ * for a lock.
+ */
 export const heldIn = (table: "conversations" | "cold_slots" | "inboxes", key: string, keys: string): string => `
   SELECT r.${key} AS name, r.xmax::text AS holder
   FROM ${table} r
@@ -21,7 +25,7 @@ export const heldIn = (table: "conversations" | "cold_slots" | "inboxes", key: s
     SELECT f.${key} FROM ${table} f WHERE f.${key} = ANY (${keys}) FOR NO KEY UPDATE SKIP LOCKED
   ))`
 
-/** Who holds each of these rows, by name. */
+/** The id of the transaction that holds each of these rows, by the row's name. */
 export const holdersOf = (rows: ReadonlyArray<Held>): ReadonlyMap<string, string> =>
   new Map(rows.map(({ holder, name }) => [name, holder]))
 
@@ -30,7 +34,7 @@ export interface Held {
   readonly holder: string
 }
 
-/** A message as these columns. */
+/** A message as a row of MESSAGE_COLUMNS. */
 export const messageColumns = (i: number, conversationId: string, message: {
   readonly senderId: string
   readonly messageId: string
@@ -51,8 +55,8 @@ export const messageColumns = (i: number, conversationId: string, message: {
 })
 
 /**
- * The end of every batch statement: messages are stored as `fresh` has them, envelopes as
- * `envelopes` has them, and the counters of the inboxes, which are locked, go up by these.
+ * The end of every batch statement: stores the messages of `fresh` and the envelopes of `envelopes`, and
+ * raises the counters of the recipients' inboxes, which are locked already.
  */
 export const storing = (envelopes: "fresh" | "fan"): string => `
 stored AS (

@@ -3,8 +3,8 @@ import { DateTimeString, iso } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
 /**
- * The end of a group, as its former members learn of it: the payload of `group.deleted` over the socket and by webhook
- * (wire.md E.5, C.12), and the details of 410 `GROUP_DELETED` (C.8).
+ * The deletion of a group as its former members see it: the payload of `group.deleted` over the socket
+ * and by webhook (wire.md E.5, C.12), and the details of 410 `GROUP_DELETED` (C.8).
  */
 export const GroupDeletion = Schema.Struct({
   group_id: Schema.String,

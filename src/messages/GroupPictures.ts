@@ -1,15 +1,15 @@
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
 import type { Settings } from "../platform/Config.ts"
 
-/** The columns of groups that say where its picture is: one of this server's by its key, any other by its URL. */
+/** The columns of `groups` that hold a group's picture: a key for a picture on this server, a URL for any other. */
 interface Columns {
   readonly avatar_url: string | null
   readonly avatar_key: string | null
 }
 
 /**
- * A group's picture as it is shown and as it is stored. One of this server's is stored
- * by its key, however its URL came in: so it is kept while the group has it, and its
+ * Converts a group's picture between its shown and its stored form. A picture on this server is stored by
+ * its key even if its URL was given: the key keeps the file as long as the group has it, and the shown
  * URL follows PUBLIC_URL.
  */
 export const groupPictures = (config: Settings) => ({

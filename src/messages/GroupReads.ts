@@ -8,14 +8,14 @@ import { GroupNotFound } from "./SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "./GroupDeletion.ts"
 import { groupPictures } from "./GroupPictures.ts"
 
-/** What a member may do in its group: an admin changes it (wire.md G.6). */
+/** A member's role in its group: an admin may change the group (wire.md G.6). */
 export type Role = "admin" | "member"
 
 export const RoleSchema = Schema.Literals(["admin", "member"])
 
 export const isGroupId = (conversationId: string): boolean => conversationId.startsWith("grp_")
 
-/** What other rooms show of a group. */
+/** The part of a group that other rooms show. */
 export interface GroupCard {
   readonly name: string
   readonly description: string | null
@@ -33,17 +33,20 @@ const CARDS = `SELECT id, name, description, avatar_url, avatar_key, member_coun
 
 const ROLE = `SELECT role FROM group_members WHERE group_id = $1 AND agent_id = $2 AND left_at IS NULL`
 
-/** Whether somebody is or was a member, and what has become of the group. */
+/** Whether an agent is or was a member, and whether the group was deleted, when and by whom. */
 const PART = `
 SELECT m.left_at, g.deleted_at, a.handle FROM group_members m
 JOIN groups g ON g.id = m.group_id
 LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = g.deleted_by OFFSET 0) a ON true
 WHERE m.group_id = $1 AND m.agent_id = $2`
 
-/** Who has an active part, in order of joining. */
+/** The active members, in order of joining. */
 const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
 
-/** The weakest state over all who ever got the message; a time once all have it (wire.md F). */
+/**
+ * When the last of all agents that ever got the message had it delivered, and when it read it; null until
+ * then (wire.md F).
+ */
 const PROGRESS = `
 SELECT
   CASE WHEN count(*) = count(e.delivered_at) THEN max(e.delivered_at) END AS delivered_at,
@@ -54,20 +57,23 @@ CROSS JOIN LATERAL (
 ) e
 WHERE g.group_id = $1`
 
-/** Reads of groups for the rooms that show messages and conversations; nothing is remembered. */
+/** Reads of groups for the rooms that show messages and conversations; caches nothing. */
 export class GroupReads extends Context.Service<GroupReads, {
-  /** The groups among these conversations. One query at most. */
+  /** The groups among these conversations, by id. One query at most. */
   readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>
-  /** What a message is shown with, by its conversation and sender. */
+  /** The context that a message is shown with, by its conversation and sender. */
   readonly contexts: (
     conversationIds: ReadonlyArray<string>
   ) => Effect.Effect<(conversationId: string, sender: Sender | undefined) => ShownContext, Unavailable>
-  /** Undefined: no active member. */
+  /** Undefined if the agent is not an active member. */
   readonly role: (groupId: string, agentId: string) => Effect.Effect<Role | undefined, Unavailable>
-  /** Lets members pass; former ones of a deleted group learn that it was, everybody else nothing. */
+  /**
+   * Succeeds for active members. Fails with GroupDeleted for anybody who was a member of a deleted group,
+   * and with GroupNotFound for everybody else.
+   */
   readonly admit: (groupId: string, agentId: string) => Effect.Effect<void, GroupNotFound | GroupDeleted | Unavailable>
   readonly members: (groupId: string) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** How far a group message has got, as its sender is shown. */
+  /** The progress of a group message, as shown to its sender. */
   readonly progress: (groupId: string, seq: number) => Effect.Effect<Progress, Unavailable>
 }>()("parley/messages/GroupReads") {
   static readonly layer = Layer.effect(

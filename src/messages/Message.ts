@@ -43,7 +43,10 @@ const messageFields = {
   context: MessageContext
 }
 
-/** A message as one agent sees it (wire.md C.1); `delivery_id` is that agent's own envelope, or null. */
+/**
+ * A message as one agent sees it (wire.md C.1); `delivery_id` names that agent's own envelope, null if it
+ * has none.
+ */
 export const Message = Schema.Struct({
   ...messageFields,
   delivery_id: Schema.NullOr(Schema.String)
@@ -55,7 +58,7 @@ export const SyncRow = Schema.Struct({
   delivery_id: Schema.String
 }).annotate({ identifier: "SyncRow" })
 
-/** A validated send, texts already serialised as they are stored. */
+/** A validated send; content and metadata are serialised already, as they will be stored. */
 export const Draft = Schema.Struct({
   clientMsgId: Schema.String,
   type: Schema.Literals(["text", "structured", "file"]),
@@ -65,7 +68,7 @@ export const Draft = Schema.Struct({
 })
 export type Draft = typeof Draft.Type
 
-/** Who sends, as its message will show it. */
+/** The sender, with the names that its message will show. */
 export const MessageSender = Schema.Struct({
   id: Schema.String,
   handle: Schema.String,
@@ -112,20 +115,23 @@ export const storedMessage = (row: MessageRow): StoredMessage => ({
   createdAt: row.created_at
 })
 
-/** How far a message has got for whom it is shown to; null: not yet. */
+/** When a message was delivered and read, for the agent it is shown to, in milliseconds; null: not yet. */
 export interface Progress {
   readonly deliveredAt: number | null
   readonly readAt: number | null
 }
 
-/** What is shown of a message besides the message: its sender's names and its conversation. */
+/**
+ * What is shown with a message besides its own fields: its sender's names and, in a group, the group's
+ * name and size.
+ */
 export interface ShownContext {
   readonly senderHandle: string
   readonly senderDisplayName: string | null
   readonly group: { readonly name: string; readonly memberCount: number } | null
 }
 
-/** What a direct message is shown with: a deleted sender keeps its handle and nothing else (wire.md G.12). */
+/** The context of a direct message: a deleted sender keeps its handle and nothing else (wire.md G.12). */
 export const directContext = (
   sender: { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null } | undefined
 ): ShownContext => ({
@@ -139,22 +145,19 @@ export const notYet: Progress = { deliveredAt: null, readAt: null }
 export const statusOf = (progress: Progress): "stored" | "delivered" | "read" =>
   progress.readAt !== null ? "read" : progress.deliveredAt !== null ? "delivered" : "stored"
 
-/** Which message of which conversation. */
+/** Identifies one message. */
 export interface MessagePosition {
   readonly conversationId: string
   readonly seq: number
 }
 
-/** The JSON text of a message for one reader, cut where the reader's delivery id goes. */
+/** The JSON text of a message for one reader, split where the reader's delivery id goes. */
 export interface Rendered extends MessagePosition {
   readonly before: string
   readonly after: string
 }
 
-/**
- * Renders a message. Content and metadata are stored as JSON and pasted in as they
- * are: they are neither parsed nor written again.
- */
+/** Renders a message. Content and metadata are stored as JSON and are pasted in without being parsed. */
 export const renderMessage = (message: StoredMessage, context: ShownContext, progress: Progress = notYet): Rendered => ({
   conversationId: message.conversationId,
   seq: message.seq,

@@ -73,6 +73,6 @@ export class AttachmentNotReady extends WireError<AttachmentNotReady>()("Attachm
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
 
-/** Turns away whoever sends, whatever it sends: a repeated send that was stored before is refused so too. */
+/** Whether a failure is about the sender, not about the message: then a repeat of a stored send is refused too. */
 export const isOfSender = (failure: { readonly _tag: string }): boolean =>
   failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"

@@ -1,12 +1,12 @@
 import { Context, Layer } from "effect"
 
 /**
- * Told after a commit that wrote to the outbox: whose webhooks have something to do.
+ * Raised after a commit that wrote to the outbox, with the agent whose webhooks have something to do.
  * Only a hint, because the outbox is swept too; costs the caller nothing.
  */
 export class WebhookSignals extends Context.Service<WebhookSignals, {
   readonly raise: (agentId: string) => void
-  /** The one who acts on it. */
+  /** Sets the only listener. */
   readonly listen: (listener: (agentId: string) => void) => void
 }>()("parley/messages/WebhookSignals") {
   static readonly layer = Layer.sync(WebhookSignals, () => {
