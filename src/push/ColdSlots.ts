@@ -7,19 +7,21 @@ import { iso } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
-/** How long a slot stays taken for a message that has not come; a commit takes milliseconds. */
+/** How long a reservation waits for its message; a commit takes milliseconds. */
 const RESERVATION_MS = 60_000
 
-/** A slot counts while its conversation is unanswered and within the window, or its first message is on its way. */
+/**
+ * A slot counts while its conversation is unanswered and within the window, or while its first message is
+ * under way.
+ */
 const COUNTED = `
   agent_id = $1 AND (claimed_at > $2 OR (claimed_at IS NULL AND reserved_at > $3))`
 
 /**
- * Exact without a lock that outlives the statement: what it counts is what its snapshot
- * saw, and its turn proves that nobody has reserved since. Without a turn it has done
- * nothing, and is made again. A reservation that lapsed is counted no more because it is
- * gone: a message that still comes for it finds none. One that is being claimed right
- * now is locked, so it is passed over, and counts.
+ * Exact without a lock that outlives the statement: it counts what its snapshot saw, and `turned` proves
+ * that no other reservation was made since. Without `turned` it has reserved nothing, and the caller runs
+ * it again. A lapsed reservation is deleted before it is left out of the count, so a message that still
+ * comes for it finds none. One that is being claimed right now is locked: it is skipped, and counts.
  */
 const RESERVE = `
 WITH lapsed AS (
@@ -49,12 +51,18 @@ const USED = `SELECT count(*) AS used, min(COALESCE(claimed_at, reserved_at)) AS
 
 const RELEASE = `DELETE FROM cold_slots WHERE conversation_id = $1 AND agent_id = $2 AND claimed_at IS NULL`
 
-/** A reservation that another node's overtakes, or that a reply makes possible, is made again, so often at the most. */
+/**
+ * How many attempts a reservation gets: another node's may overtake it, or a reply may free a slot during
+ * a refusal.
+ */
 const TRIES = 20
 
 /** The rows behind the cold outreach cap; reserved by the Agent, claimed by the message, freed by the reply (wire.md G.1). */
 export class ColdSlots extends Context.Service<ColdSlots, {
-  /** Exact whoever else reserves for this agent; its own actor calls one after the other, which saves trying again. */
+  /**
+   * Exact even if other nodes reserve for this agent; the agent's own actor calls one at a time, which
+   * saves retries.
+   */
   readonly reserve: (
     agentId: string,
     conversationId: string,
@@ -82,10 +90,11 @@ export class ColdSlots extends Context.Service<ColdSlots, {
             for (let tries = 0; row === undefined; tries++) {
               if (tries === TRIES) return yield* new Unavailable()
               const [done] = yield* reserve([...window, conversationId, now, limit])
-              // Not taken although it was its turn: the conversation is open, which the write will find.
+              // `turned` without `taken`: the slot is claimed, so the conversation is open, which the
+              // write will find.
               if (done?.taken === true || done?.turned === true) return
               if (done?.free === true) continue
-              // A reply may have freed one since: a refusal is told from a count of its own.
+              // A reply may have freed a slot since: only a fresh count can refuse.
               const [counted] = yield* used(window)
               if (counted !== undefined && counted.used >= limit) row = counted
             }

@@ -3,9 +3,9 @@ import { messageFrame, type MessagePosition, type Rendered } from "../messages/M
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
 
-/** What an agent's sockets are told; nobody waits for it. */
+/** A push to an agent's sockets; nobody waits for it. */
 export type Push =
-  /** Envelope `no` is committed. A hint: whoever has not seen `no - 1` reads the hole from storage first. */
+  /** Envelope `no` is committed. A hint: a session that has not seen `no - 1` reads the gap from storage first. */
   | {
     readonly _tag: "Hint"
     readonly no: number
@@ -14,28 +14,27 @@ export type Push =
     readonly rendered: Rendered
   }
   /**
-   * The agent's own message, not before its sockets have shown the inbox up to
-   * `after`, and not any more once they have shown `before`, which is the next
-   * message of the same conversation.
+   * The agent's own message. Shown only after its sockets have shown the inbox up to `after`, and dropped
+   * once they have shown `before`, the number of the next message of the same conversation.
    */
   | { readonly _tag: "Echo"; readonly after: number; readonly before: number | null; readonly messageId: string; readonly rendered: Rendered }
   /**
-   * Any other event: the whole frame. With `about`, only while neither the sender nor the
-   * conversation is muted; with `after`, not before the inbox has been shown up to there.
+   * Any other event: the whole frame. With `about`, dropped if the sender or the conversation is muted;
+   * with `after`, held until the inbox has been shown up to there.
    */
   | { readonly _tag: "Event"; readonly frame: string; readonly about?: About; readonly after?: number }
 
-/** Whose event it is, and where. */
+/** The sender and the conversation of an event. */
 export interface About {
   readonly senderId: string
   readonly conversationId: string
 }
 
-/** A socket of an agent, as its agent sees it. */
+/** A socket of an agent, as its LiveAgent sees it. */
 export interface LiveSession {
-  /** A muted one is not shown, and passed over for good. */
+  /** A muted message is not shown, and this socket never shows it later. */
   readonly hint: (no: number, messageId: string, rendered: Rendered, muted: boolean) => void
-  /** `place`: of the message, if the frame is one. */
+  /** `place` is given if the frame shows a message. */
   readonly echo: (after: number, before: number | null, frame: string, place?: MessagePosition) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
@@ -44,19 +43,20 @@ export interface LiveSession {
 const OWN_REMEMBERED = 256
 
 /**
- * One agent on this node: its sockets here and, where its shard is, its reservations of cold slots one after the other
- * (AgentEntity says what the agent owns). Holds nothing that storage does not: sessions read on from their cursors,
- * slots are rows, its mutes are a cache of rows. Idle without sessions and reservations, it is forgotten.
+ * One agent on this node: its sockets here and, on the node that owns its shard, its reservations of cold
+ * slots, one at a time (AgentEntity documents what the agent owns). Holds nothing that is not in storage:
+ * sessions read on from their cursors, slots are rows, its mutes are a cache of rows. Removed from memory
+ * once it has neither sessions nor reservations.
  */
 export class LiveAgent {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
-  /** Reservations of one agent go one after the other, so that each counts what the one before took. */
+  /** Reservations of one agent run one at a time, so that each counts the one before. */
   private readonly outreach = Semaphore.makeUnsafe(1)
   private reserving = 0
-  /** What the agent has muted, as read when its first session came; no session is live before. */
+  /** The agent's mutes; undefined until they are read, which is before its first session goes live. */
   mutes: MuteSet | undefined
-  /** Readings of its mutes go one after the other, so that the last one is what holds. */
+  /** Reads of its mutes run one at a time, so that the last one wins. */
   readonly muting = Semaphore.makeUnsafe(1)
   private readonly own = new Set<string>()
 
@@ -93,12 +93,15 @@ export class LiveAgent {
     }
   }
 
-  /** Whether this is a recent message of the agent itself: an acknowledgement of it means nothing (wire.md E.4). */
+  /** Whether this is a recent message of the agent itself: acknowledging it has no effect (wire.md E.4). */
   isOwn(messageId: string): boolean {
     return this.own.has(messageId)
   }
 
-  /** Runs one reservation at a time, and keeps the actor meanwhile: a second one would count beside it. */
+  /**
+   * Runs one reservation at a time, and keeps the actor in memory meanwhile: a second actor would not
+   * wait for it.
+   */
   reserve<A, E>(reservation: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
       this.reserving++
@@ -106,7 +109,7 @@ export class LiveAgent {
     })
   }
 
-  /** Whether nothing would be lost or doubled by forgetting this actor. */
+  /** Whether the actor can be removed from memory without losing or doubling anything. */
   get idle(): boolean {
     return this.sessions.size === 0 && this.reserving === 0
   }

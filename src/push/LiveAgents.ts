@@ -14,14 +14,14 @@ import { ColdSlots } from "./ColdSlots.ts"
 import { type SocketSlot, PushRouter } from "./PushRouter.ts"
 
 /**
- * The agents that are active on this node, and calls to the others. An agent's cold
- * slots are counted where its shard is; its sockets are wherever they came in. What an
- * agent owns, and what of that is a cache here, AgentEntity says.
+ * The agents that are active on this node, and calls to agents on other nodes. An agent's cold slots are
+ * counted on the node that owns its shard; each of its sockets is on the node where it came in.
+ * AgentEntity documents what an agent owns and what of it is only a cache here.
  */
 export class LiveAgents extends Context.Service<LiveAgents, {
-  /** Tells the agent's live sockets, if it has any: wakes nobody, waits for nobody. */
+  /** Pushes to the agent's live sockets on all nodes, if it has any; creates no actor and waits for nothing. */
   readonly tell: (agentId: string, push: Push) => void
-  /** Takes a cold slot, or says why not. */
+  /** Reserves a cold slot, or fails with the reason. */
   readonly reserveOutreach: (
     agentId: string,
     conversationId: string,
@@ -30,38 +30,47 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   /** Takes a place for one more socket, before it is attached: `PushRouter.enter`. */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   readonly leave: (place: SocketSlot) => void
-  /** Completes once it is decided whether those that have places here keep them. */
+  /** Completes once it is decided which of the places taken here so far are kept: `PushRouter.agreed`. */
   readonly agreed: Effect.Effect<void>
   readonly attach: (agentId: string, session: LiveSession) => LiveAgent
   readonly detach: (agentId: string, session: LiveSession) => void
-  /** Closes the agent's sockets and forgets its account, on every node; those out of reach follow when they are back. */
+  /**
+   * Closes the agent's sockets and drops its cached account, on every node; nodes out of reach follow
+   * when they are back.
+   */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
-  /** Forgets its account as the caches of all nodes have it. */
+  /** Drops the agent's account from the caches of all nodes. */
   readonly changed: (agentId: string) => Effect.Effect<void>
-  /** Whether it has a socket, here or elsewhere. */
+  /** Whether the agent has a socket, on any node. */
   readonly isConnected: (agentId: string) => boolean
-  /** Completes once what is committed on other nodes is told to the sockets that have places here by now. */
+  /**
+   * Completes once other nodes push what they commit to the sockets that have places here by now:
+   * `PushRouter.announced`.
+   */
   readonly reachable: Effect.Effect<void>
   /** Called when hints for sockets here may have been lost. */
   readonly onMissed: (listener: () => void) => void
   /**
-   * Called when a node is gone or was out of touch, with the agents that had sockets there: keys and
-   * mutes of agents with sockets here may have changed unheard.
+   * Called when a node is gone or was out of touch, with the agents that had sockets there. Notices may
+   * be lost: keys and mutes of agents with sockets here may have changed.
    */
   readonly onParted: (listener: (agentIds: ReadonlyArray<string>) => void) => void
-  /** Reads again what the agents with sockets here have muted. */
+  /** Reads the mutes of all agents with sockets here again. */
   readonly reloadMutes: Effect.Effect<void, Unavailable>
-  /** Reads what an agent has muted, unless that is known: to be done before a session of it starts. */
+  /** Reads an agent's mutes unless they are known; to be called before a session of the agent starts. */
   readonly loadMutes: (actor: LiveAgent) => Effect.Effect<void, Unavailable>
-  /** After a mute was changed in storage: the agent's sockets, wherever they are, follow it once this returns. */
+  /**
+   * To be called after a mute was changed in storage: once this returns, the agent's sockets on all nodes
+   * in reach follow the change.
+   */
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
-  /** After all mutes on an agent were dropped for good: the same for everybody's sockets. */
+  /** To be called after all mutes on an agent were deleted for good: the same for the sockets of all agents. */
   readonly unmuted: (agentId: string) => Effect.Effect<void>
-  /** The agent's actor on this node, made if need be; for a socket that is about to be attached. */
+  /** The agent's actor on this node, created if need be; for a socket that is about to be attached. */
   readonly here: (agentId: string) => LiveAgent
-  /** The agent's actor if it has sockets here; wakes nobody. */
+  /** The agent's actor on this node if it has sockets here; creates none. */
   readonly live: (agentId: string) => LiveAgent | undefined
-  /** Takes the calls of other nodes to the agents of this one. */
+  /** Handles the calls of other nodes to the agents that this node owns. */
   readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }>()("parley/push/LiveAgents") {
   static readonly layer = Layer.effect(
@@ -100,11 +109,12 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         Effect.suspend(() => {
           const actor = actors.get(agentId)
           if (actor === undefined) return Effect.void
-          // Storage is asked rather than the caller, so that two changes at once end as they do there.
+          // Read from storage, not taken from the caller, so that two concurrent changes end here as they do there.
           return actor.muting.withPermits(1)(Effect.suspend(() =>
             actor.mutes === undefined ? Effect.void : Effect.match(mutes.one(agentId, kind, targetId, now()), {
               onFailure: () => {
-                // What cannot be read again is not kept: the sockets come back, and it is read whole.
+                // A mute that cannot be read invalidates all of them: the sockets reconnect, and the
+                // mutes are read anew.
                 actor.mutes = undefined
                 actor.disconnect({ code: 1011, text: "the mutes cannot be read right now" })
               },
@@ -140,7 +150,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         parted: (agentIds) => parted(agentIds)
       })
 
-      // Sessions keep an actor; without any it holds nothing that is not in storage.
+      // Sessions and reservations keep an actor; without them it holds nothing that is not in storage.
       yield* Effect.sync(() => {
         for (const [id, actor] of actors) if (actor.idle) actors.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
@@ -213,7 +223,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   )
 }
 
-/** What is done to an agent wherever its sockets are. */
+/** Implements `Sessions` with the live agents of all nodes. */
 export const SessionsLive = Layer.effect(
   Sessions,
   Effect.map(LiveAgents, (actors) => Sessions.of({ disconnect: actors.disconnect, changed: actors.changed }))

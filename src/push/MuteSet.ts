@@ -1,16 +1,19 @@
 export type MuteKind = "agent" | "conversation"
 
-/** What one agent has muted, in memory; expiry is a comparison with the clock at every look. */
+/** What one agent has muted, in memory; expiry is checked against the clock at every look-up. */
 export class MuteSet {
   private readonly now: () => number
-  /** Until when, by target: ids of agents and of conversations never collide. Most agents mute nothing. */
+  /**
+   * The end of each mute in milliseconds, by target: ids of agents and of conversations never collide.
+   * Undefined while there is none, as most agents mute nothing.
+   */
   private until: Map<string, number> | undefined
 
   constructor(now: () => number) {
     this.now = now
   }
 
-  /** Muted until then; null for good. */
+  /** `until` in milliseconds; null: for good. */
   add(targetId: string, until: number | null): void {
     (this.until ??= new Map()).set(targetId, until ?? Number.POSITIVE_INFINITY)
   }

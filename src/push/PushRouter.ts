@@ -11,11 +11,11 @@ import { beyond, type Elsewhere, nextSince, type SocketPlace } from "./SocketPla
 
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
 
-/** What is done to an agent on every node, and has been done when the caller goes on. */
+/** A change of one agent that is applied on every node; nodes in reach have applied it when the caller goes on. */
 const Notice = Schema.Union([
-  /** Its account has changed: caches forget it. */
+  /** Its account has changed: caches drop it. */
   Schema.TaggedStruct("Changed", { agentId: Schema.String }),
-  /** And its sockets are closed. */
+  /** The same, and its sockets are closed. */
   Schema.TaggedStruct("Disconnect", { agentId: Schema.String, reason: CloseReasonSchema }),
   /** One of its mutes was changed in storage. */
   Schema.TaggedStruct("MuteChanged", {
@@ -23,7 +23,7 @@ const Notice = Schema.Union([
     kind: Schema.Literals(["agent", "conversation"]),
     targetId: Schema.String
   }),
-  /** Nobody mutes this agent any more: it has ended. */
+  /** All mutes on this agent were deleted: it has ended. */
   Schema.TaggedStruct("Unmuted", { agentId: Schema.String })
 ])
 export type Notice = typeof Notice.Type
@@ -31,7 +31,10 @@ export type Notice = typeof Notice.Type
 const Index = Schema.Int
 const About = Schema.Struct({ senderId: Schema.String, conversationId: Schema.String })
 
-/** Pushes name what many of them have in common by its place in a list. */
+/**
+ * A push on its way to a node. `rendered` and `frame` are indexes into the bundle's lists, as many pushes
+ * share them.
+ */
 const PushOnWay = Schema.Union([
   Schema.TaggedStruct("Hint", {
     to: Schema.String,
@@ -55,79 +58,90 @@ const PushOnWay = Schema.Union([
   })
 ])
 
-/** One call to another node: what has gathered for it since the last. */
+/** The body of one call to another node: what has gathered for it since the last call. */
 const Bundle = Schema.Struct({
-  /** Sockets that agents have on the sender, each by when it was let in; none for the last one gone. */
+  /**
+   * When each socket that an agent has on the sender was let in, in milliseconds; none once the last one
+   * is gone.
+   */
   sockets: Schema.Array(Schema.Tuple([Schema.String, Schema.Array(Schema.Int)])),
-  /** The number of the sender's last question which sockets the receiver has; 0 before the first. */
+  /** The number of the sender's last question, which asks for the receiver's sockets; 0 before the first. */
   asks: Schema.Int,
-  /** The receiver's last question that had come when this was made: what it has told up to here answers it. */
+  /** The receiver's last question that had arrived when this was made: the announcements up to here answer it. */
   answers: Schema.Int,
   rendered: Schema.Array(Schema.Struct({ conversationId: Schema.String, seq: Schema.Int, before: Schema.String, after: Schema.String })),
   frames: Schema.Array(Schema.String),
   pushes: Schema.Array(PushOnWay),
   notices: Schema.Array(Notice),
-  /** Pushes from before are lost; in the first one after a silence notices too. */
+  /** Earlier pushes are lost; in the first bundle after a silence, notices too. */
   missed: Schema.Boolean
 })
 const encodeBundle = (bundle: typeof Bundle.Type): string => JSON.stringify(bundle)
 const decodeBundle = Schema.decodeUnknownEffect(Schema.fromJsonString(Bundle))
 
-/** Who acts on this node on what others tell. */
+/** Handles on this node what other nodes send. */
 export interface RemoteListener {
   readonly push: (agentId: string, push: Push) => void
   readonly notice: (notice: Notice) => Effect.Effect<void>
-  /** Pushes for sockets here may have been lost: storage has what they were hints of. */
+  /** Pushes for sockets here may have been lost: storage has what they hinted at. */
   readonly missed: () => void
   /**
-   * A node is gone, or was out of touch: notices of it may be lost, storage has what they
-   * were of; these agents had sockets there.
+   * A node is gone, or was out of touch, and these agents had sockets there. Its notices may be lost:
+   * storage has what they were about.
    */
   readonly parted: (agentIds: ReadonlyArray<string>) => void
 }
 
-/** A socket's place among those of its agent, taken before it is one. */
+/** A socket's place among those of its agent, taken before the socket is attached. */
 export interface SocketSlot extends SocketPlace {
-  /** Whether other nodes may be giving away the same place just now: `agreed` says when that is decided. */
+  /** Whether other nodes may be giving away the same place right now; `agreed` completes when that is decided. */
   readonly contested: boolean
-  /** Called when sockets elsewhere turn out to come first; the place has been left then. */
+  /** Called when sockets on other nodes turn out to come first; by then the place has been given back. */
   readonly displaced: () => void
 }
 
 /**
- * A cache of the sockets that agents have on other nodes, and how many more they may have (what an agent owns of
- * that, AgentEntity says). Each node tells the others which agents have sockets on it, so a push goes straight from the node that committed something
- * to those that show it, whoever owns the agent: sockets stay when shards move. Pushes
- * gather for each node while the call before is under way, and are lost with a call
- * that fails; the other side is told so and reads storage. So it does where more notices
- * wait for it than may, and where it does not understand what it is told.
+ * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have
+ * (AgentEntity documents what an agent owns of that). Each node announces to the others which agents have
+ * sockets on it, so a push goes straight from the node that committed to the nodes that show it,
+ * whichever node owns the agent: sockets stay when shards move. Pushes gather for each node while the
+ * call before is under way, and are lost with a call that fails; the receiver is notified of the loss and
+ * reads storage. It also reads storage when too many notices waited for it and were dropped, and when it
+ * cannot decode a text.
  *
- * A place is given at once by what is known here. Nodes that give the last ones away at the
- * same time each have too many when they hear of each other, and then close their own by an
- * order that is the same everywhere (SocketPlaces): the limit holds as soon as all have
- * heard, and nobody who was known before loses a place to somebody new.
+ * A place is given at once, from what this node knows. Nodes that give away the last places at the same
+ * time have too many together. Once they have received each other's announcements, each closes its own
+ * surplus, by an order that is the same on all nodes (SocketPlaces): the limit holds as soon as all
+ * announcements have arrived, and no socket that was known before loses its place to a new one.
  */
 export class PushRouter extends Context.Service<PushRouter, {
-  /** Sockets of an agent on other nodes, as far as they have told. */
+  /** The number of an agent's sockets on other nodes, as far as those have announced them. */
   readonly count: (agentId: string) => number
   readonly tell: (agentId: string, push: Push) => void
-  /** Takes a place for one more socket of an agent, here, and tells so; undefined if none is known to be left. */
+  /**
+   * Takes a place for one more socket of an agent on this node and announces it; undefined if none is
+   * known to be free.
+   */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
-  /** Gives it back; twice is once. */
+  /** Gives the place back; idempotent. */
   readonly leave: (place: SocketSlot) => void
   /**
-   * Completes once every node in reach has told which sockets it had when it heard of those that have a place here:
-   * what keeps its place until then keeps it. Waits a second at most; costs each node a text.
+   * Completes once every node in reach has announced the sockets it had when it received the
+   * announcements of this one: a place that is still held then is kept. Waits a second at most; costs one
+   * text to each node and one back.
    */
   readonly agreed: Effect.Effect<void>
-  /** Completes once every node in reach knows what was announced: whatever it commits later is told here. */
+  /**
+   * Completes once every node in reach has received the announcements made so far: it pushes here
+   * whatever it commits later. Waits a second at most.
+   */
   readonly announced: Effect.Effect<void>
   /**
-   * Completes once the nodes that are listed have taken anything from this one, or it has waited for three seconds:
-   * before that they tell nothing to its sockets.
+   * Completes once all listed nodes have taken a call from this one, or after three seconds: before that
+   * they push nothing to its sockets.
    */
   readonly introduced: Effect.Effect<void>
-  /** Does this on the other nodes; waits a second at most, and goes on trying. */
+  /** Applies a notice on the other nodes; waits a second at most, and keeps trying after that. */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
 }>()("parley/push/PushRouter") {
@@ -140,7 +154,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const now = monotonicMillis(clock)
       const config = yield* Config
       const limit = config.LIMITS_SOCKETS_PER_AGENT
-      /** As the others know this node. */
+      /** This node's name, as the others know it. */
       const self = nameOf(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT))
       const here = new Map<string, ReadonlyArray<SocketSlot>>()
       const lines = new Map<string, PushLine>()
@@ -169,7 +183,7 @@ export class PushRouter extends Context.Service<PushRouter, {
         const places = here.get(place.agentId)
         if (places?.includes(place) === true) announce(place.agentId, places.filter((other) => other !== place))
       }
-      /** After others have told of sockets of an agent. */
+      /** Closes surplus sockets here after other nodes have announced sockets of an agent. */
       const settle = (agentId: string): void => {
         const places = here.get(agentId)
         if (places === undefined || places.length + count(agentId) <= limit) return
@@ -183,12 +197,12 @@ export class PushRouter extends Context.Service<PushRouter, {
         Effect.gen(function*() {
           while (true) {
             yield* Effect.timeoutOption(line.work.await, BEAT)
-            // What the same turn of the event loop has to say goes along.
+            // Whatever the same turn of the event loop adds goes into this call.
             yield* Effect.yieldNow
             const load = line.take(here)
             if (load.dropped > 0) {
               yield* Effect.logWarning(
-                `Node ${line.node} takes too little: ${load.dropped} notices for it are dropped, it reads the keys and mutes of its sockets instead`
+                `Node ${line.node} is too slow: ${load.dropped} notices for it are dropped; it reads the keys and mutes of its sockets again instead`
               )
             }
             const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
@@ -205,7 +219,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           if (first) {
             const before = [...line.sockets.keys()]
             line.sockets.clear()
-            // What it could not tell before it was first heard is marked as missed.
+            // Notices that the node dropped before its first bundle arrived here are marked as missed.
             if (line.heard || missed) parted = before
             line.heard = true
           }
@@ -230,9 +244,9 @@ export class PushRouter extends Context.Service<PushRouter, {
         })
 
       /**
-       * A text that is not understood may have been anything. Its node says everything again, without the pushes, which
-       * it marks as missed. If that is not understood either, sockets here are compared with storage: asking once more
-       * would end in nothing but questions.
+       * A text that cannot be decoded may have contained anything. PeerForgot makes its node send
+       * everything again but the pushes, which it marks as missed. If that cannot be decoded either,
+       * sockets here are compared with storage: failing again would repeat this for ever.
        */
       const receive = (node: string, body: string, first: boolean): Effect.Effect<void, PeerForgot> =>
         Effect.suspend(() => {
@@ -275,7 +289,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           lines.clear()
         }))
 
-      // One that is dead has left the list by then.
+      // A dead node has left the list by then.
       Option.map(yield* Effect.serviceOption(Readiness), (readiness) =>
         readiness.check(() => {
           const away = [...lines.values()].filter(({ silentSince }) => now() - silentSince > SILENT_MS).map(({ node }) => node)
@@ -304,7 +318,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           const known = places.length + count(agentId)
           if (known >= limit) return undefined
           const contested = lines.size > 0 && known + 1 > limit * NEAR
-          // Behind what another node lets in meanwhile without asking.
+          // A contested place comes behind those that another node gives away uncontested meanwhile.
           const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
           const place: SocketSlot = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
           announce(agentId, [...places, place])
@@ -325,24 +339,36 @@ export class PushRouter extends Context.Service<PushRouter, {
   )
 }
 
-/** A node that has nothing to say still shows that it remembers what it was told. */
+/**
+ * A call goes out at least this often, even if empty: its answer shows whether the node still has the
+ * announcements.
+ */
 const BEAT = "1 second"
 const AGAIN = "200 millis"
 const PATIENCE_MS = 1_000
 const INTRODUCTION = "3 seconds"
-/** The share of an agent's places above which a new socket waits for what other nodes have: two of them cannot pass the limit below it. */
+/**
+ * The share of an agent's limit above which a new socket waits for the announcements of other nodes:
+ * below it, two nodes at once cannot pass the limit.
+ */
 const NEAR = 0.5
-/** How long a node that is listed may take nothing before this one is held for cut off. */
+/** How long a listed node may take no call before this node reports that it cannot reach it. */
 const SILENT_MS = 20_000
-/** What may wait for a node, and go to it in one call, which may have 16 MiB: six times the characters at worst. */
+/**
+ * Bounds for one node: pushes that wait for it, and pushes and characters of one call. A call may have 16
+ * MiB; a character takes six bytes at worst.
+ */
 const MAX_WAITING = 20_000
 const MAX_AT_ONCE = 2_000
 const MAX_CHARS = 2_000_000
-/** Notices that may wait for a node. One more and all of them are dropped: the node reads instead what they are about. */
+/**
+ * Notices that may wait for a node. With one more all of them are dropped, and the node reads the rows
+ * they were about.
+ */
 const MAX_NOTICES = 10_000
-/** How often it is logged that a node is not understood. */
+/** How often at most it is logged that texts of a node cannot be decoded. */
 const COMPLAINS_EVERY_MS = 60_000
-/** Calls in which a notice is tried: until then a node that is gone has left the list. */
+/** Calls in which a notice is tried: a node that is gone has left the list before that many. */
 const MAX_TRIES = 50
 
 const pushed = Metric.counter("remote_pushes_total", {
@@ -374,34 +400,37 @@ interface Load {
   readonly dropped: number
 }
 
-/** What goes to one other node, and what that one has told. */
+/** The queue of one other node, and what that node has announced. */
 class PushLine {
   readonly node: string
-  /** Agents with sockets there, each by when it was let in. */
+  /** When each socket that an agent has on that node was let in, in milliseconds. */
   readonly sockets = new Map<string, ReadonlyArray<number>>()
   readonly work = Latch.makeUnsafe(false)
   fiber: Fiber.Fiber<void> | undefined
-  /** When it last took what it was told. */
+  /** When it last took a call, on the monotonic clock. */
   silentSince: number
-  /** Whether it has told anything. */
+  /** Whether it has sent anything yet. */
   heard = false
-  /** When it was last logged that it is not understood. */
+  /** When it was last logged that it cannot be understood. */
   complainedAt = Number.NEGATIVE_INFINITY
-  /** Agents of which the node has to be told anew how many sockets they have here. */
+  /** Agents whose sockets here must be announced to the node again. */
   private changed = new Set<string>()
   private pushes: Array<readonly [string, Push]> = []
   private notices: Array<Sent> = []
   private after: Array<() => void> = []
-  /** Whether the node knows what it was told so far. */
+  /** Whether the node took the last call, and so has all announcements. */
   knows = false
   private reached = true
   private missed = false
-  /** Notices that were dropped: the next call says everything again, so that the node reads what they were about. */
+  /**
+   * Notices that were dropped: the next call repeats all announcements, so that the node reads what the
+   * notices were about.
+   */
   private dropped = 0
-  /** The last question that was put to the node, and who waits for which to be answered. */
+  /** The number of the last question to the node, and the callers that wait for answers. */
   private asks = 0
   private asking: Array<{ readonly no: number; readonly done: () => void }> = []
-  /** The last question that came from it. */
+  /** The number of its own last question. */
   private asked = 0
 
   constructor(node: string, now: number) {
@@ -414,18 +443,21 @@ class PushLine {
     this.work.openUnsafe()
   }
 
-  /** Calls back once the node has told what it had when it heard all that was said before; at once if it is out of reach. */
+  /**
+   * Asks for the node's sockets, and calls back once it has answered with those it had when it received
+   * all earlier announcements; at once if it is out of reach.
+   */
   ask(time: number, done: () => void): void {
     if (!this.reached) return done()
-    // Numbered by the time, so that what was told to a process before this one answers nothing.
+    // Numbered by the time, so that an answer to an earlier process of this node answers nothing.
     this.asks = Math.max(this.asks + 1, time)
-    // A node that hears and is not heard: whoever asked so long ago waits no more.
+    // A node that receives but cannot send: callers from so long ago have timed out.
     while (this.asking[0] !== undefined && this.asking[0].no < time - 2 * PATIENCE_MS) this.asking.shift()
     this.asking.push({ no: this.asks, done })
     this.work.openUnsafe()
   }
 
-  /** A text of the node has been taken, with its last question and the last one of this node that it answers. */
+  /** A bundle of the node has been taken: its last question, and the last question of this node that it answers. */
   heardOf(asks: number, answers: number): void {
     if (asks !== this.asked) {
       this.asked = asks
@@ -450,7 +482,7 @@ class PushLine {
     this.work.openUnsafe()
   }
 
-  /** Nobody waits for them any more. */
+  /** Drops notices and releases their callers. */
   private drop(notices: ReadonlyArray<Sent>): void {
     if (notices.length === 0) return
     this.dropped += notices.length
@@ -459,7 +491,7 @@ class PushLine {
     for (const { done } of notices) done()
   }
 
-  /** Calls back once all that was said before has arrived; at once if the node is out of reach. */
+  /** Calls back once everything queued before has arrived; at once if the node is out of reach. */
   afterwards(done: () => void): void {
     if (!this.reached) return done()
     this.after.push(done)
@@ -519,7 +551,7 @@ class PushLine {
     return load
   }
 
-  /** Whether the next call may follow at once. */
+  /** Returns whether the next call may follow at once. */
   settle({ after, bundle, notices }: Load, delivery: Delivery, now: number): boolean {
     if (delivery === "taken") this.silentSince = now
     this.knows = delivery === "taken"

@@ -1,14 +1,17 @@
-/** Where one socket stands among those of its agent on all nodes. */
+/** The place of one socket among those of its agent on all nodes. */
 export interface SocketPlace {
   readonly agentId: string
-  /** When it was let in, or a second later if that was in doubt, but after all that were known there; in milliseconds. */
+  /**
+   * When it was let in, in milliseconds; a second later if the place was contested; always after all
+   * sockets known there.
+   */
   readonly since: number
 }
 
-/** The same of the sockets that another node has of an agent. */
+/** The same for the sockets that an agent has on another node. */
 export type Elsewhere = readonly [node: string, since: ReadonlyArray<number>]
 
-/** Where the next socket stands: behind all that are known, however clocks differ. */
+/** The time of the next socket: after all known ones, however clocks differ. */
 export const nextSince = (now: number, own: ReadonlyArray<SocketPlace>, elsewhere: Iterable<Elsewhere>): number => {
   let since = now
   for (const place of own) since = Math.max(since, place.since + 1)
@@ -17,9 +20,9 @@ export const nextSince = (now: number, own: ReadonlyArray<SocketPlace>, elsewher
 }
 
 /**
- * Which of an agent's sockets on `node` are beyond the limit: of all that are known the first
- * ones stay, by time and then by node. Each node decides about its own, and all decide by one
- * order, so nodes that know of the same sockets keep exactly as many as the limit.
+ * Which of an agent's sockets on `node` exceed the limit: of all that are known the first ones stay,
+ * ordered by time and then by node. Each node decides about its own, all by the same order, so nodes that
+ * know of the same sockets keep exactly as many as the limit.
  */
 export const beyond = <P extends SocketPlace>(
   limit: number,
