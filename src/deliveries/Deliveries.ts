@@ -17,17 +17,17 @@ import { toReadReceipt } from "./ReadReceipt.ts"
 
 const ACK_LANES = 1
 const READ_LANES = 1
-/** How long a shutdown waits for what was taken to be committed. */
+/** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
-/** Any number for the same text, evenly spread: which lane an agent's writes go through. */
+/** A hash of an id, evenly spread: selects the lane for its writes. */
 export const laneOf = (id: string): number => {
   let hash = 0
   for (let i = id.length - 8; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0
   return hash
 }
 
-/** What has reached whom: the numbered inboxes, acknowledgements and reads. */
+/** Numbered inboxes, acknowledgements and reads. */
 export class Deliveries extends Context.Service<Deliveries, {
   readonly ids: DeliveryIds
   /** Undelivered envelopes above a number; undefined for an unknown agent. */
@@ -38,15 +38,18 @@ export class Deliveries extends Context.Service<Deliveries, {
     after: string | undefined,
     limit: number
   ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** Each undelivered envelope of a page as the JSON text of its SyncRow, cut at the delivery id. */
+  /** Each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
   readonly render: (page: InboxPage) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
-  /** Marks everything at or before a delivery as delivered; how many there were. */
+  /** Marks all envelopes up to and including this one as delivered; returns how many there were. */
   readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
-  /** Marks one envelope as delivered, soon and without an answer: an acknowledgement that is lost is offered again. */
+  /**
+   * Marks one envelope as delivered, soon and without an answer: if the acknowledgement is lost, the
+   * envelope is offered again.
+   */
   readonly acknowledge: (agentId: string, no: number) => void
-  /** The same for a message whose number the caller does not know. */
+  /** The same for a message whose inbox number the caller does not know. */
   readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
-  /** Marks one received message as read; the message as the reader sees it, as JSON text. */
+  /** Marks one received message as read; returns the message as the reader sees it, as JSON text. */
   readonly read: (
     agentId: string,
     handle: string,
@@ -64,7 +67,7 @@ export class Deliveries extends Context.Service<Deliveries, {
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
   /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12); idempotent. */
   readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
-  /** Completes once every acknowledgement that was taken is on disk. */
+  /** Completes once every accepted acknowledgement and read is committed. */
   readonly settled: Effect.Effect<void>
 }>()("parley/deliveries/Deliveries") {
   static readonly layer = Layer.effect(
@@ -109,7 +112,10 @@ export class Deliveries extends Context.Service<Deliveries, {
       const settled = Effect.andThen(acks.idle, reads.idle)
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
-      /** Nobody waits for an acknowledgement: one that is lost is offered again. */
+      /**
+       * Logs defects only: nobody waits for an acknowledgement, and an envelope whose acknowledgement is
+       * lost is offered again.
+       */
       const noteDefect = (settled: Settled<void>): void => {
         if (settled._tag === "Failed" && Exit.isFailure(settled.exit) && Exit.hasDies(settled.exit)) {
           fork(Effect.logError("An acknowledgement could not be stored", settled.exit.cause))
@@ -162,7 +168,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
           if (from === undefined) return []
           let page = yield* unavailableOnSqlError(repo.page(agentId, from, limit))
-          // What storage never gave out is from before a backup was restored: whatever waits is offered again.
+          // A number above the newest is from before a backup was restored: every undelivered envelope is
+          // offered again.
           if (page !== undefined && from > page.lastNo) page = yield* unavailableOnSqlError(repo.page(agentId, 0, limit))
           if (page === undefined) return []
           const rows = yield* render(page)
@@ -225,6 +232,6 @@ export interface RenderedPending {
 
 type Mark = Omit<ReadMark, "requestId">
 
-/** Envelopes of an ended account that are closed with one statement. */
+/** How many envelopes of an ended account one statement closes. */
 const CLOSE_ROWS = 500
 

@@ -4,14 +4,14 @@ import { type MessageRow, type StoredMessage, storedMessage } from "../messages/
 import { Database } from "../database/Sql.ts"
 import { intoOutbox, mayHook } from "../messages/Outbox.ts"
 
-/** An envelope that waits for its recipient, with its message. */
+/** An undelivered envelope with its message. */
 export interface Pending {
   readonly no: number
   readonly message: StoredMessage
 }
 
 export interface InboxPage {
-  /** The newest number there was when the page was read: nothing up to it is missing but what is on later pages. */
+  /** The newest number when the page was read: this page and later ones have every undelivered envelope up to it. */
   readonly lastNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
@@ -30,7 +30,7 @@ export interface ReadMark {
   readonly from: number
   readonly through: number
   readonly at: number
-  /** Of the request that it came with, for webhooks. */
+  /** The id of the request that caused it, for webhooks. */
   readonly requestId: string | null
 }
 
@@ -42,13 +42,13 @@ export interface ReadChange {
   readonly seq: number
   /** The largest seq up to which the reader has nothing unread. */
   readonly throughSeq: number
-  /** A block between the two: the sender is not told. */
+  /** One of the two has blocked the other: the sender is not notified. */
   readonly blocked: boolean
   /** The sender may have webhooks for it. */
   readonly hooked: boolean
 }
 
-/** Delivered envelopes that a page may step over before the inbox remembers where the waiting ones begin. */
+/** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP = 100
 
 const PAGE = `
@@ -64,9 +64,9 @@ WHERE b.agent_id = $1
 ORDER BY e.no`
 
 /**
- * The inbox rows come first, as everywhere: the counter changes under their lock,
- * with what it counts. `delivered_through` moves when the acknowledged numbers join
- * it without a hole; what came out of order is caught up with when a page is read.
+ * Locks the inbox rows first, as every statement does: the counter changes under their lock, together
+ * with the envelopes that it counts. `delivered_through` moves only if the acknowledged numbers continue
+ * it without a gap; gaps from acknowledgements out of order are skipped when a page is read.
  */
 const ACKNOWLEDGE = `
 WITH input AS MATERIALIZED (
@@ -90,7 +90,7 @@ UPDATE inboxes n SET
 FROM (SELECT recipient_id, count(*) AS n, min(no) AS first, max(no) AS last FROM done GROUP BY recipient_id) w
 WHERE n.agent_id = w.recipient_id`
 
-/** What a page has shown to be delivered, so that the next one begins there. */
+/** Records up to where a page found everything delivered, so that the next page begins there. */
 const DELIVERED_THROUGH = `UPDATE inboxes SET delivered_through = GREATEST(delivered_through, $2) WHERE agent_id = $1`
 
 const ACKNOWLEDGE_THROUGH = `
@@ -112,7 +112,10 @@ WITH held AS MATERIALIZED (
 )
 SELECT count(*) AS acked FROM done`
 
-/** The first that wait. Whatever its snapshot does not show has higher numbers: they are given out under the row's lock. */
+/**
+ * Closes the first undelivered envelopes. Those outside its snapshot have higher numbers, as numbers are
+ * given out under the row's lock.
+ */
 const CLOSE = `
 WITH held AS MATERIALIZED (
   SELECT agent_id, delivered_through FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
@@ -214,7 +217,7 @@ export interface Head {
   readonly last_no: number
 }
 
-/** The newest number of inboxes. */
+/** The newest number of each of these inboxes. */
 export const HEADS = `SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY($1::text[])`
 
 const FIND = `
@@ -238,9 +241,9 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   /** Undelivered envelopes above a number, in order; undefined for an unknown agent. */
   readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
   readonly acknowledge: (batch: ReadonlyArray<Ack>) => Effect.Effect<void, SqlError.SqlError>
-  /** Marks everything undelivered up to and including a number; how many there were. */
+  /** Marks everything undelivered up to and including a number as delivered; returns how many there were. */
   readonly acknowledgeThrough: (agentId: string, no: number, at: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Marks the first of what is undelivered, up to so many; how many there were. */
+  /** Marks the first undelivered envelopes as delivered, `most` of them at most; returns how many there were. */
   readonly close: (agentId: string, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** What each mark changed, per sender, in the order of the batch. */
   readonly read: (

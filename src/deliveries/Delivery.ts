@@ -1,13 +1,13 @@
 import { createHmac } from "node:crypto"
 
 /**
- * How a recipient's dense inbox number is shown: `del_` and 32 hex digits, 20 that
- * belong to the recipient and 12 that hold the masked number. Stable, opaque, and
- * another agent's id is recognised without asking anybody.
+ * How a recipient's dense inbox number is shown: `del_` and 32 hex digits, 20 that belong to the
+ * recipient and 12 that hold the masked number. Stable and opaque; another agent's id is recognised
+ * without a query.
  */
 export interface DeliveryIds {
   readonly encode: (agentId: string, no: number) => string
-  /** The number, or undefined for anything that is not this agent's. */
+  /** The number, or undefined for a text that is not a delivery id of this agent. */
   readonly decode: (agentId: string, deliveryId: string) => number | undefined
 }
 

@@ -2,8 +2,8 @@ import { Schema } from "effect"
 import { DateTimeString, iso } from "../wire/Text.ts"
 
 /**
- * What a sender is told when a recipient has read its messages (wire.md E.5): the payload of `message.read` over the
- * socket and by webhook. `reader` and `at` repeat `read_by` and `read_at` (B25).
+ * The receipt for a sender whose messages a recipient has read (wire.md E.5): the payload of
+ * `message.read` over the socket and by webhook. `reader` and `at` repeat `read_by` and `read_at` (B25).
  */
 export const ReadReceipt = Schema.Struct({
   message_id: Schema.String,
