@@ -10,11 +10,14 @@ import type { Draft } from "../messages/Message.ts"
 /** A send that its Conversation has decided to accept, on the state that it knows. */
 export interface Append {
   readonly conversationId: string
-  /** What the row must say for the decision to stand; `nextEpoch` is what it will say after. */
+  /**
+   * The epoch and the version that the row must have for the decision to stand; `nextEpoch` is its epoch
+   * afterwards.
+   */
   readonly epoch: number
   readonly nextEpoch: number
   readonly version: number
-  /** The first message: makes the conversation, and needs the sender's reserved cold slot. */
+  /** The first message: creates the conversation, and needs the sender's reserved cold slot. */
   readonly opens: boolean
   /** The first message from the other side. */
   readonly establishes: boolean
@@ -23,11 +26,11 @@ export interface Append {
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
-  /** Of the request that it came with, for webhooks. */
+  /** The id of the request that caused it, for webhooks. */
   readonly requestId: string | null
 }
 
-/** What the database made of it. Only `Stored` left anything behind. */
+/** The database's outcome. Only `Stored` has changed anything. */
 export type Appended =
   | {
     readonly _tag: "Stored"
@@ -43,7 +46,10 @@ export type Appended =
   }
   /** The sender has used this client_msg_id before. */
   | { readonly _tag: "Replayed" }
-  /** Somebody else owns or has changed the conversation since, or the batch was unlucky: read it again and decide again. */
+  /**
+   * Another owner has written or the conversation has changed since the decision, or the batch was
+   * unlucky: read and decide again.
+   */
   | { readonly _tag: "Fenced" }
   | { readonly _tag: "SenderGone" }
   | { readonly _tag: "RecipientGone" }
@@ -52,17 +58,16 @@ export type Appended =
 /**
  * The batch statement: any number of sends over any conversations, all or nothing.
  *
- * Locks are taken in one order everywhere, conversation rows by id, then cold slots,
- * then inboxes by id, so batches cannot deadlock. Epoch and version are tested on the
- * locked rows, never on what the statement's snapshot saw before it waited. Keys come
- * after every test, so that a refusal leaves none; what comes back from inserting
- * them is new, the rest are replays. Numbers are given out under the inbox's lock.
- * Tables are reached by `= ANY (ARRAY(…))` and laterals, which leave the planner
- * nothing but their indexes: it plans once, often on tables that are still empty,
- * and a join would read them whole ever after.
+ * Locks are taken in one order everywhere, conversation rows by id, then cold slots, then inboxes by id,
+ * so batches cannot deadlock. Epoch and version are tested on the locked rows, not on the statement's
+ * snapshot, which may be older than the lock. Keys are inserted after every test, so that a refusal
+ * leaves none; a key that the insert returns is new, all others are replays. Inbox numbers are given out
+ * under the inbox's lock. Tables are reached by `= ANY (ARRAY(…))` and laterals, which leave the planner
+ * nothing but their indexes: it plans once, often on tables that are still empty, and a join would scan
+ * them whole from then on.
  */
 const appendStatement = (kinds: "continuing" | "any"): string => {
-  // What first messages and first replies need; left out, the statement costs half as much to begin.
+  // Needed only for first messages and first replies; without these parts the statement costs half as much to start.
   const also = (part: string): string => kinds === "any" ? part : ""
   return `
 WITH input AS MATERIALIZED (${
@@ -180,14 +185,17 @@ interface Row {
   readonly no: number | null
   /** The recipient's undelivered envelopes before the batch; null: there is no such recipient. */
   readonly waiting: number | null
-  /** Which of the recipient's new envelopes this is. */
+  /** The position of this envelope among the recipient's new ones in the batch, from 1. */
   readonly nth: number | null
   readonly backlogged: boolean | null
-  /** As the statement's snapshot saw it: what this batch itself adds is not in it. */
+  /** From the statement's snapshot: does not include what this batch adds. */
   readonly sender_last_no: number | null
-  /** While the statement waited for the conversation its owner before wrote to it, which the snapshot has not. */
+  /**
+   * Another transaction wrote to the conversation while the statement waited for its lock, so the
+   * snapshot is too old.
+   */
   readonly overtaken: boolean
-  /** The recipient may have webhooks for it. */
+  /** Whether the recipient may have webhooks for the message. */
   readonly hooked: boolean | null
 }
 
@@ -203,14 +211,17 @@ const outcome = (
   if (row.waiting === null) return { _tag: "RecipientGone" }
   if (row.backlogged === true) {
     const undelivered = row.waiting + stored
-    // There was room, but for replays before it in the batch: without them it is asked again.
+    // There was room, but replays earlier in the batch counted as new: decide again without them.
     return undelivered < backlogHard ? { _tag: "Fenced" } : { _tag: "Backlogged", undelivered }
   }
   if (row.seq === null || row.no === null || row.nth === null) return { _tag: "Replayed" }
   return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.waiting + row.nth, senderLastNo, senderNextNo }
 }
 
-/** Commits a batch of appends in one statement; results in the order of the batch. `onHooked` is told whose outbox has more. */
+/**
+ * Commits a batch of appends in one statement; results in the order of the batch. Calls `onHooked` with
+ * each agent whose outbox has grown.
+ */
 export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
     const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
@@ -218,7 +229,7 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
     const heads = database.prepared<Head>("inbox_heads", HEADS)
     const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastNos: ReadonlyMap<string, number>) => {
       const next = nextInConversation(batch, rows)
-      // What the batch itself has put into inboxes so far, in its own order.
+      // The newest inbox numbers that this batch has given out so far, in its own order.
       const reached = new Map<string, number>()
       const stored = new Map<string, number>()
       for (const { i, nth } of rows) if (nth !== null) stored.set(batch[i]!.recipientId, nth)
@@ -238,7 +249,7 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
       return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
         const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
         if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NONE))
-        // All is committed, whether this can be read or not.
+        // The batch is committed, whether or not this read succeeds.
         return Effect.map(Effect.orElseSucceed(heads([overtaken]), () => []), (found) =>
           outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no]))))
       })
@@ -253,7 +264,10 @@ const HELD = [
   heldIn("inboxes", "agent_id", "$2::text[]")
 ].join("\nUNION ALL")
 
-/** The locks of the batch statement: the conversation's row and its cold slot, and the recipient's inbox. */
+/**
+ * The locks of the batch statement: the rows of the conversation and of its cold slot, and the
+ * recipient's inbox.
+ */
 export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> => {
   const held = database.prepared<Held>("append_held", HELD)
   return {
@@ -266,7 +280,10 @@ export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> =>
   }
 })
 
-/** For each append, the inbox number of the next one of the same batch that goes the other way in its conversation. */
+/**
+ * For each append, the number in the sender's inbox of the next message of the same conversation and
+ * batch that came from the other side.
+ */
 const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {
   const latest = new Map<string, Row>()
   const next = new Array<number | null>(batch.length).fill(null)

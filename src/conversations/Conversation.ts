@@ -8,9 +8,9 @@ export type ConversationId = string
 const REMEMBERED = 50_000
 
 /**
- * The id of the one direct conversation of a pair: an HMAC of the sorted pair,
- * so it needs no look-up, is unique by construction and cannot be computed by others.
- * Recent pairs are remembered: the HMAC costs as much as a good part of a send.
+ * The id of a pair's one direct conversation: an HMAC of the sorted pair, so it needs no look-up, is
+ * unique by construction and cannot be computed by others. Cached for recent pairs: the HMAC is a good
+ * part of a send's cost.
  */
 export const makeDirectIds = (secret: Uint8Array): (one: string, other: string) => ConversationId => {
   const known = new Map<string, ConversationId>()
@@ -84,11 +84,11 @@ export class ConversationNotFound extends WireError<ConversationNotFound>()("Con
   message: "There is no such conversation for you."
 }) {}
 
-/** How a direct conversation stands; what a decision needs and no more. */
+/** The state of a direct conversation, as far as a decision needs it. */
 export interface DirectState {
   /** Null while no message has been stored. */
   readonly initiatorId: string | null
-  /** When the first message was stored. */
+  /** When the first message was stored, in milliseconds. */
   readonly createdAt: number | null
   readonly established: boolean
   /** A block in either direction. */
@@ -98,13 +98,13 @@ export interface DirectState {
 export type SendDecision =
   | { readonly _tag: "Blocked" }
   | { readonly _tag: "AwaitingReply"; readonly since: number }
-  /** The first message: needs a cold slot, and the recipient's leave if it hears from contacts only. */
+  /** The first message: needs a cold slot, and the sender as a contact if the recipient accepts contacts only. */
   | { readonly _tag: "Open" }
   /** The first message from the other side. */
   | { readonly _tag: "Establish" }
   | { readonly _tag: "Continue" }
 
-/** What a send by `senderId` is, given the state that is committed (wire.md F, G.1, G.2, G.9). */
+/** Decides what a send by `senderId` is, given the committed state (wire.md F, G.1, G.2, G.9). */
 export const decideSend = (state: DirectState, senderId: string): SendDecision => {
   if (state.blocked) return { _tag: "Blocked" }
   if (state.initiatorId === null) return { _tag: "Open" }

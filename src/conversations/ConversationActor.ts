@@ -20,7 +20,7 @@ import type { Sent } from "../messages/Sent.ts"
 import type { BlockChange, LoadedDirect, OutreachFacts } from "./ConversationsRepo.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 
-/** What a conversation depends on. */
+/** The services that a conversation calls. */
 export interface Dependencies {
   readonly appends: GroupCommit<Append, Appended>
   readonly now: () => number
@@ -33,13 +33,13 @@ export interface Dependencies {
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   readonly release: (senderId: string, conversationId: string) => Effect.Effect<void>
-  /** Whether this recipient may be sent the file; the bytes of one used for the first time may have to be read. */
+  /** Checks that the file may be sent to this recipient; may read its bytes if it is used for the first time. */
   readonly useAttachment: (
     senderId: string,
     recipientId: string,
     attachmentId: string
   ) => Effect.Effect<void, SendFailure>
-  /** The sender's own earlier message as it stands now. */
+  /** The sender's earlier message under this id, in its present state. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   /** After the commit: hint to the recipient, echo to the sender. */
   readonly publish: (stored: Published) => void
@@ -54,7 +54,7 @@ export interface Published {
   readonly rendered: Rendered
   readonly recipientId: string
   readonly no: number
-  /** null: where it belongs among what the sender was sent is unknown. */
+  /** Null: its place among the messages in the sender's inbox is unknown. */
   readonly senderLastNo: number | null
   readonly senderNextNo: number | null
 }
@@ -65,48 +65,47 @@ interface Waiting {
   readonly _tag: "Send"
   readonly command: SendCommand
   readonly key: string
-  /** Of the request that it came with. */
+  /** The id of its request. */
   readonly requestId: string | null
   readonly settle: Array<(result: Result) => void>
-  /** When it came. */
+  /** When it arrived, in milliseconds. */
   readonly since: number
   attempts: number
-  /** Whether what it carries has been found fit to be sent. */
+  /** Whether its attachment has been checked. */
   attached: boolean
 }
 
 /** A change of the pair's blocks. */
 interface Change {
   readonly _tag: "Change"
-  /** The statement, and what to do with what it gave. */
+  /** Runs the statement and applies its result. */
   readonly run: Effect.Effect<void>
   readonly fail: (exit: Exit.Exit<never, Unavailable>) => void
 }
 
-/** The typed failure; undefined: there is none but defects, or an interruption. */
+/** The typed failure; Unavailable for an interruption; undefined if there are only defects. */
 const failureOf = <E>(cause: Cause.Cause<E>): E | Unavailable | undefined =>
   Cause.hasInterruptsOnly(cause) ? new Unavailable() : cause.reasons.find(Cause.isFailReason)?.error
 
-/** What the caller gets: the typed failure or the defect, which is logged where its request ends. */
+/** The caller's result: the typed failure, or the defect, which is logged where its request ends. */
 const exitOf = <E>(cause: Cause.Cause<E>): Exit.Exit<never, E | Unavailable> => {
   const failure = failureOf(cause)
   return failure === undefined ? Exit.failCause(cause) : Exit.fail(failure)
 }
 
-/** Lines about sends that are given up, of all conversations. */
+/** Limits the log lines about sends that are given up, over all conversations. */
 const givenUp = new Seldom()
 
-/** A decision on a state that another owner has moved on from is taken again, so often at the most. */
+/** How many times a send is decided: again after each fence that shows a newer state. */
 const MAX_ATTEMPTS = 5
 
 /**
- * One direct conversation on this runner: single writer of its order and of
- * whether it is cold or established. Rebuilt from its row and the pair's blocks;
- * what it remembers is a cache, and a fence in every write (epoch and version)
- * makes a stale one harmless. Sends go into the group commit in arrival order; a
- * first message, the first write of a new owner and a change of the blocks are barriers. Safe to retry:
- * equal client_msg_ids in flight share one result, later ones meet the stored key.
- * A defect ends the command that met it, and no other: what is remembered is read again.
+ * One direct conversation on this node: single writer of its order and of whether it is cold or
+ * established. Rebuilt from its row and the pair's blocks; its memory is a cache, and the fence in every
+ * write (epoch and version) makes a stale cache harmless. Sends go into the group commit in order of
+ * arrival; a first message, the first write of a new owner and a change of the blocks are barriers. Safe
+ * to retry: equal client_msg_ids in flight share one result, later ones find the stored key. A defect
+ * ends only the command that met it, and the state is read again.
  */
 export class ConversationActor {
   readonly id: string
@@ -116,9 +115,9 @@ export class ConversationActor {
   private version = 0
   /** Whether this owner has written: its epoch is in the row. */
   private claimed = false
-  /** While somebody holds the others back, they wait. */
+  /** The command that is under way alone; later ones wait in the queue. */
   private barrier: Waiting | Change | undefined
-  /** Whether a write in flight has changed the row while it was being read. */
+  /** Whether a write in flight has changed the row during a reload. */
   private overtaken = false
   private queue: Array<Waiting | Change> = []
   private readonly inFlight = new Map<string, Waiting>()
@@ -149,12 +148,12 @@ export class ConversationActor {
     }))
   }
 
-  /** Runs the statement of a block between two sends; every later one is decided on what it left. */
+  /** Runs the statement of a block between two sends; every later send is decided on the resulting state. */
   block(statement: Effect.Effect<BlockChange, Unavailable>): Effect.Effect<BlockChange["outcome"], Unavailable> {
     return Effect.map(
       this.change(statement, ({ fence }) => {
         if (fence === null) return
-        // Anything else between the version that is known and the new one has to be read.
+        // Any other version means changes that this actor has not seen: read the state again.
         this.state = this.state !== undefined && fence.epoch === this.epoch && fence.version === this.version + 1
           ? { ...this.state, blocked: true }
           : undefined
@@ -164,7 +163,7 @@ export class ConversationActor {
     )
   }
 
-  /** Runs the statement of an unblock between two sends; the next one reads what is left. */
+  /** Runs the statement of an unblock between two sends; the next send reads the state again. */
   unblock<A>(statement: Effect.Effect<A, Unavailable>): Effect.Effect<A, Unavailable> {
     return this.change(statement, () => {
       this.state = undefined
@@ -178,7 +177,7 @@ export class ConversationActor {
         run: Effect.matchCause(Effect.tap(forRequest(requestIdOf(fiber), statement), (value) => Effect.sync(() => then(value))), {
           onSuccess: (value) => resume(Effect.succeed(value)),
           onFailure: (cause) => {
-            // Whether it was committed is open: only the rows tell.
+            // It may have been committed or not: only the rows can tell.
             this.state = undefined
             resume(exitOf(cause))
           }
@@ -196,7 +195,7 @@ export class ConversationActor {
     }
   }
 
-  /** Whatever was under way for a command met a defect: that ends the command, and whom it held back goes on. */
+  /** Ends a command that met a defect, and lets the commands behind it go on. */
   private broken(waiting: Waiting | Change, cause: Cause.Cause<never>): void {
     this.state = undefined
     const at = this.queue.indexOf(waiting)
@@ -260,7 +259,7 @@ export class ConversationActor {
       },
       onFailure: (cause) => {
         const failure = failureOf(cause)
-        // The next one reads for itself.
+        // A defect ends only this command: the next one in the queue loads the state itself.
         if (failure === undefined) return this.broken(waiting, cause as Cause.Cause<never>)
         const queued = this.queue
         this.queue = []
@@ -280,7 +279,7 @@ export class ConversationActor {
     for (const waiting of queued) this.dispatch(waiting)
   }
 
-  /** Others are not held up by it: the send is decided anew when its file is known to be there. */
+  /** Does not hold up other sends: this one is decided anew once its file has been checked. */
   private attach(waiting: Waiting): void {
     const { draft, recipient, sender } = waiting.command
     this.fork(waiting, Effect.matchCause(this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
@@ -321,14 +320,14 @@ export class ConversationActor {
   private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
     const claims = append.epoch !== append.nextEpoch
     if (settled._tag === "Failed") {
-      // Whether it was stored is open: only the row tells, and a retry meets its key.
+      // It may have been stored or not: only the row can tell, and a retry finds its key.
       this.state = undefined
       this.settle(waiting, settled.exit)
     } else {
       const outcome = settled.value
       if (outcome._tag === "Stored") this.stored(waiting, append, outcome)
       else if (append.opens) {
-        // Before anything else, or it would give back what the next attempt reserves.
+        // Released before the next attempt, whose reservation it would delete otherwise.
         this.fork(waiting, Effect.andThen(
           this.deps.release(append.senderId, this.id),
           Effect.sync(() => {
@@ -415,7 +414,10 @@ export class ConversationActor {
     }
   }
 
-  /** A sender that is suspended or deleted by now: the one refusal that a replay meets too (wire.md C.6). */
+  /**
+   * Refuses a sender that has been suspended or deleted meanwhile: the one refusal that applies to
+   * replays too (wire.md C.6).
+   */
   private turnAway(waiting: Waiting): void {
     this.fork(waiting, Effect.matchCause(this.deps.facts(waiting.command, this.id), {
       onSuccess: (facts) =>
@@ -424,7 +426,7 @@ export class ConversationActor {
     }))
   }
 
-  /** A refusal looks the key up before it answers: a replay is never refused (wire.md C.6). */
+  /** Looks the key up before it refuses: a replay is never refused (wire.md C.6). */
   private refuse(waiting: Waiting, failure: SendFailure): void {
     this.fork(waiting, Effect.matchCause(this.deps.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
@@ -433,7 +435,7 @@ export class ConversationActor {
         const overtaken = (failure._tag === "Blocked" && facts?.blocked === false) ||
           (failure._tag === "AwaitingReply" && facts?.established === true)
         if (overtaken && ++waiting.attempts < MAX_ATTEMPTS) {
-          // Unblocked or answered since, through another owner.
+          // Another owner has committed an unblock or an answer since.
           this.state = undefined
           return this.dispatch(waiting)
         }
@@ -459,7 +461,7 @@ export class ConversationActor {
     this.deps.fork(forRequest(waiting.requestId, givenUp.log(Effect.logWarning(`${why}: it is answered with 503`))))
   }
 
-  /** Puts the guards that need storage into their place in the order (wire.md C.6, guard order). */
+  /** Applies the guards that need storage in their order (wire.md C.6, guard order). */
   private weigh(command: SendCommand, facts: OutreachFacts | undefined, failure: SendFailure): SendFailure {
     if (facts === undefined || facts.recipientDeleted) return new AgentNotFound()
     if (facts.blocked) return new Blocked()
@@ -469,7 +471,7 @@ export class ConversationActor {
     return failure
   }
 
-  /** The first message: every guard from one read, then the slot, then the write; a barrier until it is decided. */
+  /** The first message: all guards from one read, then the slot, then the write; a barrier until it is decided. */
   private open(waiting: Waiting): void {
     const { deps } = this
     const { command } = waiting
@@ -504,11 +506,11 @@ export class ConversationActor {
     this.fork(waiting, Effect.matchCause(ready, {
       onSuccess: (next) => {
         if (next === "append") {
-          // The write itself claims the conversation, and lifts the barrier when it is done.
+          // The write itself raises the epoch, and lifts the barrier when it is done.
           this.claimed = false
           this.append(waiting, { opens: true, establishes: false })
         } else if (next === "reload") {
-          // Another owner has opened it meanwhile.
+          // Another owner has stored the first message meanwhile.
           this.state = undefined
           this.queue.unshift(waiting)
           this.lift()

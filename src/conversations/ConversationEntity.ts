@@ -18,7 +18,7 @@ import {
 import { Sent } from "../messages/Sent.ts"
 import { Draft, MessageSender } from "../messages/Message.ts"
 
-/** A direct send, complete: whoever handles it asks nobody who the two are. */
+/** A direct send with all that is needed to handle it: neither agent has to be looked up. */
 export const SendCommand = Schema.Struct({
   sender: MessageSender,
   recipient: Schema.Struct({ id: Schema.String, handle: Schema.String }),
@@ -44,10 +44,10 @@ export const SendFailure = Schema.Union([
 ])
 export type SendFailure = typeof SendFailure.Type
 
-/** Sends a message; the same sender and client_msg_id give the first answer, however often they come. */
+/** Sends a message; repeats of a client_msg_id by the same sender get the first answer. */
 export const Send = Rpc.make("Send", { payload: { command: SendCommand }, success: Sent, error: SendFailure })
 
-/** A block, with the report that it comes from; complete, as a send is. */
+/** A block, with the report that it comes from; like a send, it carries all that is needed to handle it. */
 export const BlockCommand = Schema.Struct({
   agentId: Schema.String,
   blockedId: Schema.String,
@@ -56,11 +56,14 @@ export const BlockCommand = Schema.Struct({
 })
 export type BlockCommand = typeof BlockCommand.Type
 
-/** `AlreadyReported` changed nothing; `AlreadyBlocked` nothing but to store the report that came with it. */
+/** `AlreadyReported`: nothing changed. `AlreadyBlocked`: at most the report that came with the block was stored. */
 export const BlockOutcome = Schema.Literals(["Blocked", "AlreadyBlocked", "AlreadyReported"])
 export type BlockOutcome = typeof BlockOutcome.Type
 
-/** Blocks one side for the other: no message is committed after it, whoever decided on it before. */
+/**
+ * Blocks one agent for the other: no message is committed after it, even if a node had decided to accept
+ * it before.
+ */
 export const Block = Rpc.make("Block", {
   payload: { command: BlockCommand },
   success: BlockOutcome,
@@ -70,7 +73,7 @@ export const Block = Rpc.make("Block", {
 export const UnblockCommand = Schema.Struct({
   agentId: Schema.String,
   blockedId: Schema.String,
-  /** When the block was made: one that was made later stays, should this come late or twice. */
+  /** When the block was made, in milliseconds: a later block stays if this command comes late or twice. */
   since: Schema.Int
 })
 export type UnblockCommand = typeof UnblockCommand.Type
@@ -78,7 +81,7 @@ export type UnblockCommand = typeof UnblockCommand.Type
 export const UnblockOutcome = Schema.Literals(["Unblocked", "NotBlocked"])
 export type UnblockOutcome = typeof UnblockOutcome.Type
 
-/** Takes back one side's block; one of the other side stays. */
+/** Removes one side's block; a block by the other side stays. */
 export const Unblock = Rpc.make("Unblock", {
   payload: { command: UnblockCommand },
   success: UnblockOutcome,
@@ -86,10 +89,10 @@ export const Unblock = Rpc.make("Unblock", {
 })
 
 /**
- * A direct conversation as an actor. Single writer of its messages, its state and its blocks while its node has the
- * shard; each write names the epoch that it was decided in, so a second owner is fenced off by the database. Rebuilt
- * from its rows at the first send; idle, and forgotten, five minutes after the last call. Safe to retry because a send
- * meets its client_msg_id, a block meets itself and an unblock names the block that it ends. Landed names: never
- * changed.
+ * A direct conversation as an actor. Single writer of its messages, its state and its blocks while its
+ * node owns the shard; each write carries the epoch that it was decided in, so the database fences off a
+ * second owner. Rebuilt from its rows at the first send; removed from memory five minutes after the last
+ * call. Safe to retry because a send finds its client_msg_id, a block finds itself and an unblock names
+ * the block that it ends. The names of the entity and of its Rpcs never change.
  */
 export const ConversationEntity = Entity.make("Conversation", [Send, Block, Unblock])

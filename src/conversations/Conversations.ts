@@ -41,25 +41,25 @@ import { ConversationsRepo } from "./ConversationsRepo.ts"
 import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "../messages/Message.ts"
 import { makeReading, type Reading } from "./Reading.ts"
 
-/** Who sends, as it was authenticated: its messages show the name that it had then. */
+/** The sender as it was authenticated: its messages show the name that it had then. */
 export interface Sender {
   readonly id: string
   readonly handle: string
-  /** Null: it has set none, and is shown by its handle. */
+  /** Null: it has set none, and its handle is shown. */
   readonly displayName: string | null
 }
 
-/** Whom a send is for. */
+/** The addressee of a send. */
 export type Target =
   | { readonly _tag: "Direct"; readonly handle: string }
   | { readonly _tag: "Conversation"; readonly id: string }
 
 export type SendError = SendFailure | GroupSendFailure | RateLimited | ValidationFailed | GroupNotFound | ContentTooLarge
 
-/** Who blocks whom. */
+/** The agent that blocks and the one that is blocked. */
 export type Pair = Pick<UnblockCommand, "agentId" | "blockedId">
 
-/** The sender in a send command: nobody after the authentication asks who it is. */
+/** The sender as part of a send command, so that it is not looked up again after authentication. */
 const messageSender = (sender: Sender): typeof MessageSender.Type => ({
   id: sender.id,
   handle: sender.handle,
@@ -73,7 +73,7 @@ const TYPING_MEMORY_MS = 1_000
 export class Conversations extends Context.Service<Conversations, Reading & {
   /** Sends a message; `Sent.body` is the JSON text of the Message. Acknowledged means committed. */
   readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
-  /** Relays typing to the other participants, not across a block; nothing is stored. */
+  /** Relays typing to the other participants unless one of the two has blocked the other; nothing is stored. */
   readonly typing: (
     agentId: string,
     handle: string,
@@ -81,14 +81,14 @@ export class Conversations extends Context.Service<Conversations, Reading & {
     event: "typing.start" | "typing.stop"
   ) => Effect.Effect<void, ConversationNotFound | Unavailable>
   /**
-   * Blocks one agent for another, in the order of their conversation: a message that
-   * was accepted is committed before, and no send that begins after is accepted.
+   * Blocks one agent for another, in the order of their conversation: messages accepted before the block
+   * are committed before it, and no send that begins after it is accepted.
    */
   readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
   readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
-  /** Takes the calls of other nodes to the conversations of this one. */
+  /** Handles the calls of other nodes to the conversations that this node owns. */
   readonly entity: Layer.Layer<never, never, Sharding.Sharding>
-  /** Completes once every send that was taken is on disk or refused. */
+  /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/conversations/Conversations") {
   static readonly layer = Layer.effect(
@@ -147,7 +147,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }
       }
 
-      /** How far a direct message has got with the other side. */
+      /** The other side's envelope of a direct message. */
       const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
         const participation = yield* unavailableOnSqlError(repo.participation(senderId, conversationId))
         return participation === undefined || participation.counterpartyId === null
@@ -155,7 +155,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           : yield* deliveries.find(participation.counterpartyId, messageId)
       })
 
-      /** The sender's own earlier message as it stands now. */
+      /** The sender's earlier message under this id, in its present state. */
       const original = Effect.fnUntraced(function*(senderId: string, clientMsgId: string) {
         const messageId = yield* unavailableOnSqlError(repo.byKey(senderId, clientMsgId))
         if (messageId === undefined) return undefined
@@ -205,7 +205,10 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
-      /** Within a moment other runners stop relaying too; this one forgets at once who may hear. */
+      /**
+       * Drops the cached receivers of typing frames here; other nodes follow when their caches expire
+       * (TYPING_MEMORY_MS).
+       */
       const hush = (conversationId: string, { agentId, blockedId }: Pair): void => {
         for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
       }
@@ -259,7 +262,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
       const warnFrom = rate.limit * config.LIMITS_WARNING_PERCENT / 100
       const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
-      /** When who was warned, oldest first: whom this server need not ask for again. */
+      /** When each sender was last warned, oldest first: saves asking the shared count again. */
       const warnings = new Map<string, number>()
       const warn = (senderId: string, remaining: number, resetMs: number): void => {
         const at = monotonic()
@@ -279,14 +282,14 @@ export class Conversations extends Context.Service<Conversations, Reading & {
             message: "Most of this second's sends are used: slow down."
           }
         })
-        // Another server may have warned it: of several there is one count.
+        // The count is shared: another node may have sent the warning.
         fork(Effect.match(limits.take(warningRate, senderId), {
           onFailure: () => undefined,
           onSuccess: () => liveAgents.tell(senderId, { _tag: "Event", frame })
         }))
       }
 
-      /** A replay is never refused: whatever stands in its way, the key is looked up first (wire.md C.6). */
+      /** A replay is never refused: whatever the failure, the key is looked up first (wire.md C.6). */
       const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
         Effect.flatMap(
           original(sender.id, draft.clientMsgId),
@@ -340,12 +343,12 @@ export class Conversations extends Context.Service<Conversations, Reading & {
                 : toConversation(sender, target.id, draft),
               {
                 onFailure: (failure) => {
-                  // The group's own limit costs the sender nothing.
+                  // A send that the group's own limit refuses does not count against the sender's.
                   if (failure._tag === "RateLimited") limits.giveBack(rate, sender.id, state)
                   return Effect.fail(failure)
                 },
                 onSuccess: (sent) => {
-                  // That it is a replay is known only now.
+                  // Only now is it known to be a replay, which does not count.
                   if (!sent.created) limits.giveBack(rate, sender.id, state)
                   return Effect.succeed(sent)
                 }
@@ -354,7 +357,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           }
         })
 
-      // Typing comes in bursts: who may hear it is remembered for a moment.
+      // Typing frames come in bursts: their receivers are cached for a moment.
       const listeners = new Map<string, { readonly until: number; readonly to: ReadonlyArray<string> }>()
       const listenersOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
         const key = `${agentId} ${conversationId}`

@@ -9,7 +9,7 @@ import { pageQuery } from "../wire/Page.ts"
 import { ConversationContext, ConversationListItem, ConversationNotFound, Party } from "./Conversation.ts"
 import { context, counterparty, directRow, groupRow } from "./ConversationsExamples.ts"
 
-/** The list as a page, for callers that are no first-party client (wire.md B1). */
+/** The list as a page, for callers other than first-party clients (wire.md B1). */
 export const ConversationPage = Schema.Struct({
   conversations: Schema.Array(ConversationListItem),
   total: Schema.Int,
@@ -19,7 +19,7 @@ export const ConversationPage = Schema.Struct({
 }).annotate({ identifier: "ConversationPage" })
 
 const params = { id: Schema.String }
-/** An example of what stands in the path. */
+/** Example values of the path parameters. */
 const parameters = { id: CONVERSATION_ID }
 
 /** Conversations of the caller (wire.md C.7). */

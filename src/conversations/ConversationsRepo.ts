@@ -9,16 +9,16 @@ import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 import { type MessageRow, type MessageType, type Progress, type StoredMessage, storedMessage } from "../messages/Message.ts"
 
-/** A direct conversation as committed, with the fence that decisions on it stand behind. */
+/** A direct conversation as committed, with the epoch and version that fence decisions on it. */
 export interface LoadedDirect {
   readonly epoch: number
   readonly version: number
   readonly state: DirectState
 }
 
-/** Everything a refusal or a first message is decided on, from one indexed read. */
+/** The facts behind a refusal or a first message, from one indexed read. */
 export interface OutreachFacts {
-  /** The message that this sender has sent under this client_msg_id before. */
+  /** The id of the message that this sender has stored under this client_msg_id. */
   readonly replayOf: string | null
   /** Whether the conversation has its first message. */
   readonly opened: boolean
@@ -34,14 +34,14 @@ export interface OutreachFacts {
   readonly undelivered: number
 }
 
-/** A message with what its reader may know of its progress; `no` is the reader's own envelope. */
+/** A message with the progress that its reader may see; `no` is the number of the reader's own envelope. */
 export interface HistoryRow {
   readonly message: StoredMessage
   readonly progress: Progress
   readonly no: number | null
 }
 
-/** Where in a conversation to read; `null` bounds are open. */
+/** A range of seqs, both bounds exclusive; a null bound is open. */
 export interface HistoryRange {
   readonly before: number | null
   readonly after: number | null
@@ -65,7 +65,7 @@ export interface ListedConversation {
   readonly unreadCount: number
   readonly oldestUnread: number | null
   readonly newestUnread: number | null
-  /** The conversation, or the other side of a direct one, at the time of the reading. */
+  /** Whether the conversation, or the other side of a direct one, was muted when this was read. */
   readonly muted: boolean
   /** The newest message visible to the caller. */
   readonly last: { readonly senderId: string; readonly type: MessageType; readonly content: string } | null
@@ -113,7 +113,7 @@ SELECT
   COALESCE((SELECT undelivered FROM inboxes WHERE agent_id = $2), 0) AS undelivered
 FROM agents b WHERE b.id = $2`
 
-/** Nothing for a suspended sender: it is refused whatever it repeats (wire.md C.6). */
+/** No row for a suspended sender: even its replays are refused (wire.md C.6). */
 const KEY = `
 SELECT k.message_id FROM message_keys k
 WHERE k.sender_id = $1 AND k.client_msg_id = $2
@@ -123,8 +123,8 @@ const PARTICIPATION = `
 SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
 
 /**
- * Messages of a direct conversation as one side sees them: progress is the
- * envelope's of whoever received the message, `no` only the reader's own.
+ * Messages of a direct conversation as one side sees them: the progress comes from the envelope of the
+ * message's recipient, `no` only from the reader's own.
  */
 const history = (bound: string, order: string) => `
 SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
@@ -143,8 +143,8 @@ WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
 ORDER BY m.seq ${order} LIMIT $6`
 
 /**
- * Messages of a group as one member sees them: of its own messages the weakest state
- * over all who ever got them, of others' its own envelope's.
+ * Messages of a group as one member sees them: the progress of its own messages is complete once all that
+ * ever got them have got that far; the progress of others' messages comes from the member's own envelope.
  */
 const groupHistory = (bound: string, order: string) => `
 SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no
@@ -193,7 +193,7 @@ LEFT JOIN LATERAL (
     )
 ) u ON true`
 
-/** Newest activity first; the id breaks ties, so that an order is an order. */
+/** Newest activity first; the id breaks ties, so that the order is total. */
 const LIST = `
 SELECT l.id, l.kind, l.counterparty_id, l.created_at, l.last_message_at, l.activity_at,
   u.unread, u.oldest, u.newest, m.sender_id AS last_sender, m.type AS last_type, m.content AS last_content,
@@ -246,10 +246,9 @@ ${UNREAD}
 WHERE p.agent_id = $1 AND p.conversation_id = $2`
 
 /**
- * Inbox first, as everywhere; the last update reads `held` too, so that the lock is
- * taken before anything else is evaluated: a row that this statement has changed
- * already can no longer be locked by it. The own waiting envelope of what is hidden
- * counts as delivered (wire.md F).
+ * Locks the inbox first, as every statement does. The last update reads `held` too, so that the lock is
+ * taken before anything else is evaluated: a statement cannot lock a row that it has already changed. The
+ * agent's undelivered envelope of the hidden message becomes delivered (wire.md F).
  */
 const HIDE_MESSAGE = `
 WITH held AS MATERIALIZED (
@@ -281,23 +280,26 @@ UPDATE inboxes n SET undelivered = n.undelivered - (SELECT count(*) FROM done)
 FROM held h WHERE n.agent_id = h.agent_id`
 
 /**
- * A block locks its pair's row and raises its version, so that a send is committed
- * before it or meets the new version. Where nobody has written yet it makes the row,
- * empty: a first message would make the same one, and only one of the two can.
- * `ON CONFLICT` takes the row as it is, not as the statement's snapshot saw it.
+ * A block locks its pair's conversation row and raises its version, so that a send is either committed
+ * before the block or finds the new version. If there is no row yet, the block inserts an empty one: a
+ * first message would insert the same row, and only one of the two can. `ON CONFLICT` updates the row as
+ * it is, not as the statement's snapshot saw it.
  */
 const RAISE = `
   ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
   RETURNING epoch, version, initiator_id`
 
-/** Those against the one who began the conversation count, and make a recount due (wire.md G.8). */
+/**
+ * Blocks against the agent that began the conversation count towards its standing, and make a recount due
+ * (wire.md G.8).
+ */
 const NEW_BLOCK = `
   INSERT INTO blocks (agent_id, blocked_id, created_at, counts)
   SELECT $2, $3, $4, COALESCE(initiator_id = $3, false) FROM held
   ON CONFLICT DO NOTHING
   RETURNING agent_id, counts`
 
-/** The target of a new block is told, if it has asked for that. */
+/** Writes `contact.blocked` to the outbox for the blocked agent, if it has a webhook for it. */
 const blockedPosted = (request: string): string => intoOutbox(
   "contact.blocked",
   `SELECT a.id AS agent_id, $4::bigint AS at, json_build_object('by', $2::text, 'at', $4::bigint)::text AS subject,
@@ -306,15 +308,16 @@ const blockedPosted = (request: string): string => intoOutbox(
 )
 
 /**
- * A block that was on its way for too long is not made: it may have been made by somebody else and taken back since, and
- * looks like any other. Compared when the statement has arrived, on the clock that all nodes follow.
+ * A block that was under way for too long is not made: somebody else may have made and removed it since,
+ * and a block made now would look like any other. Tested when the statement has arrived, on the
+ * database's clock, which all nodes follow.
  */
 const inTime = (until: string): string => `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
 
-/** By how much a node's time may differ from the database's, which it follows. */
+/** How far a node's time may be from the database's, which it follows, in milliseconds. */
 const CLOCKS_DIFFER_MS = 1_000
 
-/** No row: too late. */
+/** Returns no row if it is too late. */
 const BLOCK = `
 WITH held AS (
   INSERT INTO conversations (id, kind, version, created_at) SELECT $1, 'direct', 1, $4 WHERE ${inTime("$6")} ${RAISE}
@@ -324,7 +327,7 @@ WITH held AS (
 ), posted AS (${blockedPosted("$5")})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
-/** No row: too late, or there is a report already; nothing was done. */
+/** Returns no row if it is too late or there is a report already; nothing is changed then. */
 const REPORT = `
 WITH reported AS (
   INSERT INTO reports (agent_id, reported_id, created_at, id, reason, conversation_id)
@@ -340,9 +343,10 @@ WITH reported AS (
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /**
- * An empty row goes with the last block of its pair, so that a first message finds
- * none. Every block raises the version: as long as it is the one that the snapshot
- * saw, so are the blocks. Nothing done although `was`: it was not, ask again.
+ * With the last block of its pair an empty row is deleted, so that a first message finds none. Every
+ * block raises the version: while the row has the version that the snapshot saw, the pair's blocks are
+ * unchanged too. `was` without `done`: the row has changed since the snapshot, and the caller tries
+ * again.
  */
 const UNBLOCK = `
 WITH seen AS MATERIALIZED (
@@ -393,19 +397,19 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     conversationId: string,
     at: number
   ) => Effect.Effect<OutreachFacts | undefined, SqlError.SqlError>
-  /** The message that a sender has sent under this id. */
+  /** The message that a sender has stored under this id. */
   readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, SqlError.SqlError>
   readonly participation: (
     agentId: string,
     conversationId: string
   ) => Effect.Effect<Participation | undefined, SqlError.SqlError>
-  /** Newest first, or with `after` oldest first. */
+  /** Newest first; with `after`, oldest first. */
   readonly history: (
     agentId: string,
     participation: Participation,
     range: HistoryRange
   ) => Effect.Effect<ReadonlyArray<HistoryRow>, SqlError.SqlError>
-  /** The seq of a message that is visible to the agent in this conversation. */
+  /** The seq of a message, if it is visible to the agent in this conversation. */
   readonly anchor: (
     agentId: string,
     participation: Participation,
@@ -424,9 +428,9 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
     conversationId: string
   ) => Effect.Effect<ContextFacts | undefined, SqlError.SqlError>
   readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange | "TooLate", SqlError.SqlError>
-  /** Undefined: it is not. */
+  /** When the block was made, in milliseconds; undefined: there is none. */
   readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, SqlError.SqlError>
-  /** Undefined: somebody else changed the pair's blocks meanwhile, and nothing was done. */
+  /** Undefined: the pair's blocks changed meanwhile, nothing was done, and the caller tries again. */
   readonly unblock: (
     conversationId: string,
     command: UnblockCommand

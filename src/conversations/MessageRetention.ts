@@ -5,20 +5,18 @@ import type { Batch } from "../cluster/Job.ts"
 import { Database } from "../database/Sql.ts"
 
 const DAY_MS = 86_400_000
-/** Conversations in a batch, and about how many envelopes of each. */
+/** Conversations in a batch, and about how many envelopes are removed from each. */
 const CONVERSATIONS = 20
 const ENVELOPES = 100
 
 /**
- * The oldest messages of some conversations, with all that is about them alone: their
- * keys, envelopes and hides. A conversation loses a beginning, never something from
- * its middle; `last_seq` stays, so what is sent next has the next number.
+ * Removes the oldest messages of some conversations, with their keys, envelopes and hides. A conversation
+ * loses messages from its beginning only, never from its middle; `last_seq` stays, so seqs go on.
  *
- * Locks in the order of a send: conversations, passing over those that are busy, then
- * inboxes, then envelopes. A counter goes down by what was really removed, so that
- * two processes that do this at once, or one with an old snapshot, count nothing
- * twice. `oldest_at` moves forward with each look, or messages are removed: the job
- * comes to an end.
+ * Locks in the order of a send: conversations, skipping those that are locked, then inboxes, then
+ * envelopes. Counters are reduced by the envelopes actually removed, so that two processes at once, or
+ * one with an old snapshot, count nothing twice. Each pass moves `oldest_at` forward or removes messages,
+ * so the job comes to an end.
  */
 const REMOVE = `
 WITH held AS MATERIALIZED (
@@ -91,12 +89,12 @@ WITH held AS MATERIALIZED (
 SELECT (SELECT count(*) FROM removed) AS removed, (SELECT count(*) FROM held) AS looked`
 
 /**
- * How long messages are kept (wire.md G.17a): for ever, unless it is set. A message
- * that was removed is unknown to everybody, and its `client_msg_id` is free again: a
- * repetition that comes so late is a new message. Its conversation stays listed.
+ * How long messages are kept (wire.md G.17a): for ever, unless RETENTION_MESSAGES_DAYS is set. A removed
+ * message is unknown to everybody, and its `client_msg_id` is free again: a repeat that comes so late is
+ * a new message. Its conversation stays listed.
  */
 export class MessageRetention extends Context.Service<MessageRetention, {
-  /** Removes some of the messages that are old enough. */
+  /** Removes one batch of messages that are old enough. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/conversations/MessageRetention") {
   static readonly layer = Layer.effect(

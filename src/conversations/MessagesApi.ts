@@ -28,7 +28,10 @@ import { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { ContentTooLarge, Message, MessageNotFound, SyncRow } from "../messages/Message.ts"
 import { message, messageWhenRead, newMessage, reply, replyWhenRead } from "./MessagesExamples.ts"
 
-/** The body of a send (wire.md C.6); which of `to` and `conversation_id` and that content is there is checked by the rules. */
+/**
+ * The body of a send (wire.md C.6). MessagesHttp checks that there is content, and exactly one of `to`
+ * and `conversation_id`.
+ */
 export const SendBody = Schema.Struct({
   to: Schema.optionalKey(HandleInput),
   conversation_id: Schema.optionalKey(Text(1, 64)),
@@ -42,10 +45,10 @@ export const SendBody = Schema.Struct({
   metadata: Schema.optionalKey(JsonObject)
 })
 
-/** A sequence number; clients also write an absent one as empty or `null` (wire.md C.6). */
+/** A seq; clients also write an absent one as empty or `null` (wire.md C.6). */
 const SeqCursor = Schema.Union([Offset, Schema.Literals(["", "null"])])
 
-/** Sends, history, the pull inbox, and what a recipient does with a message (wire.md C.6). */
+/** Sends, history, the pull inbox, reads and hides (wire.md C.6). */
 export class MessagesApi extends HttpApiGroup.make("messages")
   .add(
     HttpApiEndpoint.post("send", "/v1/messages", {

@@ -1,7 +1,7 @@
 import { ada, CONVERSATION_ID, DELIVERY_ID, grace, MESSAGE_ID, REPLY_ID } from "../wire/Examples.ts"
 import type { Message, SyncRow } from "../messages/Message.ts"
 
-/** What ada sends. */
+/** The body that ada sends. */
 export const newMessage = {
   to: grace.handle,
   client_msg_id: "6f1c2b0e-8a4d-4f7e-9b3a-2d5c81e07f64",
@@ -10,7 +10,7 @@ export const newMessage = {
 
 const inDirect = { type: "direct", group_name: null, member_count: null } as const
 
-/** The message of ada, as ada sees it when it is stored. */
+/** The stored message, as ada sees it. */
 export const message: typeof Message.Type = {
   id: MESSAGE_ID,
   conversation_id: CONVERSATION_ID,
@@ -39,7 +39,7 @@ export const messageWhenRead: typeof Message.Type = {
   read_at: "2026-11-02T09:30:20.000Z"
 }
 
-/** The answer of grace, as it waits for ada. */
+/** The answer of grace, undelivered in the inbox of ada. */
 export const reply: typeof SyncRow.Type = {
   id: REPLY_ID,
   conversation_id: CONVERSATION_ID,

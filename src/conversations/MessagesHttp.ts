@@ -17,7 +17,7 @@ const HISTORY_MAX = 200
 const SYNC_LIMIT = 200
 const SYNC_MAX = 500
 
-/** JSON that is text already: neither parsed nor written again. */
+/** Responds with a text that is JSON already. */
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
   HttpServerResponse.text(text, { status, contentType: "application/json", ...(headers === undefined ? {} : { headers }) })
 
@@ -30,7 +30,7 @@ const targetOf = (body: typeof SendBody.Type): Effect.Effect<Target, ValidationF
   return Effect.fail(ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id"))
 }
 
-/** Content and metadata as they are stored, and how large they are (wire.md C.6). */
+/** Content and metadata as they are stored; fails if they are empty or too large (wire.md C.6). */
 const draftOf = (
   body: typeof SendBody.Type,
   maxBytes: number

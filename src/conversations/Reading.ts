@@ -30,7 +30,7 @@ export interface ListedPage {
   readonly nextCursor: string | null
 }
 
-/** What an agent sees of its conversations, and hides from itself: straight from storage, past the actors. */
+/** What an agent reads of its conversations and hides from itself: directly in storage, without the actors. */
 export interface Reading {
   /** Messages as JSON texts, in the order of the query (wire.md C.6). */
   readonly history: (
@@ -55,7 +55,7 @@ export interface Reading {
   ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
 }
 
-/** The part of `Conversations` that takes no part in their order. */
+/** The part of `Conversations` that does not write to their order. */
 export const makeReading = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const repo = yield* ConversationsRepo
@@ -76,7 +76,10 @@ export const makeReading = Effect.gen(function*() {
     return (senderId: string): ShownContext => contextOf(conversationId, senders.get(senderId))
   })
 
-  /** Whoever was in a group that is deleted learns that; to everybody else it is unknown. */
+  /**
+   * Tells former members of a deleted group that it was deleted; for everybody else the conversation is
+   * not found.
+   */
   const toldDeleted = <A, E>(
     effect: Effect.Effect<A, E | ConversationNotFound>,
     agentId: string,
@@ -166,7 +169,7 @@ export const makeReading = Effect.gen(function*() {
     if (facts.counterpartyId === null) {
       const card = (yield* groupReads.cards([conversationId])).get(conversationId)
       const role = yield* groupReads.role(conversationId, agentId)
-      // Left meanwhile.
+      // The agent has left meanwhile.
       if (card === undefined || role === undefined) return yield* new ConversationNotFound()
       return {
         conversation_id: conversationId,
