@@ -4,7 +4,7 @@ import { DateTimeString } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
 export type GroupId = string
-/** The window of the invite budget, how long a refusal holds (wire.md G.6, C.8), and a request may be attempted again. */
+/** The window of the invite budget (wire.md G.6, C.8), and how long a request may be repeated, in milliseconds. */
 export const DAY_MS = 86_400_000
 
 export const GroupMember = Schema.Struct({
@@ -31,19 +31,19 @@ export const Group = Schema.Struct({
   your_role: RoleSchema
 }).annotate({ identifier: "Group" })
 
-/** Somebody who might be invited, as its inviter stands to it. */
+/** A possible invitee, with its relations to the inviter. */
 export const Candidate = Schema.Struct({
   id: Schema.String,
   handle: Schema.String,
   policy: Schema.Literals(["open", "contacts_only"]),
   blocked: Schema.Boolean,
-  /** Whether the candidate holds the inviter as a contact, and the other way round. */
+  /** Whether the candidate has the inviter as a contact, and the other way round. */
   holdsInviter: Schema.Boolean,
   heldByInviter: Schema.Boolean
 })
 export type Candidate = typeof Candidate.Type
 
-/** What came of adding one handle; `joined` is reserved and never emitted (wire.md B8). */
+/** The result of adding one handle; `joined` is reserved and never emitted (wire.md B8). */
 export const AddResult = Schema.Struct({
   handle: Schema.String,
   outcome: Schema.Literals(["joined", "invited", "already_member"]),
@@ -93,9 +93,12 @@ export interface Member {
   readonly handle: string
   readonly role: Role
   readonly joinedAt: number
-  /** The creator, which has not left since: its rights go with it, for good (wire.md G.7). */
+  /**
+   * Whether this is the creator, and has never left: leaving ends its rights as the creator for good
+   * (wire.md G.7).
+   */
   readonly founder: boolean
-  /** A suspended account: it cannot act, so as an admin it does not count. */
+  /** Whether the account is suspended: it cannot act, so it does not count as an admin. */
   readonly suspended: boolean
 }
 
@@ -105,7 +108,7 @@ export interface Profile {
   readonly avatarUrl: string | null
 }
 
-/** A group as committed under one version; members by order of joining. */
+/** A group as committed under one version; members in order of joining. */
 export interface GroupState {
   readonly id: GroupId
   readonly version: number
@@ -117,7 +120,7 @@ export interface GroupState {
   readonly members: ReadonlyArray<Member>
 }
 
-/** What a system message says (wire.md C.8). */
+/** The content of a system message (wire.md C.8). */
 export interface SystemEvent {
   readonly event:
     | "member_joined"
@@ -138,21 +141,21 @@ export interface SystemMessage {
   readonly senderId: string
   readonly senderHandle: string
   readonly event: SystemEvent
-  /** Agent ids, each with an envelope. */
+  /** Agent ids; each gets an envelope. */
   readonly recipients: ReadonlyArray<string>
 }
 
-/** One change of a group, complete: what its statement writes and what its messages say. */
+/** One change of a group: what its statement writes, and its system messages. */
 export interface Change {
   readonly profile: Profile
   readonly joins: ReadonlyArray<{ readonly agentId: string; readonly role: Role }>
   readonly leaves: ReadonlyArray<string>
   readonly roles: ReadonlyArray<{ readonly agentId: string; readonly role: Role }>
-  /** Ends the group: by whom. */
+  /** The agent that deletes the group with this change; null: the group stays. */
   readonly deletedBy: string | null
-  /** Invites that are answered or cancelled. */
+  /** Ids of invites that are answered or cancelled. */
   readonly closes: ReadonlyArray<string>
-  /** Who must not be invited again for a while. */
+  /** Agents that cannot be invited again for a while. */
   readonly refuses: ReadonlyArray<string>
   readonly messages: ReadonlyArray<SystemMessage>
 }
@@ -178,17 +181,23 @@ const idsWithout = (members: ReadonlyArray<Member>, ...out: ReadonlyArray<string
 
 const acts = (member: Member): boolean => member.role === "admin" && !member.suspended
 
-/** Who becomes admin when nobody is one any more: who joined first of those who can act, else of all. */
+/**
+ * The member that becomes admin if no admin can act: the first to have joined of those that can act, else
+ * of all.
+ */
 const successor = (members: ReadonlyArray<Member>): Member | undefined =>
   members.some(acts) ? undefined : members.find((member) => !member.suspended) ?? members.find((member) => member.role !== "admin")
 
 export interface Departure {
   readonly change: Change
-  /** Who became admin because the last one left. */
+  /** The member that became admin because the last admin left. */
   readonly promoted: Member | null
 }
 
-/** Leaving: the last admin is replaced, the last member takes the group along (wire.md G.7). */
+/**
+ * Leaving: if the last admin leaves, another member becomes admin; the last member's leaving deletes the
+ * group (wire.md G.7).
+ */
 export const decideLeave = (state: GroupState, leaver: Member): Departure => {
   const rest = state.members.filter((member) => member.agentId !== leaver.agentId)
   const heir = leaver.role === "admin" ? successor(rest) : undefined
@@ -243,13 +252,13 @@ export const decideRemove = (state: GroupState, actor: Named, targetId: string):
       senderId: actor.agentId,
       senderHandle: actor.handle,
       event: { event: "member_removed", agent_handle: target.handle, actor_handle: actor.handle },
-      // The removed one is told last.
+      // The removed member comes last.
       recipients: [...idsWithout(state.members, actor.agentId, targetId), targetId]
     }]
   }
 }
 
-/** Undefined: an admin already. */
+/** Undefined: the target is an admin already. */
 export const decidePromote = (state: GroupState, actor: Named, targetId: string): Change | undefined | "NotMember" => {
   const target = memberOf(state, targetId)
   if (target === undefined) return "NotMember"
@@ -284,8 +293,8 @@ const roleChange = (state: GroupState, actor: Named, target: Member, role: Role)
 })
 
 /**
- * Who joins is heard of by everybody else; for one that is a member already only the
- * invite is closed. Where every admin is suspended, who joins becomes one.
+ * All other members get a message about a join; for an agent that is a member already, only the invite is
+ * closed. If no admin can act, the joiner becomes one.
  */
 export const decideJoin = (state: GroupState, joiner: Named, inviteId: string, maxMembers: number): Change | "Full" => {
   if (memberOf(state, joiner.agentId) !== undefined) return { ...nothing(state), closes: [inviteId] }
@@ -304,14 +313,14 @@ export const decideJoin = (state: GroupState, joiner: Named, inviteId: string, m
   }
 }
 
-/** An invite that is cancelled, or refused by its invitee. */
+/** Closes an invite that is refused by its invitee, or cancelled (`refusedBy` is null). */
 export const closeInvite = (state: GroupState, inviteId: string, refusedBy: string | null): Change => ({
   ...nothing(state),
   closes: [inviteId],
   refuses: refusedBy === null ? [] : [refusedBy]
 })
 
-/** One message for each field that really changes; undefined: none does. */
+/** One message for each field that changes; undefined if none does. */
 export const decideProfile = (state: GroupState, actor: Named, wanted: Partial<Profile>): Change | undefined => {
   const profile: Profile = { ...state.profile, ...wanted }
   const recipients = idsWithout(state.members, actor.agentId)
@@ -328,7 +337,10 @@ export const decideProfile = (state: GroupState, actor: Named, wanted: Partial<P
   return messages.length === 0 ? undefined : { ...nothing(state), profile, messages }
 }
 
-/** The creator's right while it is a member and can act; else any admin's (wire.md G.7). */
+/**
+ * While the creator is a member and can act, only it may delete the group; otherwise any admin may
+ * (wire.md G.7).
+ */
 export const decideDelete = (state: GroupState, actor: Member): Change | "Forbidden" => {
   const reserved = state.members.some((member) => member.founder && !member.suspended)
   if (reserved ? !actor.founder : actor.role !== "admin") return "Forbidden"
@@ -345,7 +357,7 @@ export const decideDelete = (state: GroupState, actor: Member): Change | "Forbid
   }
 }
 
-/** The group after a change, if nobody else changed it meanwhile; `handleOf` names who joins. */
+/** The group after a change, if nobody else changed it meanwhile; `handleOf` gives the handle of a joiner. */
 export const evolve = (
   state: GroupState,
   change: Change,

@@ -38,18 +38,18 @@ import type { GroupSendCommand, GroupSendFailure } from "./GroupEntity.ts"
 import type { CommittedChange, Invited, NewInvite, Notice, StoredInvite } from "./GroupsRepo.ts"
 import { inviteFrame, toGroupInvite } from "./Invite.ts"
 
-/** What a group depends on. */
+/** The services that a group calls. */
 export interface GroupDependencies {
   readonly appends: GroupCommit<GroupAppend, GroupAppended>
   readonly now: () => number
   readonly newMessageId: () => string
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
-  /** Why somebody who is no member is turned away. */
+  /** The failure for an agent that is not a member. */
   readonly outside: (
     state: GroupState | undefined,
     agentId: string
   ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
-  /** Whether the group may be sent this file of the sender's. */
+  /** Checks that the sender may send this file to the group. */
   readonly useAttachment: (senderId: string, groupId: string, attachmentId: string) => Effect.Effect<void, AttachmentRefusal>
   readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
   readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
@@ -61,18 +61,21 @@ export interface GroupDependencies {
     at: number,
     silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
-  /** When a change with these message ids was committed, and who became admin by it. */
+  /** When a change with these message ids was committed, and who became admin by it; undefined if there is none. */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
   readonly publish: (published: GroupPublished) => void
   readonly tell: (agentId: string, frame: string, after: number | null) => void
-  /** Where a picture of this server's can be had. */
+  /** The URL of a picture on this server. */
   readonly avatarUrl: (key: string) => string
   readonly inviteLimit: number
-  /** How long after a refusal the group cannot ask again. */
+  /** How long after a refusal the group cannot invite the agent again. */
   readonly refusalMs: number
   readonly maxMembers: number
-  /** Takes a place in the group's own window of sends and gives the way to free it; undefined: there is no such limit. */
+  /**
+   * Takes a place in the group's own rate window and returns the function that gives it back; undefined
+   * if there is no such limit.
+   */
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
 }
 
@@ -85,39 +88,38 @@ export interface GroupPublished {
   readonly senderNextNo: number | null
 }
 
-/** A decision on members that somebody has changed since is taken again, so often at the most. */
+/** How many times a command is decided: again after each fence that shows newer members. */
 const MAX_ATTEMPTS = 50
 
-/** Lines about commands that are given up, of all groups. */
+/** Limits the log lines about commands that are given up, over all groups. */
 const givenUp = new Seldom()
 const giveUp = Effect.andThen(
   givenUp.log(Effect.logWarning("A group was changed by others each time a command was decided: it is answered with 503")),
   Effect.fail(new Unavailable())
 )
 
-/** When a change was committed, and who became admin because the last one left. */
+/** When a change was committed, and who became admin because the last admin left. */
 interface Committed {
   readonly at: number
   readonly promotedHandle: string | null
 }
 
-/** What a command says. */
+/** The payload of a command. */
 type Told<R extends Rpc.Any> = Rpc.Payload<R>
 
-/** What a decision comes to. */
+/** The result of a decision. */
 interface Step {
   readonly change: Change
   readonly promoted?: Member | null
-  /** Who joins, by name. */
+  /** The agent that joins. */
   readonly joiner?: { readonly agentId: string; readonly handle: string }
 }
 
 /**
- * One group on this runner: single writer of its members, roles, invites and order.
- * Everything is decided on the rows as they are under one version, and committed only
- * if the version still holds, so what it remembers is a cache and another owner is
- * harmless. Changes go one after the other and hold back the sends that come after
- * them. Safe to retry: a send meets its key, a change finds itself done.
+ * One group on this node: single writer of its members, roles, invites and order. Every decision is made
+ * on the rows of one version and committed only if that version still holds, so the actor's memory is a
+ * cache and a second owner is harmless. Changes run one at a time, and the sends that come after them
+ * wait. Safe to retry: a send finds its key, a change finds itself done.
  */
 export class GroupActor {
   readonly id: string
@@ -146,7 +148,7 @@ export class GroupActor {
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
-          // Somebody may have joined elsewhere: only the rows turn away.
+          // The agent may have joined through another owner: only the rows can turn it away.
           if (state !== undefined && attempt === 0) {
             this.state = undefined
             continue
@@ -302,10 +304,10 @@ export class GroupActor {
   replace({ agentId, messageIds }: Told<typeof Entity.Replace>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.suspend(() => {
-        // A membership of a group that is not there is a mistake in the rows: the handover stays, and is looked at again.
+        // A membership without its group is an error in the rows: the handover is kept, and tried again later.
         if (loaded === undefined) return Effect.fail(new Unavailable())
         const member = memberOf(loaded, agentId)
-        // It may have been restored meanwhile.
+        // The account may have been restored meanwhile.
         if (loaded.deleted !== null || member?.suspended !== true) return Effect.succeed(undefined)
         const change = decideReplacement(loaded, member)
         return Effect.succeed(change === undefined ? undefined : { change })
@@ -356,7 +358,10 @@ export class GroupActor {
     )
   }
 
-  /** Does something on the rows as they are, one thing at a time; again as long as it says undefined, because somebody else was faster. */
+  /**
+   * Runs an attempt on the rows as they are, one attempt at a time; repeats it while it returns undefined
+   * because somebody else changed the group first.
+   */
   private inTurn<A, E>(
     attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
   ): Effect.Effect<A, E | Unavailable> {
@@ -371,9 +376,9 @@ export class GroupActor {
   }
 
   /**
-   * Commits what is decided, with what it says; a decision of undefined is that there is nothing to do. What stands in
-   * the way may be what this very call has done already, on a node that has ended since or in a commit whose answer was
-   * lost: then it is answered as it was done.
+   * Commits a decision with its messages; a decision of undefined means that there is nothing to do. If
+   * `decide` fails, this same call may have succeeded before, on a node that has ended since or in a
+   * commit whose answer was lost: then it returns the earlier result.
    */
   private change<E>(
     messageIds: ReadonlyArray<string>,
@@ -447,7 +452,7 @@ export class GroupActor {
     )
   }
 
-  /** The member that acts; everybody else learns no more than they may. */
+  /** The acting member; any other agent gets the failure of `outside`. */
   private member(
     state: GroupState | undefined,
     agentId: string
@@ -466,7 +471,7 @@ export class GroupActor {
     )
   }
 
-  /** Undefined: somebody else was faster, decide again. */
+  /** Undefined: somebody else changed the group first, decide again. */
   private carryOut(
     loaded: GroupState | undefined,
     step: Step | undefined,
@@ -502,7 +507,7 @@ export class GroupActor {
     return Effect.gen({ self: this }, function*() {
       const { deps } = this
       if (notices.length === 0) return
-      // What is committed is told, whatever names cannot be read.
+      // The change is committed, so it is published even if the names cannot be read.
       const names = yield* Effect.orElseSucceed(
         deps.displayNames(notices.map((notice) => notice.senderId)),
         () => new Map<string, string | null>()
@@ -544,7 +549,10 @@ export const adminsOnly = (): Forbidden => new Forbidden({ message: "Only an adm
 
 export const noAvatar = (): NotFound => new NotFound({ message: "The group has no avatar." })
 
-/** Why somebody cannot be invited by somebody (wire.md C.8, G.8a), in the order in which it is told. */
+/**
+ * Why this candidate cannot be invited, the first reason in the order of wire.md C.8 and G.8a; undefined
+ * if it can.
+ */
 export const obstacleTo = (
   candidate: {
     readonly handle: string

@@ -17,15 +17,15 @@ import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
 /** A send to a group, accepted on the members that its actor knows. */
 export interface GroupAppend {
   readonly groupId: string
-  /** What the row must say for the members to be those that the actor knows. */
+  /** The version that the row must have for these members to be the current ones. */
   readonly version: number
-  /** How many envelopes it will be, about. */
+  /** About how many envelopes it will have. */
   readonly size: number
   readonly senderId: string
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
-  /** Of the request that it came with, for webhooks. */
+  /** The id of the request that caused it, for webhooks. */
   readonly requestId: string | null
 }
 
@@ -40,22 +40,22 @@ export type GroupAppended =
     readonly _tag: "Stored"
     readonly seq: number
     readonly envelopes: ReadonlyArray<Numbered>
-    /** The highest number in the sender's own inbox: its echo may not overtake that one. */
+    /** The highest number in the sender's own inbox, which its echo may not overtake. */
     readonly senderLastNo: number
     /** The number under which the sender's inbox got the next message of this group, if the same batch stored it. */
     readonly senderNextNo: number | null
   }
   | { readonly _tag: "Replayed" }
-  /** The members have changed since. */
+  /** The members have changed since the decision. */
   | { readonly _tag: "Fenced" }
   | { readonly _tag: "SenderGone" }
 
 /**
- * The batch statement of group sends, as Append.ts is that of direct ones, with the
- * same order of locks: conversations, then inboxes by agent. Recipients are the
- * active members as the snapshot shows them, which the version on the locked row
- * proves to be those of now. Members come as one array for each group: a join of
- * messages with members would be taken for one of few rows and compare each with each.
+ * The batch statement of group sends, as Append.ts has the one of direct sends, with the same order of
+ * locks: conversations, then inboxes by agent. Recipients are the active members in the snapshot; the
+ * version on the locked row proves that they are the current ones. Members come as one array for each
+ * group: the planner would expect few rows from a join of messages with members, and compare each with
+ * each.
  */
 const APPEND = `
 WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`)}
@@ -134,13 +134,16 @@ interface Row {
   readonly judged: ReadonlyArray<readonly [number, boolean, boolean]> | null
   readonly stored: ReadonlyArray<readonly [number, number]> | null
   readonly fan: ReadonlyArray<readonly [number, string, number]> | null
-  /** The inboxes as they were before the batch. */
+  /** The newest inbox numbers before the batch. */
   readonly reached: ReadonlyArray<readonly [string, number]> | null
-  /** Members with webhooks for it. */
+  /** Members with webhooks for the message. */
   readonly hooked: ReadonlyArray<string> | null
 }
 
-/** Commits a batch of group sends in one statement; results in the order of the batch. `onHooked` is told whose outbox may have more. */
+/**
+ * Commits a batch of group sends in one statement; results in the order of the batch. Calls `onHooked`
+ * with each agent whose outbox may have grown.
+ */
 export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
     const statement = database.prepared<Row>("append_group", APPEND)
@@ -153,7 +156,7 @@ export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
       })
   })
 
-/** A member's inbox that is locked stands in the way of the whole group. */
+/** A locked inbox of one member holds up the whole group. */
 const HELD = `
 WITH members AS MATERIALIZED (
   SELECT conversation_id, agent_id FROM participants WHERE conversation_id = ANY ($1::text[])
@@ -165,7 +168,7 @@ SELECT m.conversation_id AS name, min(i.holder) AS holder
 FROM inbox i JOIN members m ON m.agent_id = i.name
 GROUP BY m.conversation_id`
 
-/** The locks of the batch statement. Inboxes are found with their group, which is what waits. */
+/** The locks of the batch statement. A locked inbox is reported under its group, whose sends wait. */
 export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
   const held = database.prepared<Held>("append_group_held", HELD)
   return {

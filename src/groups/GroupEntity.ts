@@ -18,7 +18,7 @@ import { StorageUnavailable } from "../files/Blobs.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
-/** A group send, complete: whoever handles it asks nobody who the sender is. */
+/** A group send with all that is needed to handle it: the sender is not looked up again. */
 export const GroupSendCommand = Schema.Struct({ sender: MessageSender, draft: Draft })
 export type GroupSendCommand = typeof GroupSendCommand.Type
 
@@ -36,7 +36,7 @@ export const GroupSendFailure = Schema.Union([
 ])
 export type GroupSendFailure = typeof GroupSendFailure.Type
 
-/** Sends to everybody in the group; null: this sender has used the client_msg_id before. */
+/** Sends to all members; null: this sender has used the client_msg_id before. */
 export const SendToGroup = Rpc.make("SendToGroup", {
   payload: { command: GroupSendCommand },
   success: Schema.NullOr(Sent),
@@ -44,48 +44,54 @@ export const SendToGroup = Rpc.make("SendToGroup", {
 })
 
 /**
- * Ids for the system messages of a change, or for its trace if it says nothing. Whoever repeats a call that was carried
- * out, with the same ids, gets its answer.
+ * Ids for the system messages of a change, or for its trace if it has none. A call that repeats a
+ * committed one, with the same ids, gets its answer.
  */
 const messageIds = Schema.Array(Schema.String)
 
-/** Who changes a group. Commands are complete, as a send is: whoever handles one asks nobody who the actor is. */
+/**
+ * The agent that changes a group. Like sends, commands carry all that is needed to handle them: the actor
+ * is not looked up.
+ */
 const byActor = { actorId: Schema.String, messageIds }
 
-/** What somebody who is no member is answered: outsiders learn nothing, former members that the group was deleted. */
+/**
+ * The failures for agents that are not members: outsiders learn nothing, former members that the group
+ * was deleted.
+ */
 const outside = [GroupNotFound, GroupDeleted] as const
 
-/** Changes the profile, as an admin: the fields that are given. */
+/** Changes the given fields of the profile, as an admin. */
 export const Update = Rpc.make("Update", {
   payload: {
     ...byActor,
     name: Schema.optionalKey(Schema.String),
     description: Schema.optionalKey(Schema.NullOr(Schema.String)),
     avatarUrl: Schema.optionalKey(Schema.NullOr(Schema.String)),
-    /** A picture of this server's, in place of its URL, which another node may write in another way. */
+    /** The key of a picture on this server, instead of its URL, which another node may write in another way. */
     avatarKey: Schema.optionalKey(Schema.String)
   },
   error: Schema.Union([...outside, Forbidden, Unavailable])
 })
 
-/** Takes the picture away, as an admin; refused if there is none. */
+/** Removes the picture, as an admin; fails if there is none. */
 export const ClearAvatar = Rpc.make("ClearAvatar", {
   payload: byActor,
   error: Schema.Union([...outside, Forbidden, NotFound, Unavailable])
 })
 
-/** Ends the group, and answers when. */
+/** Deletes the group; returns when, in milliseconds. */
 export const Delete = Rpc.make("Delete", {
   payload: byActor,
   success: Schema.Struct({ at: Schema.Int }),
   error: Schema.Union([...outside, Forbidden, Unavailable])
 })
 
-/** Invites an agent, as an admin. Says nothing: the invite's id is what a repeated call meets. */
+/** Invites an agent, as an admin. There is no system message: a repeated call finds the pending invite. */
 export const Add = Rpc.make("Add", {
   payload: {
     actorId: Schema.String,
-    /** For the invite, should there be a new one. */
+    /** The id for the invite, if a new one is made. */
     inviteId: Schema.String,
     restricted: Schema.Boolean,
     /** Null: nobody has this handle. */
@@ -105,35 +111,35 @@ export const Add = Rpc.make("Add", {
   ])
 })
 
-/** Of a member; null: nobody has the handle that was given. */
+/** The payload for a change of one member; a null target: nobody has the given handle. */
 const ofTarget = { ...byActor, targetId: Schema.NullOr(Schema.String) }
 
-/** Takes a member out, as an admin. */
+/** Removes a member, as an admin. */
 export const Remove = Rpc.make("Remove", {
   payload: ofTarget,
   error: Schema.Union([...outside, Forbidden, NotMember, ValidationFailed, Unavailable])
 })
 
-/** Makes a member an admin, as an admin; one that is an admin stays one. */
+/** Makes a member an admin, as an admin; no change if it is one already. */
 export const Promote = Rpc.make("Promote", {
   payload: ofTarget,
   error: Schema.Union([...outside, Forbidden, NotMember, Unavailable])
 })
 
-/** Makes an admin a member, as an admin. */
+/** Makes an admin an ordinary member, as an admin. */
 export const Demote = Rpc.make("Demote", {
   payload: ofTarget,
   error: Schema.Union([...outside, Forbidden, NotMember, NotAdmin, LastAdmin, Unavailable])
 })
 
-/** Leaves, and answers who became admin because the last one left. */
+/** Leaves; returns who became admin because the last admin left. */
 export const Leave = Rpc.make("Leave", {
   payload: byActor,
   success: Schema.Struct({ promotedHandle: Schema.NullOr(Schema.String) }),
   error: Schema.Union([...outside, Unavailable])
 })
 
-/** Joins, on an invite. */
+/** Joins the group on an invite. */
 export const Accept = Rpc.make("Accept", {
   payload: { ...byActor, handle: Schema.String, inviteId: Schema.String },
   error: Schema.Union([InviteNotFound, GroupFull, Unavailable])
@@ -145,23 +151,24 @@ export const Reject = Rpc.make("Reject", {
   error: Schema.Union([InviteNotFound, Unavailable])
 })
 
-/** Takes an invite back, as an admin. */
+/** Cancels an invite, as an admin. */
 export const Cancel = Rpc.make("Cancel", {
   payload: { ...byActor, inviteId: Schema.String },
   error: Schema.Union([...outside, Forbidden, InviteNotFound, Unavailable])
 })
 
-/** Drops an invite of an account that is deleted; one that is gone already is fine. */
+/** Drops an invite of an account that is deleted; succeeds if it is gone already. */
 export const Withdraw = Rpc.make("Withdraw", { payload: { inviteId: Schema.String }, error: Unavailable })
 
-/** Replaces a member that is suspended and was the last admin. */
+/** Replaces a suspended member that was the last admin. */
 export const Replace = Rpc.make("Replace", { payload: { agentId: Schema.String, messageIds }, error: Unavailable })
 
 /**
- * A group as an actor. Single writer of its members, roles, invites and order while its node has the shard; each write
- * names the version that it was decided on, so a second owner is harmless. Rebuilt from its rows whenever it does not
- * remember them; idle, and forgotten, five minutes after the last call. Safe to retry because a send meets its
- * client_msg_id and a change finds itself done. Landed names: never changed.
+ * A group as an actor. Single writer of its members, roles, invites and order while its node owns the
+ * shard; each write carries the version that it was decided on, so a second owner is harmless. Rebuilt
+ * from its rows when they are not in memory; removed from memory five minutes after the last call. Safe
+ * to retry because a send finds its client_msg_id and a change finds itself done. The names of the entity
+ * and of its Rpcs never change.
  */
 export const GroupEntity = Entity.make("Group", [
   SendToGroup,

@@ -61,7 +61,7 @@ import {
 import { GroupsRepo, type NewInvite } from "./GroupsRepo.ts"
 import { type GroupInvite, inviteFrame, toGroupInvite } from "./Invite.ts"
 
-/** Who acts. */
+/** The acting agent. */
 export interface Actor {
   readonly id: string
   readonly handle: string
@@ -87,24 +87,24 @@ export interface PendingPage {
 }
 
 type Denied = GroupNotFound | GroupDeleted | Unavailable
-/** What somebody is answered who may not do what only admins may. */
+/** The failures of actions that only admins may do. */
 type NotAllowed = Denied | Forbidden
 
 const LANES = 1
 const IDLE_MS = 300_000
 const LIMIT = 50
 const MAX = 200
-/** Groups and invites that a deleted account is taken out of at once. */
+/** How many groups and invites of a deleted account are handled in one round. */
 const LEAVING = 100
 const SWEEP_ROWS = 500
 const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
- * Groups: members, roles, invites and sends to all (wire.md C.8, G.6, G.7). Outsiders
- * learn nothing of a group; former members of a deleted one that it was deleted.
+ * Groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). Outsiders learn
+ * nothing of a group; former members of a deleted group learn that it was deleted.
  */
 export class Groups extends Context.Service<Groups, {
-  /** Makes a group with its first invites, all or, above the invite budget, nothing. */
+  /** Creates a group with all its first invites, or nothing if they exceed the invite budget. */
   readonly create: (creator: Actor, group: NewGroup) => Effect.Effect<Created, RateLimited | Unavailable>
   readonly get: (agentId: string, groupId: string) => Effect.Effect<typeof Group.Type, Denied>
   readonly update: (
@@ -112,14 +112,14 @@ export class Groups extends Context.Service<Groups, {
     groupId: string,
     profile: Partial<Profile>
   ) => Effect.Effect<typeof Group.Type, NotAllowed>
-  /** Sets the picture, for an admin; the image is not asked for before it is known that this agent may. */
+  /** Sets the picture, as an admin; the image is read only after the permission is checked. */
   readonly setAvatar: <E>(
     agentId: string,
     groupId: string,
     image: Effect.Effect<Buffer, E>
   ) => Effect.Effect<Avatar, E | NotAllowed | ImageRefusal | StorageUnavailable | RateLimited>
   readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, NotAllowed | NotFound | RateLimited>
-  /** When it was deleted. */
+  /** Deletes the group; returns when, as an ISO time. */
   readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, NotAllowed>
   readonly add: (
     inviter: Actor,
@@ -140,10 +140,10 @@ export class Groups extends Context.Service<Groups, {
     groupId: string,
     handle: string
   ) => Effect.Effect<void, NotAllowed | NotMember | NotAdmin | LastAdmin>
-  /** The handle of who became admin because the last one left. */
+  /** Returns the handle of the member that became admin because the last admin left, or null. */
   readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, Denied>
   readonly invites: (agentId: string) => Effect.Effect<ReadonlyArray<typeof GroupInvite.Type>, Unavailable>
-  /** For whoever was invited, a group that is gone is an invite that is gone. */
+  /** Fails with InviteNotFound if the group is gone. */
   readonly accept: (
     agent: Actor,
     inviteId: string
@@ -161,19 +161,22 @@ export class Groups extends Context.Service<Groups, {
   ) => Effect.Effect<void, NotAllowed | InviteNotFound>
   /** Null: a replay, which the caller looks up. */
   readonly send: (groupId: string, command: GroupSendCommand) => Effect.Effect<Sent | null, GroupSendFailure>
-  /** Why this agent, who is no member, is turned away. */
+  /** The failure for an agent that is not a member. */
   readonly outside: (agentId: string, groupId: string) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
-  /** An agent is suspended: wherever it is the last admin, somebody else becomes one (wire.md G.8b). */
+  /**
+   * To be called for a suspended agent: wherever it is the last admin, another member becomes one
+   * (wire.md G.8b).
+   */
   readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Takes a deleted account out of its groups, and drops the invites to and from it (wire.md G.12); idempotent. */
+  /** Removes a deleted account from its groups, and drops the invites to and from it (wire.md G.12); idempotent. */
   readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Forgets some of the refusals that mean nothing any more. */
+  /** Deletes some of the refusals that have lapsed. */
   readonly sweepRefusals: Effect.Effect<Batch, SqlError.SqlError>
-  /** Forgets some of the changes that said nothing and will not be attempted again. */
+  /** Deletes some of the traces of silent changes whose requests are not repeated any more. */
   readonly sweepSilentChanges: Effect.Effect<Batch, SqlError.SqlError>
-  /** Takes the calls of other nodes to the groups of this one. */
+  /** Handles the calls of other nodes to the groups that this node owns. */
   readonly entity: Layer.Layer<never, never, Sharding.Sharding>
-  /** Completes once every send that was taken is on disk or refused. */
+  /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/groups/Groups") {
   static readonly layer = Layer.effect(
@@ -241,7 +244,7 @@ export class Groups extends Context.Service<Groups, {
         })
       })
 
-      // All sends of a group pass here, so its window needs no other place.
+      // The owner handles all sends of a group, so the group's rate window is kept in its memory only.
       const windows = new SlidingWindows(monotonicMillis(clock))
       const perGroup: RateRule = {
         name: "group_send",
@@ -316,10 +319,13 @@ export class Groups extends Context.Service<Groups, {
         Withdraw: { run: (groupId, command) => actorOf(groupId).withdraw(command) },
         Replace: { run: (groupId, command) => actorOf(groupId).replace(command) }
       })
-      /** Ids for what a change of a group, or an answer to an invite, says; another attempt at the same request has the same ones. */
+      /**
+       * Ids for the system messages of a change of a group, or of an answer to an invite; a repeat of the
+       * same request gets the same ids.
+       */
       const messageIdsOf = (id: string, change: keyof typeof client) =>
         Effect.forEach(MESSAGES, (n) => idempotentIds.make("msg", `${id} ${change} ${n}`))
-      /** Ids that are no group's are not asked for: an actor for each would be made. */
+      /** Refuses ids that cannot be a group's, so that no actor is created for them. */
       const inGroup = <A, E>(groupId: string, change: Effect.Effect<A, E>): Effect.Effect<A, E | GroupNotFound> =>
         GROUP_ID.test(groupId) ? change : Effect.fail(new GroupNotFound())
       const change = <A, E>(
@@ -369,7 +375,7 @@ export class Groups extends Context.Service<Groups, {
         return member.role === "admin" ? state : yield* adminsOnly()
       })
 
-      /** A picture of this server's that a group is about to have must not go before it has it. */
+      /** Keeps a picture of this server from being removed before the group that is about to get it has it. */
       const deferPicture = (url: string | null | undefined) =>
         url === null || url === undefined ? Effect.void : avatars.defer(url)
 
@@ -401,7 +407,7 @@ export class Groups extends Context.Service<Groups, {
           results.push({ handle, outcome: "invited", invite_id: inviteId })
         }
         const at = now()
-        // An earlier attempt with the same Idempotency-Key may have made it.
+        // An earlier attempt with the same Idempotency-Key may have created it.
         if ((yield* unavailableOnSqlError(repo.load(id))) === undefined) {
           const made = yield* unavailableOnSqlError(
             repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
@@ -426,7 +432,10 @@ export class Groups extends Context.Service<Groups, {
 
       const targetOf = (handle: string) => Effect.map(agents.byHandle(handle), (agent) => agent?.id ?? null)
 
-      /** The group of an agent's invite. One that is gone may have been answered by an earlier attempt at this request. */
+      /**
+       * The group of an agent's invite. If the invite is gone, an earlier attempt at this request may
+       * have answered it.
+       */
       const groupOfInvite = Effect.fnUntraced(function*(
         agentId: string,
         inviteId: string,
@@ -444,7 +453,7 @@ export class Groups extends Context.Service<Groups, {
           const invites = yield* unavailableOnSqlError(repo.invitesAbout(agentId, LEAVING))
           if (memberships.length === 0 && invites.length === 0) return
           const left = JSON.stringify([memberships, invites])
-          // Nothing could be done about them: not now, then, rather than without end.
+          // The last round changed nothing: fail instead of repeating it for ever.
           if (left === before) return yield* new Unavailable()
           before = left
           for (const groupId of memberships) {
@@ -606,5 +615,5 @@ export class Groups extends Context.Service<Groups, {
 
 const GROUP_ID = /^grp_[A-Za-z0-9_-]{16}$/
 
-/** A number for each message that a change may say. */
+/** One number for each system message that a change may have. */
 const MESSAGES = [1, 2, 3]

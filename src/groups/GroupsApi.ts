@@ -64,7 +64,7 @@ const params = { id: Schema.String }
 const memberParams = { id: Schema.String, handle: HandleInput }
 const masked = [GroupNotFound, GroupDeleted] as const
 
-// Examples of what stands in the path.
+// Example values of the path parameters.
 const ofGroup = { id: GROUP_ID }
 const ofMember = { id: GROUP_ID, handle: grace.handle }
 const ofInvite = { id: INVITE_ID }

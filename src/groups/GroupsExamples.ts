@@ -27,7 +27,7 @@ export const group: typeof Group.Type = {
   your_role: "admin"
 }
 
-/** The same group, had grace created it, as the caller sees it who has just joined. */
+/** The same group if grace had created it, as seen by a caller that has just joined. */
 export const groupOfGrace: typeof Group.Type = {
   ...group,
   created_by: grace.handle,
@@ -44,7 +44,7 @@ export const createdGroup = {
   skipped: []
 }
 
-/** An invite of the caller's. */
+/** An invite for the caller. */
 export const invite: typeof GroupInvite.Type = {
   id: INVITE_ID,
   group_id: GROUP_ID,

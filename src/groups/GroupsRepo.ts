@@ -24,7 +24,7 @@ export interface NewInvite {
   readonly inviteeId: string
 }
 
-/** A system message that is to be committed with a change. */
+/** A system message to be committed with a change. */
 export interface Notice {
   readonly id: string
   readonly senderId: string
@@ -34,11 +34,11 @@ export interface Notice {
 }
 
 export interface CommittedChange {
-  /** The seq before the change: its nth message has `base + n`. */
+  /** The last seq before the change: its nth message has `base + n`. */
   readonly base: number
   /** For each message, its envelopes. */
   readonly envelopes: ReadonlyArray<ReadonlyArray<Numbered>>
-  /** What the senders' own inboxes had reached. */
+  /** The newest inbox numbers of senders and recipients before the change. */
   readonly reached: ReadonlyMap<string, number>
 }
 
@@ -62,8 +62,8 @@ ORDER BY m.joined_seq`
 const WAS_MEMBER = `SELECT agent_id FROM group_members WHERE group_id = $1 AND agent_id = $2`
 
 /**
- * Everybody asked for at once: a group begins with up to 255 of them. By their handles
- * first, or the planner would rather walk an index of all that are not deleted.
+ * Looks up all candidates at once: a group may start with up to 255 of them. By handle first, or the
+ * planner would prefer to walk an index of all agents that are not deleted.
  */
 const CANDIDATES = `
 SELECT a.id, a.handle, a.group_invite_policy AS policy,
@@ -77,8 +77,8 @@ FROM (SELECT * FROM agents WHERE handle = ANY ($2::text[]) OFFSET 0) a WHERE a.d
 const STATUS = `SELECT status, restricted_until, deleted_at FROM agents WHERE id = $1`
 
 /**
- * Charges `$2` invites to an inviter, or does nothing: the row's lock makes the count
- * exact. `source` yields a row when there is anything to charge.
+ * Charges `n` invites to an inviter, or does nothing if they exceed the limit: the row's lock makes the
+ * count exact. `source` yields a row if there is anything to charge.
  */
 const charge = (inviter: string, at: string, n: string, limit: string, source: string) => `
   INSERT INTO invite_budgets (agent_id, spent)
@@ -89,12 +89,12 @@ const charge = (inviter: string, at: string, n: string, limit: string, source: s
     <= ${limit}::integer
   RETURNING agent_id`
 
-/** The invite that has to leave the window so that no more than `$3` stay. */
+/** The time of the invite that has to leave the window so that no more than `$3` stay. */
 const IN_THE_WAY = `
 SELECT t AS made_at FROM invite_budgets b, unnest(b.spent) t
 WHERE b.agent_id = $1 AND t > $2::bigint - ${DAY_MS} ORDER BY t DESC OFFSET $3 LIMIT 1`
 
-/** What invitees with webhooks are told, from new rows of invites. */
+/** Writes `group.invite.received` to the outbox for invitees with webhooks, from new rows of invites. */
 const invitesPosted = (invites: string, request: string): string =>
   intoOutbox(
     "group.invite.received",
@@ -104,7 +104,10 @@ const invitesPosted = (invites: string, request: string): string =>
     FROM ${invites} v`
   )
 
-/** The group, its creator and its first invites; nothing at all when the budget does not hold them. */
+/**
+ * Creates the group, its creator's membership and its first invites, or nothing if the invites exceed the
+ * budget.
+ */
 const create = (invites: boolean) => `
 WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 1) one")})` : `charged AS (SELECT 1)`}
 , made AS (
@@ -123,7 +126,7 @@ WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 
 ), posted AS (${invitesPosted("invited", "$9")})
 SELECT id FROM made`
 
-/** The version is raised, so that what the snapshot shows of invites and members is what is. */
+/** Tests and raises the version, which proves that the invites and members in the snapshot are the current ones. */
 const INVITE = `
 WITH held AS (
   UPDATE conversations SET version = version + 1 WHERE id = $1 AND version = $2 RETURNING id
@@ -144,7 +147,7 @@ SELECT EXISTS (SELECT FROM held) AS held, (SELECT id FROM found) AS found,
 
 const INVITE_BY_ID = `SELECT * FROM group_invites WHERE id = $1`
 
-/** A change is found again by its messages or, if it said nothing, by its row in silent_group_changes. */
+/** Finds an earlier change by its messages or, if it had none, by its row in silent_group_changes. */
 const EARLIER = `
 SELECT conversation_id AS group_id, created_at, content::json #>> '{data,event}' AS event,
   content::json #>> '{data,agent_handle}' AS handle
@@ -165,10 +168,10 @@ ORDER BY created_at, id OFFSET $4 LIMIT $5`
 const COUNT_PENDING = `SELECT count(*) AS total FROM group_invites WHERE group_id = $1`
 
 /**
- * Any change of a group with what it says: one statement. The conversation's row comes
- * first, with its version; who leaves must have nothing waiting that the snapshot does
- * not show, so a send that was committed while this waited makes it ask again. Then the
- * inboxes by agent, then what waits for those who leave is closed, then the messages.
+ * Any change of a group with its messages, in one statement. It locks the conversation's row first and
+ * tests its version. If members leave, the snapshot must show all their undelivered envelopes, so the
+ * caller decides again if a send was committed while this waited for the lock. Then it locks the inboxes
+ * by agent, closes the undelivered envelopes of the members that leave, and stores the messages.
  */
 const CHANGE = `
 WITH input AS MATERIALIZED (
@@ -298,7 +301,7 @@ DELETE FROM silent_group_changes
 WHERE changed_at <= $1 AND id IN (SELECT id FROM silent_group_changes WHERE changed_at <= $1 LIMIT $2)
 RETURNING id`
 
-/** Tested once more when the row is locked: somebody may have refused again meanwhile. */
+/** Tested again once the row is locked: the agent may have refused again meanwhile. */
 const SWEEP_REFUSALS = `
 DELETE FROM group_refusals WHERE refused_at <= $1 AND (group_id, agent_id) IN (
   SELECT group_id, agent_id FROM group_refusals WHERE refused_at <= $1 LIMIT $2
@@ -321,17 +324,17 @@ const invite = (row: InviteColumns): StoredInvite => ({
   createdAt: row.created_at
 })
 
-/** All SQL of groups, the batch statement (GroupAppend.ts) and other rooms' reads (GroupReads.ts) apart. */
+/** All SQL of groups, apart from the batch statement (GroupAppend.ts) and other rooms' reads (GroupReads.ts). */
 export class GroupsRepo extends Context.Service<GroupsRepo, {
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, SqlError.SqlError>
   readonly wasMember: (groupId: string, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** The live agents among these handles. */
+  /** The agents with these handles that are not deleted. */
   readonly candidates: (
     inviterId: string,
     handles: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Candidate>, SqlError.SqlError>
   readonly status: (agentId: string, at: number) => Effect.Effect<AgentStatus | undefined, SqlError.SqlError>
-  /** False: the inviter's budget does not hold the invites, and nothing was made. */
+  /** False: the invites exceed the inviter's budget, and nothing was created. */
   readonly create: (group: {
     readonly id: string
     readonly creatorId: string
@@ -346,13 +349,16 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     readonly invite: NewInvite
     readonly at: number
     readonly limit: number
-    /** A refusal that is older stands in nobody's way. */
+    /** Older refusals do not count any more. */
     readonly refusedAfter: number
   }) => Effect.Effect<Invited, SqlError.SqlError>
-  /** When the inviter's budget has room for so many more. */
+  /** When the inviter's budget will have room for `n` more, in milliseconds. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, SqlError.SqlError>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, SqlError.SqlError>
-  /** Which group a change with these message ids changed and when, and who became admin because the last one left. */
+  /**
+   * The group and the time of the change with these message ids, and who became admin because the last
+   * admin left.
+   */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<
     { readonly groupId: string; readonly at: number; readonly promotedHandle: string | null } | undefined,
     SqlError.SqlError
@@ -363,7 +369,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     ReadonlyArray<StoredInvite & { readonly profile: Profile; readonly memberCount: number }>,
     SqlError.SqlError
   >
-  /** Oldest first, from the one after `after` on. */
+  /** Oldest first, starting after `after`. */
   readonly pending: (
     groupId: string,
     after: { readonly createdAt: number; readonly id: string } | null,
@@ -372,8 +378,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   ) => Effect.Effect<ReadonlyArray<StoredInvite>, SqlError.SqlError>
   readonly countPending: (groupId: string) => Effect.Effect<number, SqlError.SqlError>
   /**
-   * Undefined: somebody else has changed the group since, and nothing was done. `silentId` is what a change without
-   * notices is found by when it is attempted again; null: by nothing.
+   * Undefined: the group has changed since, and nothing was done. `silentId` is the id by which a repeat
+   * finds a change without notices; null: it cannot be found.
    */
   readonly change: (
     state: GroupState,
@@ -388,9 +394,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     agentId: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, SqlError.SqlError>
-  /** Removes up to so many refusals of that time or before; how many there were. */
+  /** Deletes at most `most` refusals from `by` or before; returns how many there were. */
   readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** The same of the changes that said nothing. */
+  /** The same for the traces of changes without messages. */
   readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(

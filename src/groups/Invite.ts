@@ -33,6 +33,6 @@ export const toGroupInvite = (
   created_at: iso(invite.createdAt)
 })
 
-/** The frame that tells an invitee's sockets (wire.md E.5). */
+/** The frame for an invitee's sockets (wire.md E.5). */
 export const inviteFrame = (invite: typeof GroupInvite.Type): string =>
   JSON.stringify({ type: "group.invite.received", payload: invite })
