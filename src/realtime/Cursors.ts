@@ -1,17 +1,17 @@
 import { Effect, Semaphore } from "effect"
 
-/** A socket, as far as its cursor goes. */
+/** The part of a socket that the comparison of cursors needs. */
 export interface Following {
   readonly session: { readonly agent: { readonly id: string }; readonly check: (head: number) => void } | undefined
 }
 
-/** Sockets that storage is asked about at once. */
+/** Sockets whose inboxes are read with one query. */
 const CHUNK = 500
 
 /**
- * Tells sessions how far their inboxes are in storage. One comparison at a time: what a
- * session was told before is then older than what it is told next, and a cursor that has
- * gone on between two questions is never taken for one that storage has lost (Session.check).
+ * Compares sessions with the newest numbers of their inboxes in storage. One comparison runs at a time,
+ * so each session gets older numbers before newer ones, and a cursor that moved between two reads is
+ * never mistaken for one that storage has lost (Session.check).
  */
 export const makeComparison = <E>(
   connections: Iterable<Following>,

@@ -1,22 +1,22 @@
 import { Effect } from "effect"
 import type { CloseReason } from "../agents/Sessions.ts"
 
-/** A socket, as far as its key goes. */
+/** The part of a socket that the check of keys needs. */
 export interface Keyed {
   readonly keyHash: string
-  /** Undefined while the key is still to come, or to be checked. */
+  /** Undefined until the key has arrived and been checked. */
   readonly session: { readonly agent: { readonly id: string }; readonly close: (reason: CloseReason) => void } | undefined
 }
 
 export const badKey: CloseReason = { code: 1008, text: "the key is not valid" }
 
-/** Sockets that storage is asked about at once. */
+/** Sockets whose keys are read with one query. */
 const CHUNK = 500
 
 /**
- * Closes the sockets whose keys have died without word of it. Only those that were
- * sessions before storage is asked: what it answers tells nothing of whoever comes
- * meanwhile, and no client comes back from this close.
+ * Closes the sockets whose keys have died without a notice. Checks only sockets that were sessions before
+ * the query: its result says nothing about those that connect meanwhile, and clients do not reconnect
+ * after this close.
  */
 export const closeDeadKeys = Effect.fnUntraced(function*<E>(
   connections: Iterable<Keyed>,

@@ -12,7 +12,7 @@ const frame = <const Type extends string, P extends Schema.Top>(type: Type, payl
 /** A message as the socket pushes it: a SyncRow, or the agent's own message with `delivery_id` null. */
 const PushedMessage = Schema.Struct({ ...SyncRow.fields, delivery_id: Schema.NullOr(Schema.String) })
 
-/** What the server sends (wire.md E.1, E.5). */
+/** The frames that the server sends (wire.md E.1, E.5). */
 export const serverFrames = {
   "hello.ok": Schema.Struct({
     type: Schema.Literal("hello.ok"),
@@ -64,12 +64,12 @@ export const serverFrames = {
 
 const Id = { id: Schema.optionalKey(Schema.Unknown) }
 
-/** An id as callers write it: text that a database can be asked for. */
+/** An id as clients write it: any text that can be a parameter of a query. */
 const Name = Schema.String.check(
   Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")
 )
 
-/** What the server understands (wire.md E.1, E.6). */
+/** The frames that the server accepts (wire.md E.1, E.6). */
 export const clientFrames = {
   hello: Schema.Struct({
     type: Schema.Literal("hello"),

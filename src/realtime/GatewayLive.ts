@@ -29,20 +29,20 @@ import { hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
 import { Refusals, SLOWED_MS } from "./Refusals.ts"
 import { readAgain, Session, type SessionDependencies } from "./Session.ts"
 
-/** How often deadlines are looked at: one fiber for all sockets, not a timer each. */
+/** How often deadlines are checked: one fiber for all sockets, instead of a timer for each. */
 const TICK = "500 millis"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
-/** Frames that may wait while a key is checked, or whether there is a place for the socket. */
+/** Frames that may wait while the socket's key or its place is checked. */
 const MAX_EARLY_FRAMES = 16
 const READERS = 8
 const DRAIN_MS = 5_000
-/** A client waits four seconds for hello.ok: by then it is to know that it has to come again. */
+/** A client waits four seconds for hello.ok: it must learn before then that it has to try again. */
 const KEY_CHECK = "3 seconds"
-/** Over how long the sockets of a server that stops are closed. */
+/** Over how long a server that stops spreads the closing of its sockets. */
 const SPREAD_MS = 2_000
 const SPREAD_TICK_MS = 20
-/** How long a peer may take to read what was sent before a close, and to answer that. */
+/** How long a peer may take to read what was sent before a close, and to answer the close. */
 const CLOSE_MS = 10_000
 
 const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
@@ -53,29 +53,29 @@ const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refu
 /** A socket from its upgrade to its end. */
 interface Connection {
   readonly socket: WebSocket
-  /** Of its upgrade: what its frames cause is done for that request. */
+  /** The id of its upgrade request, which all work for its frames is attributed to. */
   readonly requestId: string | undefined
   session: Session | undefined
-  /** Among the sockets of its agent, from when its key is known to be good until it is closed. */
+  /** Its place among its agent's sockets, from the check of its key until it is closed. */
   place: SocketSlot | undefined
-  /** Of the key that it came with, from its session's beginning. */
+  /** The hash of its key, set when the session begins. */
   keyHash: string
-  /** From the HELLO until the session begins: what came meanwhile. */
+  /** Frames that came while the key or the place is checked; undefined at any other time. */
   early: Array<string> | undefined
-  /** When a HELLO, or a pong, is due. */
+  /** When a HELLO or a pong is due, on the monotonic clock. */
   deadline: number
   nextPing: number
   awaitingPong: boolean
-  /** When its frames came that count. */
+  /** When its frames that the limit counts arrived. */
   frames: WindowLog | undefined
-  /** Its frames that were answered with an error, and whether it is read more slowly for them. */
+  /** Its frames that were answered with an error, and whether it is read more slowly because of them. */
   refusals: Refusals | undefined
   slowed: boolean
   /** Look-ups under way. */
   lookups: number
-  /** For how many reasons it is not read from. */
+  /** The number of reasons why it is not read from. */
   holds: number
-  /** Conversations being marked as read, each up to a seq: a later mark joins the one that waits. */
+  /** Conversations to be marked as read, each up to a seq: a later mark is merged into the one that waits. */
   reads: Map<string, number> | undefined
 }
 
@@ -90,7 +90,7 @@ const parseClientFrame = (text: string): { readonly type: string; readonly [key:
   }
 }
 
-/** Without its capabilities, which make no HELLO a bad one. */
+/** Without the capabilities: malformed ones do not make a HELLO invalid. */
 const decodeHello = Schema.decodeUnknownOption(clientFrames.hello.mapFields(Struct.omit(["capabilities"])))
 const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String))
 const decodeReadAck = Schema.decodeUnknownOption(clientFrames["message.read_ack"])
@@ -100,7 +100,10 @@ const decodeTyping = Schema.decodeUnknownOption(
 
 const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"])
 
-/** `/v1/ws` (wire.md E): authentication, limits and heartbeats of sockets; what is said on them is a Session's. */
+/**
+ * `/v1/ws` (wire.md E): authentication, limits and heartbeats of sockets; a Session decides what is shown
+ * on them.
+ */
 export const GatewayLive = Layer.effect(
   UpgradeHandler,
   Effect.gen(function*() {
@@ -117,7 +120,7 @@ export const GatewayLive = Layer.effect(
     const fork = (effect: Effect.Effect<void>): void => {
       runFork(Effect.catchDefect(effect, logDefectOf))
     }
-    // Of all that is waited for here: a wall clock that is set must neither close sockets nor keep dead ones.
+    // For all waiting here: a change of the wall clock must neither close sockets nor keep dead ones.
     const now = monotonicMillis(clock)
     const frameRule: RateRule = { name: "frames", limit: config.LIMITS_FRAMES_PER_SECOND, windowMs: 1_000, window: "second" }
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
@@ -158,7 +161,7 @@ export const GatewayLive = Layer.effect(
 
     const sendError = (connection: Connection, code: string, message: string, action: string | null, id: unknown): void => {
       if (connection.session === undefined) return
-      // An id that is nested too deep to be written is not repeated.
+      // An id that is nested too deep to be serialised is not repeated.
       const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
       connection.session.event(JSON.stringify({ type: "error", ...echoed, payload: { code, message, action } }))
       if (connection.socket.readyState !== 1) return
@@ -173,7 +176,7 @@ export const GatewayLive = Layer.effect(
       }))
     }
 
-    /** The key is good: the socket becomes a session of its agent, if there is a place for it. */
+    /** Called once the key is valid: the socket becomes a session of its agent, if there is a place for it. */
     const welcome = (connection: Connection, agent: Agent, key: string, capabilities: ReadonlyArray<string>): void => {
       if (connection.socket.readyState !== 1) return
       const place = liveAgents.enter(agent.id, () => {
@@ -211,7 +214,7 @@ export const GatewayLive = Layer.effect(
       const { early } = connection
       connection.early = undefined
       if (early !== undefined) for (const text of early) receive(connection, text)
-      // A key that died between its check and the attachment was told to no session: ask once more.
+      // If the key died between its check and the attachment, no session was notified: check it again.
       fork(Effect.matchEffect(auth.authenticate(key), {
         onFailure: (failure) =>
           failure._tag === "Unauthorized" ? Effect.sync(() => session.close(badKey)) : Effect.void,
@@ -220,8 +223,8 @@ export const GatewayLive = Layer.effect(
     }
 
     /**
-     * A session says nothing of what is muted, so it starts once that is known; and what is committed
-     * after it has read storage must be told here, so every node knows of it first.
+     * A session must not show muted messages, so it starts once the mutes are known. What is committed
+     * after it has read storage must be pushed here, so every node has to know of it first.
      */
     const begin = (session: Session): void =>
       fork(Effect.matchEffect(
@@ -237,7 +240,7 @@ export const GatewayLive = Layer.effect(
 
     const checked = (key: string) =>
       Effect.timeoutOrElse(auth.authenticate(key), { duration: KEY_CHECK, orElse: () => Effect.fail(new Unavailable()) }).pipe(
-        // The socket gets what it gets when its key cannot be checked.
+        // A defect has the same effect as a key that cannot be checked.
         Effect.catchDefect((defect) => Effect.andThen(logDefectOf(defect), Effect.fail(new Unavailable())))
       )
 
@@ -262,7 +265,7 @@ export const GatewayLive = Layer.effect(
       }))
     }
 
-    /** Whether a socket may send one more frame: so many in any second. */
+    /** Whether the socket may send one more frame: the limit holds for any second. */
     const mayReceive = (connection: Connection): boolean => {
       const time = now()
       const frames = connection.frames ??= new WindowLog()
@@ -319,7 +322,7 @@ export const GatewayLive = Layer.effect(
     const tellFailure = (connection: Connection, action: string, id: unknown) => (failure: WireFailure): void =>
       sendError(connection, failure.code, failure.message, action, id)
 
-    /** A defect is logged, and an error frame to who asked. */
+    /** Logs a defect, and fails so that the client gets an error frame. */
     const orInternalError = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | InternalError> =>
       Effect.catchDefect(effect, (defect) => Effect.andThen(logDefectOf(defect), Effect.fail(new InternalError())))
 
@@ -421,7 +424,7 @@ export const GatewayLive = Layer.effect(
       }
       connections.add(connection)
       socket.on("message", (data: RawData, isBinary: boolean) => {
-        // What was on its way when the close was sent.
+        // The frame was under way when the close was sent.
         if (socket.readyState !== 1) return
         try {
           if (!isBinary) return receive(connection, textOf(data))
@@ -430,18 +433,18 @@ export const GatewayLive = Layer.effect(
           }
           sendError(connection, "VALIDATION_ERROR", "frames are text", null, undefined)
         } catch (error) {
-          // A frame that nobody thought of ends its socket, not the process.
-          forkFor(connection)(Effect.logError("A frame could not be read", error))
+          // An unforeseen failure closes the socket, and does not end the process.
+          forkFor(connection)(Effect.logError("A frame could not be handled", error))
           closeWith(connection, { code: 1011, text: "the server failed on this frame" })
         }
       })
       socket.on("pong", () => {
-        // No limit counts pongs, so those that nobody asked for are worth nothing.
+        // No limit counts pongs, so those without a ping are ignored.
         if (!connection.awaitingPong) return
         connection.awaitingPong = false
         if (connection.session !== undefined) fork(Effect.ignore(presences.sockets(connection.session.agent.id)))
       })
-      // `ws` closes by itself with the right code (1009 for a frame that is too large); there is nothing to add.
+      // `ws` itself closes the socket with the right code (1009 for a frame that is too large).
       socket.on("error", () => undefined)
       socket.on("close", () => {
         connections.delete(connection)
@@ -451,7 +454,7 @@ export const GatewayLive = Layer.effect(
         if (session === undefined) return
         session.ended()
         liveAgents.detach(session.agent.id, session)
-        // Of two that close on two nodes at once, the one that says so last knows of both.
+        // If the last sockets close on two nodes at once, the report that comes last must know of both closes.
         if (session.agent.sessions.size === 0) {
           fork(Effect.andThen(liveAgents.reachable, Effect.ignore(presences.sockets(session.agent.id))))
         }
@@ -460,8 +463,8 @@ export const GatewayLive = Layer.effect(
     }
 
     /**
-     * Completes an upgrade. What is wrong only for a while is said on the socket: a client that reads
-     * any 503 at its upgrade may never come again, and comes after a 1013.
+     * Completes an upgrade. Temporary failures are reported on the socket: a client that gets a 503 for
+     * its upgrade may never try again, but it does after a 1013.
      */
     const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
       if (socket.destroyed) return
@@ -495,7 +498,10 @@ export const GatewayLive = Layer.effect(
       }))
     }
 
-    /** Deadlines of all sockets: a HELLO that did not come, a ping that is due, a pong that did not come. */
+    /**
+     * Checks the deadlines of all sockets: a HELLO that did not come, a ping that is due, a pong that did
+     * not come.
+     */
     const tick = (): void => {
       const at = now()
       for (const connection of connections) {
@@ -518,26 +524,26 @@ export const GatewayLive = Layer.effect(
       }
     }
 
-    /** A hint that was lost shows as a cursor behind the inbox. */
+    /** Finds lost hints: a lost hint leaves a cursor behind the inbox. */
     const check = makeComparison(connections, deliveries.heads)
 
     yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
     yield* Effect.forkScoped(Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK)))
 
-    /** Closes the sockets whose keys have died unheard, and shows what is not muted by now. */
+    /** Closes the sockets whose keys have died without a notice, and reads the mutes again. */
     const recheck = Effect.gen(function*() {
       yield* closeDeadKeys(connections, agents.keyHashes)
       yield* liveAgents.reloadMutes
     }).pipe(
       Effect.retry(readAgain),
-      Effect.catchCause((cause) => Effect.logWarning("Sockets could not be looked at again", cause))
+      Effect.catchCause((cause) => Effect.logWarning("The keys and mutes of the sockets could not be checked again", cause))
     )
     liveAgents.onParted((agentIds) =>
       fork(Effect.andThen(
         recheck,
         Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
       )))
-    // Twice, for it is the second look that acts.
+    // Twice, because only the second comparison acts.
     liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 
     const turnAway = (): void => {
@@ -546,7 +552,7 @@ export const GatewayLive = Layer.effect(
 
     const drain = Effect.gen(function*() {
       turnAway()
-      // Not all at once: they come back, to the others.
+      // Not all at once, because the clients reconnect to the other nodes.
       const closing = [...connections]
       const slice = Math.ceil(closing.length * SPREAD_TICK_MS / SPREAD_MS)
       while (closing.length > 0) {

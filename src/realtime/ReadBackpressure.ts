@@ -1,16 +1,19 @@
 import { Effect } from "effect"
 
-/** Look-ups under way at which nothing more is read from a socket until one has ended. */
+/** The number of look-ups under way at which a socket is not read from until one has ended. */
 const MAX_LOOKUPS = 8
 
-/** A socket that may have to wait before more is read from it. */
+/** A socket whose reading can be paused. */
 export interface Reading {
-  /** For how many reasons it waits. */
+  /** The number of reasons why it is paused. */
   holds: number
   readonly socket: { readonly pause: () => void; readonly resume: () => void }
 }
 
-/** Reads nothing more until `letGo` has been called as often; what was read with the last frame still comes. */
+/**
+ * Pauses reading until `letGo` has been called as often; frames that were read together with the last one
+ * still arrive.
+ */
 export const hold = (reading: Reading): void => {
   if (++reading.holds === 1) reading.socket.pause()
 }
@@ -19,15 +22,15 @@ export const letGo = (reading: Reading): void => {
   if (--reading.holds === 0) reading.socket.resume()
 }
 
-/** A socket whose frames have storage asked. */
+/** A socket whose frames cause queries. */
 export interface Asking extends Reading {
-  /** What is under way. */
+  /** Look-ups under way. */
   lookups: number
 }
 
 /**
- * Runs what a frame asks of storage, which no limit counts or which may be slow to answer. Their
- * sender waits once there are many, so a flood of them is the sender's own delay; nothing is dropped.
+ * Runs the queries that a frame causes, which no limit counts or which may be slow. The socket is not
+ * read from while many are under way, so a flood of frames delays only its sender; nothing is dropped.
  */
 export const withBackpressure = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
   if (++asking.lookups === MAX_LOOKUPS) hold(asking)

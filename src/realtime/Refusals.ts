@@ -1,22 +1,22 @@
-/** Seconds of frames that are refused at the full rate after which a socket is given up. */
+/** After how many seconds' worth of refused frames, at the full rate, a socket is closed. */
 const FLOOD_SECONDS = 10
 
-/** For how long nothing is read from a socket that has too many frames refused, in milliseconds. */
+/** How long nothing is read from a socket with too many refused frames, in milliseconds. */
 export const SLOWED_MS = 500
 
 /**
- * The frames of one socket that were answered with an error. Each takes its part of a second from
- * an allowance that time gives back. A second's worth ahead of time the socket is to be slowed; ten
- * seconds' worth without the allowance once being whole again it is to be closed. So a
- * mistake in a client is told to it frame by frame, and a flood costs what reading it every
- * now and then costs, and ends. Times are monotonic milliseconds.
+ * The frames of one socket that were answered with an error. Each takes `1 / perSecond` seconds from an
+ * allowance that time restores. A socket that has used a whole second in advance is slowed; one that has
+ * used ten seconds without the allowance being whole in between is closed. So a faulty client gets an
+ * error for each frame, and a flood costs no more than reading it now and then, and ends. Times are
+ * monotonic milliseconds.
  */
 export class Refusals {
   /** When the allowance is whole again. */
   private until = 0
   private inARow = 0
 
-  /** One more, where `perSecond` are allowed; says what becomes of the socket. */
+  /** Counts one more refusal, where `perSecond` are allowed; returns what becomes of the socket. */
   add(perSecond: number, now: number): "stays" | "slowed" | "closed" {
     if (now >= this.until) {
       this.until = now

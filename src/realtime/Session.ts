@@ -9,15 +9,18 @@ import type { CloseReason } from "../agents/Sessions.ts"
 
 /** Rows read from storage at once. */
 const PAGE = 100
-/** How long a hole among the hints may be a matter of two commits' answers crossing, before storage is asked. */
+/**
+ * How long a gap among the hints may only mean that two commits were answered out of order, before
+ * storage is read.
+ */
 const REORDER_MS = 10
 const MAX_AHEAD = 256
 const MAX_ECHOES = 1_024
-/** Pushed messages whose acknowledgement finds its number without asking storage. */
+/** Pushed messages that can be acknowledged without a query for their numbers. */
 const MAX_UNACKED = 4_096
-/** Conversations of which a socket knows what it showed last. */
+/** Conversations whose last shown message a socket remembers. */
 const MAX_RECENT = 64
-/** A database that restarts is waited for, some 6 s in all. */
+/** Outlasts a restart of the database: some 6 s in all. */
 export const readAgain = { schedule: Schedule.exponential("100 millis"), times: 6 }
 
 interface Ahead {
@@ -26,7 +29,7 @@ interface Ahead {
   readonly muted: boolean
 }
 
-/** The stream below a socket, which `ws` keeps to itself. */
+/** The stream below a socket, which `ws` does not expose. */
 const streamOf = (socket: WebSocket): Duplex => (socket as WebSocket & { readonly _socket: Duplex })._socket
 
 const release = (session: Session): void => session.release()
@@ -40,58 +43,57 @@ interface Echo {
 
 interface Shown {
   readonly seq: number
-  /** The cursor then. */
+  /** The cursor at that time. */
   readonly no: number
 }
 
-/** What a session needs from its node. */
+/** The services and limits of its node that a session uses. */
 export interface SessionDependencies {
   readonly deliveries: Deliveries["Service"]
   /** Bounds how many sessions read their backlog at once. */
   readonly readers: Semaphore.Semaphore
   readonly fork: (effect: Effect.Effect<void>) => void
-  /** Bytes unsent at which the backlog waits for the socket (wire.md E.3). */
+  /** Unsent bytes above which the backlog waits for the socket (wire.md E.3). */
   readonly backlogBytes: number
-  /** Bytes unsent at which a socket is given up (wire.md E.4). */
+  /** Unsent bytes above which a socket is closed (wire.md E.4). */
   readonly unsentBytes: number
 }
 
 /**
- * One authenticated socket: a cursor over its agent's inbox numbers. Number
- * `cursor + 1` goes out as it comes; anything else means reading on from storage, in
- * order, until the cursor has caught up. So the backlog, a lost hint and a
- * re-attach are one thing, no live message overtakes the backlog, and memory is
- * bounded by a page. The agent's own messages have no number: each waits until the
- * cursor has reached what its inbox held when it was committed. What is muted when
- * its turn comes is passed over like what was delivered elsewhere: this socket never
- * shows it, though the mute may end; sync and the next socket's backlog have it.
+ * One authenticated socket: a cursor over its agent's inbox numbers. Number `cursor + 1` is sent as it
+ * comes; after a gap the session reads on from storage, in order, until the cursor has caught up. So the
+ * backlog, a lost hint and a re-attach are one case, no live message overtakes the backlog, and memory is
+ * bounded by a page. The agent's own messages have no number: each waits until the cursor has reached the
+ * newest number that the agent's inbox had when the message was committed. A message that is muted when
+ * its turn comes is skipped, like one that was delivered elsewhere: this socket never shows it, even if
+ * the mute ends; sync and the next socket's backlog have it.
  *
- * An own message may come late from another node, when storage or the conversation's
- * next owner has shown what was written after it: then it is left out.
+ * An own message may come late from another node, after storage or the conversation's next owner has
+ * shown what was written after it: then it is dropped.
  */
 export class Session implements LiveSession {
   readonly agent: LiveAgent
   readonly handle: string
   private readonly socket: WebSocket
   private readonly deps: SessionDependencies
-  /** Whether the client acknowledges; else a frame that the socket took counts as delivered (wire.md E.2). */
+  /** Whether the client acknowledges; if not, a frame that the socket took counts as delivered (wire.md E.2). */
   private readonly acknowledges: boolean
   private cursor = 0
-  /** The highest number that really went out; the cursor also passes what needed no showing. */
+  /** The highest number that was really sent; the cursor also passes numbers that need no showing. */
   private shown = 0
   private live = false
-  /** The newest number heard of while behind. */
+  /** The newest number among the hints. */
   private head = 0
   private ahead: Map<number, Ahead> | undefined
   private waitingForHole = false
   private echoes: Array<Echo> | undefined
   private unacked: Map<string, number> | undefined
   private suspect = 0
-  /** What was shown last of the conversations that were shown last, the latest one last. */
+  /** The last shown message of each conversation that was shown recently, the latest one last. */
   private recent: Map<string, Shown> | undefined
-  /** Up to this number something was shown that `recent` has forgotten. */
+  /** The highest cursor among the entries that `recent` has dropped. */
   private forgotten = 0
-  /** Where the cursor was when it was found to be beyond storage; 0: it is not. */
+  /** The cursor when it was found to be beyond storage; 0: it is not. */
   private beyond = 0
   private closed = false
   private corked: Duplex | undefined
@@ -104,7 +106,7 @@ export class Session implements LiveSession {
     this.deps = deps
   }
 
-  /** Begins with what waits in storage. */
+  /** Starts with the backlog in storage. */
   start(): void {
     this.catchUp()
   }
@@ -125,7 +127,7 @@ export class Session implements LiveSession {
   }
 
   echo(after: number, before: number | null, frame: string, place?: MessagePosition): void {
-    // The backlog has shown what comes after it: a lower seq may not follow, history has it.
+    // The next message of the conversation has been shown: a lower seq may not follow, history has it.
     if (before !== null && this.shown >= before) return
     if (this.live && this.cursor >= after && (this.echoes === undefined || this.echoes.length === 0)) {
       this.writeEcho(after, frame, place)
@@ -145,7 +147,7 @@ export class Session implements LiveSession {
     this.socket.close(reason.code, reason.text)
   }
 
-  /** The socket is gone: nothing more is read or sent. */
+  /** The socket is gone: reads and sends nothing more. */
   ended(): void {
     this.closed = true
     this.ahead = undefined
@@ -155,9 +157,9 @@ export class Session implements LiveSession {
   }
 
   /**
-   * Compares the cursor with the newest number in storage; twice behind the same one means
-   * that a hint was lost. Storage that is behind where the cursor was before has been
-   * restored from a backup: the client is to come again, and to be shown what there is.
+   * Compares the cursor with the newest number in storage. A cursor that is behind the same number twice
+   * has lost a hint. A cursor that was beyond storage, and is so again at the next comparison, means that
+   * storage was restored from a backup: the client has to connect again, and gets what there is.
    */
   check(head: number): void {
     if (this.beyond !== 0 && head < this.beyond) {
@@ -177,11 +179,11 @@ export class Session implements LiveSession {
     }
   }
 
-  /** Acknowledges what this socket was shown; for anything else gives the look-up that does. */
+  /** Acknowledges a message that this socket has shown; for any other, returns the look-up that does so. */
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const no = this.unacked?.get(messageId)
     if (no === undefined) {
-      // No message has an id that storage cannot be asked for.
+      // An id that cannot be a parameter of a query is no message's.
       return this.agent.isOwn(messageId) || !isStorable(messageId)
         ? undefined
         : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
@@ -236,7 +238,7 @@ export class Session implements LiveSession {
     this.releaseEchoes(no)
   }
 
-  /** Moves past a muted envelope, which stays as undelivered as it is. */
+  /** Moves past a muted envelope, which stays undelivered. */
   private pass(no: number): void {
     this.releaseEchoes(no - 1)
     this.cursor = no
@@ -254,7 +256,7 @@ export class Session implements LiveSession {
     if (n > 0) echoes.splice(0, n)
   }
 
-  /** Unless something that comes after it in its conversation has been shown. */
+  /** Sends an echo unless a later message of its conversation has been shown. */
   private writeEcho(after: number, frame: string, place: MessagePosition | undefined): void {
     if (place !== undefined) {
       const last = this.recent?.get(place.conversationId)
@@ -279,7 +281,8 @@ export class Session implements LiveSession {
   private write(frame: string): boolean {
     if (this.closed || this.socket.readyState !== 1) return false
     if (this.socket.bufferedAmount > this.deps.unsentBytes) {
-      // It goes behind what is unsent: a peer that reads on in time gets both, any other is cut off.
+      // The close frame is queued behind the unsent frames: a peer that reads on in time gets both, any
+      // other is cut off.
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
     }
@@ -288,7 +291,7 @@ export class Session implements LiveSession {
     return true
   }
 
-  /** Frames of one turn leave in one write: a system call costs as much as all the rest of a frame. */
+  /** Frames of one turn leave in one write: a system call costs as much as all other work for a frame. */
   private gather(): void {
     if (this.corked !== undefined) return
     const stream = streamOf(this.socket)
@@ -297,7 +300,7 @@ export class Session implements LiveSession {
     process.nextTick(release, this)
   }
 
-  /** Lets out what `gather` has held back. */
+  /** Writes the frames that `gather` has held back. */
   release(): void {
     this.corked?.uncork()
     this.corked = undefined
@@ -321,7 +324,8 @@ export class Session implements LiveSession {
     const { agent, deps } = this
     return Effect.gen({ self: this }, function*() {
       while (!this.closed) {
-        // A socket that is slow to take a page must not keep others from reading theirs.
+        // The permit covers the query only: a socket that is slow to take a page must not keep others
+        // from reading theirs.
         const page = yield* deps.readers.withPermits(1)(deps.deliveries.page(agent.id, this.cursor, PAGE))
         if (page === undefined) return
         for (const row of yield* deps.deliveries.render(page)) {
