@@ -19,34 +19,39 @@ export interface NewAccount {
 
 export interface Issued {
   readonly agent: Agent
-  /** Told once, kept nowhere. */
+  /** Returned once, stored nowhere. */
   readonly apiKey: string
 }
 
 export type Refused = "email_taken" | "email_exhausted" | "handle_taken"
 
 /**
- * The making, changing and ending of accounts. What ends a key is one statement;
- * after its commit the caches of this node forget the account and its sockets are
- * closed.
+ * Creates, changes and ends accounts. Ending a key is one statement; after its commit all nodes drop the
+ * account from their caches and close its sockets.
  */
 export class Accounts extends Context.Service<Accounts, {
-  /** The live account of an address, as it is now. */
+  /** The live account of an address, read from storage. */
   readonly byEmail: (email: string) => Effect.Effect<Agent | undefined, Unavailable>
-  /** Whether a handle is, or ever was, somebody's. */
+  /** Whether a handle is taken, or ever was. */
   readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
-  /** Makes an account with its first key, or says what stands in the way. May run in the caller's transaction. */
+  /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */
   readonly create: (account: NewAccount) => Effect.Effect<Issued | Refused, SqlError.SqlError>
   /**
-   * Puts a new key in the place of the old one; undefined for a deleted account. May
-   * run in the caller's transaction, who calls `keyReplaced` after its commit.
+   * Replaces the key; undefined for a deleted account. May run in the caller's transaction: the caller
+   * then calls `keyReplaced` after its commit.
    */
   readonly replaceKey: (id: AgentId) => Effect.Effect<Issued | undefined, SqlError.SqlError>
-  /** Ends what the old key could still do: cached on this node, and on sockets everywhere. */
+  /** Ends the old key's effects: drops the account from the caches and closes its sockets, on all nodes. */
   readonly keyReplaced: (id: AgentId) => Effect.Effect<void>
-  /** The profile after the change; undefined for a deleted account. Once this completes, no listed node reads it as it was before. */
+  /**
+   * Returns the profile after the change; undefined for a deleted account. Once this completes, no listed
+   * node reads the profile as it was before.
+   */
   readonly update: (id: AgentId, change: ProfileChange) => Effect.Effect<Agent | undefined, Unavailable>
-  /** Ends the account: dead from one statement on, its sockets closed; the rest is done soon, if not at once (Deletions). */
+  /**
+   * Ends the account: one statement ends its key and its profile, and its sockets are closed; the rest
+   * follows soon (Deletions).
+   */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
   static readonly layer = Layer.effect(
@@ -74,7 +79,7 @@ export class Accounts extends Context.Service<Accounts, {
           if (obstacles.emailTaken) return "email_taken"
           if (obstacles.lifetime >= config.LIMITS_REGISTRATIONS_PER_EMAIL) return "email_exhausted"
           if (obstacles.handleTaken) return "handle_taken"
-          // Another account of the address was made and ended in between: its number is known now.
+          // Another account of the address was created and ended meanwhile, and took this one's number: try again.
         }
       })
 

@@ -6,7 +6,7 @@ export type AgentId = string
 export type AgentStatus = "active" | "restricted" | "suspended"
 export type Policy = "open" | "contacts_only"
 
-/** Whether an agent is restricted is a comparison with the clock: nothing is written when a restriction ends (wire.md G.8). */
+/** Restricted until a time: nothing is written when a restriction ends (wire.md G.8). */
 export const statusAt = (stored: "active" | "suspended", restrictedUntil: number | null, now: number): AgentStatus =>
   stored === "active" && restrictedUntil !== null && restrictedUntil > now ? "restricted" : stored
 
@@ -45,7 +45,7 @@ export const AgentRecord = Schema.Struct({
   updated_at: DateTimeString
 }).annotate({ identifier: "Agent" })
 
-/** What anybody with a key may see of an agent (wire.md C.1, Card). */
+/** What any caller with a key may see of an agent (wire.md C.1, Card). */
 export const Card = Schema.Struct({
   handle: Schema.String,
   display_name: Schema.String,
@@ -55,7 +55,10 @@ export const Card = Schema.Struct({
   created_at: DateTimeString
 }).annotate({ identifier: "Card" })
 
-/** The name to show; an empty one is none (wire.md B16). What was stored before these rules is shown as it is. */
+/**
+ * The name to show; an empty one is none (wire.md B16). Names that were stored before this rule are shown
+ * as they are.
+ */
 export const DisplayName = Name(100)
 export const Description = Text(0, 500)
 
@@ -116,5 +119,8 @@ const RESERVED: ReadonlySet<string> = new Set((
   "null undefined none true false all everyone here anonymous unknown"
 ).split(" "))
 
-/** Whether a handle may be registered: form and reserved words (wire.md D); not whether it is taken. */
+/**
+ * Whether a handle may be registered: has the right form and is not reserved (wire.md D). Does not check
+ * whether it is taken.
+ */
 export const isRegistrable = (handle: string): boolean => HANDLE.test(handle) && !RESERVED.has(handle)

@@ -8,24 +8,23 @@ import { avatarUrlOf } from "./AvatarUrl.ts"
 import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
 
 /**
- * A cache of accounts, for the other rooms; the rows hold, status included (AgentEntity).
- * What is read here may be a second old: a node keeps what it read for that long at
- * most. Whoever changes an account drops it from the caches of all nodes before the
- * change is answered (`Sessions.changed` and `Sessions.disconnect`, which wait a second
- * for a node that does not answer; what that node has cached is too old by then). So
- * who was told of a change meets it on every node that the database lists. The
- * statements that commit something test status and deletion again.
+ * A cache of accounts for the other rooms; the rows are the truth, status included (AgentEntity). What is
+ * read here may be a second old, which is how long a node keeps a row at most. Every change of an account
+ * drops it from the caches of all nodes before the change is answered (`Sessions.changed` and
+ * `Sessions.disconnect`, which wait a second for a node that does not answer; what that node has cached
+ * has expired by then). So a caller whose change was answered finds it on every node that the database
+ * lists. Statements that commit something test status and deletion again.
  */
 export class Agents extends Context.Service<Agents, {
-  /** The account whose live key hashes to this, whatever its status; undefined for any other. */
+  /** The account whose live key has this hash, whatever its status; undefined if there is none. */
   readonly byKeyHash: (hash: Buffer) => Effect.Effect<Agent | undefined, Unavailable>
-  /** By normalised handle; deleted accounts are undefined. */
+  /** By normalised handle; undefined for unknown and deleted accounts. */
   readonly byHandle: (handle: string) => Effect.Effect<Agent | undefined, Unavailable>
   /** By id, deleted ones included (their messages keep a sender); unknown ids are absent. One query at most. */
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
-  /** The hashes of the live keys of these agents, as storage has them. */
+  /** The hashes of the live keys of these agents, in hex, read from storage. */
   readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
-  /** Forgets what the caches hold of this agent, its key included. */
+  /** Drops this agent from the caches, its key included. */
   readonly forget: (id: AgentId) => void
   /** Absolute URL of an avatar. */
   readonly avatarUrl: (agent: Agent) => string | null
@@ -40,13 +39,16 @@ export class Agents extends Context.Service<Agents, {
       const cache = new AgentCache()
       const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
-      /** Look-ups under way, by what they look for. Each runs on its own, so that no caller's interruption fails the others. */
+      /**
+       * Look-ups under way, by what they look for. Each runs in a fiber of its own, so that interrupting
+       * one caller does not fail the others.
+       */
       type LookUp = Fiber.Fiber<ReadonlyArray<StoredAgent>, Unavailable>
       const underWay = new Map<string, LookUp>()
-      // A look-up that began before a change may have read what was before it: it answers its callers and leaves nothing.
+      // A look-up that began before a change may have read the old row: it answers its callers, but is not cached.
       let changes = 0
 
-      const lookUp = (
+      const startLookUp = (
         keys: ReadonlyArray<string>,
         query: Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
       ): LookUp => {
@@ -63,7 +65,7 @@ export class Agents extends Context.Service<Agents, {
             unavailableOnSqlError
           )
         )
-        // On PGlite it has ended already.
+        // On PGlite the query has ended already.
         if (fiber.pollUnsafe() === undefined) {
           for (const key of keys) underWay.set(key, fiber)
           fiber.addObserver(() => {
@@ -81,7 +83,7 @@ export class Agents extends Context.Service<Agents, {
       ): Effect.Effect<Agent | undefined, Unavailable> =>
         Effect.map(
           Fiber.join(
-            underWay.get(key) ?? lookUp([key], Effect.map(query, (found) => found === undefined ? [] : [found]))
+            underWay.get(key) ?? startLookUp([key], Effect.map(query, (found) => found === undefined ? [] : [found]))
           ),
           (found) => found[0]
         )
@@ -116,7 +118,7 @@ export class Agents extends Context.Service<Agents, {
             }
             if (missing.size > 0) {
               const asked = [...missing]
-              waiting.add(lookUp(asked.map((id) => `id ${id}`), repo.byIds(asked)))
+              waiting.add(startLookUp(asked.map((id) => `id ${id}`), repo.byIds(asked)))
             }
             if (waiting.size === 0) return Effect.succeed(found)
             const wanted = new Set(ids)
@@ -134,7 +136,7 @@ export class Agents extends Context.Service<Agents, {
             new Map(found.flatMap(({ id, keyHash }) => keyHash === null ? [] : [[id, keyHash.toString("hex")] as const]))),
         forget: (id) => {
           changes++
-          // Whoever asks from here on must not be told what was read before.
+          // Later callers must not join a look-up that began before the change.
           underWay.clear()
           cache.forget(id)
         },
@@ -154,7 +156,10 @@ interface Entry {
   readonly loadedAt: number
 }
 
-/** The accounts read last, each under its id, handle and key; the one read longest ago leaves first. */
+/**
+ * The accounts read last, each under its id, handle and key; when it is full, the one read longest ago is
+ * dropped.
+ */
 class AgentCache {
   private readonly ids = new Map<AgentId, Entry>()
   private readonly handles = new Map<string, Entry>()

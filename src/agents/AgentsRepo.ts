@@ -2,7 +2,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
 
-/** An account with the hash of its key; null once it is deleted. */
+/** An account with the hash of its key, which is null once the account is deleted. */
 export interface StoredAgent extends Agent {
   readonly keyHash: Buffer | null
 }
@@ -21,7 +21,7 @@ interface Row extends Omit<StoredAgent, "status"> {
   readonly restrictedUntil: number | null
 }
 
-/** What of a profile changes; what is absent stays. */
+/** The fields of a profile to change; absent ones stay. */
 export interface ProfileChange {
   readonly displayName?: string | null
   readonly description?: string | null
@@ -29,11 +29,11 @@ export interface ProfileChange {
   readonly groupInvitePolicy?: Policy
 }
 
-/** What stands in the way of an account with this handle and this address. */
+/** The obstacles to an account with this handle and this address. */
 export interface Obstacles {
   readonly handleTaken: boolean
   readonly emailTaken: boolean
-  /** Accounts that the address ever had. */
+  /** How many accounts the address has ever had. */
   readonly lifetime: number
 }
 
@@ -44,9 +44,9 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   /** The live account of an address. */
   readonly byEmail: (email: string) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  /** Whether a handle is, or ever was, somebody's. */
+  /** Whether a handle is taken, or ever was. */
   readonly handleExists: (handle: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** The account and its inbox, or nothing if anything stands in the way. */
+  /** Inserts the account and its inbox; undefined if there is an obstacle. */
   readonly insert: (agent: NewAgent, now: number, lifetimeLimit: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
   readonly obstacles: (handle: string, email: string) => Effect.Effect<Obstacles, SqlError.SqlError>
   readonly updateProfile: (
@@ -54,9 +54,9 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
     change: ProfileChange,
     now: number
   ) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  /** Puts a new key in the place of the old one; nothing happens to a deleted account. */
+  /** Replaces the key; undefined for a deleted account. */
   readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  /** Ends the account, its key and its profile, and remembers that the rest is due; false if it was ended before. */
+  /** Ends the account, its key and its profile, and records that the rest is due; false if it was ended before. */
   readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/agents/AgentsRepo") {
   static readonly layer = Layer.effect(
@@ -70,7 +70,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
         created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`)
 
-      /** An account as it is now. */
+      /** The account with its status as of now. */
       const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
         ...row,
         status: statusAt(row.status, restrictedUntil, clock.currentTimeMillisUnsafe())

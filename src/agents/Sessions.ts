@@ -1,15 +1,15 @@
 import { Context, type Effect } from "effect"
 
-/** What ends a socket, as wire.md E.4 lists it. */
+/** Why a socket is closed: the code and the text (wire.md E.4). */
 export interface CloseReason {
   readonly code: 1001 | 1008 | 1009 | 1011 | 1013
   readonly text: string
 }
 
-/** The live sockets of agents, wherever they are. */
+/** The live sockets of agents, on all nodes. */
 export class Sessions extends Context.Service<Sessions, {
-  /** Ends every socket of an agent, on every node, within a second (key rotated, account deleted or suspended). */
+  /** Closes every socket of an agent, on every node, within a second (key rotated, account deleted or suspended). */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
-  /** After an account was changed: no node goes on showing it as it was. */
+  /** To be called after an account was changed: all nodes drop what they have cached of it. */
   readonly changed: (agentId: string) => Effect.Effect<void>
 }>()("parley/agents/Sessions") {}
