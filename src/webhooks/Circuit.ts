@@ -1,4 +1,4 @@
-/** When a webhook is left alone for a while (wire.md C.12). */
+/** How many failures pause a webhook, and for how long (wire.md C.12). */
 export interface CircuitRules {
   readonly inARow: number
   readonly perMinute: number
@@ -7,7 +7,7 @@ export interface CircuitRules {
 
 const MINUTE_MS = 60_000
 
-/** What a webhook's circuit knows. Only the pause is stored: a restart begins to count anew. */
+/** The state of a webhook's circuit breaker. Only the pause is stored: a restart sets the counts back to zero. */
 export interface Circuit {
   readonly inARow: number
   /** Times of the failures of the last minute, oldest first. */
@@ -17,11 +17,11 @@ export interface Circuit {
 
 export const closed: Circuit = { inARow: 0, recent: [], pausedUntil: null }
 
-/** `Pause`: try nothing, which costs no attempt. `Probe`: one delivery, and its outcome decides. */
+/** `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted; its outcome closes or reopens. */
 export const stateAt = (circuit: Circuit, now: number): "Closed" | "Pause" | "Probe" =>
   circuit.pausedUntil === null ? "Closed" : circuit.pausedUntil > now ? "Pause" : "Probe"
 
-/** A success ends a pause that has run out; one that was under way when the pause began does not. */
+/** A successful probe closes the circuit. The success of a post that was under way when a pause began does not end it. */
 export const afterSuccess = (circuit: Circuit, now: number): Circuit => ({
   ...circuit,
   inARow: 0,

@@ -10,7 +10,7 @@ import { iso } from "../wire/Text.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import type { WebhookEvent } from "../messages/Outbox.ts"
 
-/** What an event's data is made from, as its statement wrote it; ids are those of agents, times milliseconds. */
+/** The subjects of events, as the outbox stores them. `reader` and `by` are agent ids; times are in milliseconds. */
 const ReadSubject = Schema.fromJsonString(Schema.Struct({
   message_id: Schema.String,
   conversation_id: Schema.String,
@@ -26,7 +26,7 @@ const InviteSubject = Schema.fromJsonString(
 )
 const DeletedSubject = Schema.fromJsonString(Schema.Struct({ group: Schema.String, by: Schema.String, at: Schema.Int }))
 
-/** The data to post for an event, and the envelope that it delivers. */
+/** The data to post for an event, and the inbox number that a successful post acknowledges (null: none). */
 export interface Rendered {
   /** JSON text. */
   readonly data: string
@@ -34,11 +34,11 @@ export interface Rendered {
 }
 
 /**
- * Makes what is posted of what the outbox keeps: the same as the socket's payload of the event (wire.md E.5), by the
- * same builder, which is in the room of the event.
+ * Turns an outbox row into the data to post. It equals the payload that sockets get for the event (wire.md E.5), because
+ * the same function in the event's room builds both.
  */
 export class EventData extends Context.Service<EventData, {
-  /** Undefined: there is nothing to tell any more. */
+  /** Undefined: nothing is left to post, such as for a group that is gone. */
   readonly render: (
     agentId: string,
     event: WebhookEvent,
@@ -108,7 +108,7 @@ export class EventData extends Context.Service<EventData, {
       return EventData.of({
         render: (agentId, event, subject) => {
           if (event === "message.new") return message(agentId, subject)
-          // Made by the room when it happened, and not in the outbox (PresencePosts).
+          // Not from the outbox: PresencePosts passes the finished data.
           if (event === "presence.update") return Effect.succeed({ data: subject, envelope: null })
           return Effect.map(dataOf(event, subject), (data) =>
             data === undefined ? undefined : { data: JSON.stringify(data), envelope: null })

@@ -1,6 +1,6 @@
 import { Effect, Semaphore } from "effect"
 
-/** Lets so many at once through, and of those so many for the same host: a slow host does not take all places. */
+/** Limits how many effects run at once, in all and per host: a slow host cannot take every permit. */
 export const makeHostConcurrency = (inAll: number, perHost: number) => {
   const all = Semaphore.makeUnsafe(inAll)
   const hosts = new Map<string, { readonly semaphore: Semaphore.Semaphore; users: number }>()
@@ -18,8 +18,8 @@ export const makeHostConcurrency = (inAll: number, perHost: number) => {
 }
 
 /**
- * The same for what may be left undone, which nobody takes back while it waits: beyond so many at
- * work or waiting, in all or for the same host, one more is not begun.
+ * The same for best-effort work, which cannot be cancelled while it waits: once `most` are running or waiting, in all
+ * or for the same host, a further effect is dropped.
  */
 export const makeSpareConcurrency = (
   inAll: number,

@@ -3,16 +3,16 @@ import { Ids } from "../platform/Ids.ts"
 import { WebhookActors } from "./WebhookActors.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
-/** What waits to be posted; beyond that events are dropped. */
+/** How many events may wait to be posted; further ones are dropped. */
 const CAPACITY = 10_000
 const SLICE = 250
 
 /**
- * Presence for webhooks: best effort, so in memory and tried once. What changes again
- * within the second that it waits is posted once, as it is by then.
+ * Posts presence to webhooks, best effort: events wait in memory for up to a second and are tried once. If an agent's
+ * presence changes again while it waits, only the latest state is posted.
  */
 export class PresencePosts extends Context.Service<PresencePosts, {
-  /** Tells those of these agents that may have webhooks for it; `data` is JSON text. */
+  /** Queues the presence of `handle` for the webhooks that these agents have for it; `data` is JSON text. */
   readonly tell: (agentIds: ReadonlyArray<string>, handle: string, data: string) => void
 }>()("parley/webhooks/PresencePosts") {
   static readonly layer = Layer.effect(

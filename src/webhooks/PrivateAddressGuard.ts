@@ -5,13 +5,13 @@ import { BlockList, isIP, isIPv4 } from "node:net"
 /** Where webhooks may go besides the public internet. */
 export type AllowPrivate = "none" | "loopback" | "all"
 
-/** A name that could not be looked up: nothing is known about where it leads. */
+/** A host name could not be resolved, so its addresses are unknown. */
 export class LookupFailed extends Data.TaggedError("LookupFailed")<{ readonly reason: string }> {}
 
-/** A target that webhooks must not reach, or no target at all. */
+/** The URL is invalid, or leads to an address that webhooks must not reach. */
 export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly reason: string }> {}
 
-/** All addresses of a host name. A test's own answers take its place. */
+/** Resolves a host name to all of its addresses. Tests replace it. */
 export const NameLookup = Context.Reference<(hostname: string) => Effect.Effect<ReadonlyArray<string>, LookupFailed>>(
   "parley/webhooks/NameLookup",
   {
@@ -32,7 +32,7 @@ const listOf = (family: "ipv4" | "ipv6", ...subnets: ReadonlyArray<readonly [str
   return list
 }
 
-/** IPv4 that is not the public internet: IANA's special-purpose registry, multicast and what is reserved. */
+/** IPv4 networks that are not public: IANA's special-purpose registry, multicast and the reserved ranges. */
 const PRIVATE_V4 = listOf(
   "ipv4",
   ["0.0.0.0", 8],
@@ -51,23 +51,23 @@ const PRIVATE_V4 = listOf(
   ["224.0.0.0", 3]
 )
 
-/** The public part of IPv6; mapped and translated IPv4, link-local, unique local and multicast lie outside of it. */
+/** Global unicast IPv6. Mapped and translated IPv4, link-local, unique local and multicast addresses lie outside of it. */
 const GLOBAL_V6 = listOf("ipv6", ["2000::", 3])
 
-/** What within it is not public, or leads to an IPv4 address that was not looked at: Teredo, 6to4, documentation. */
+/** Networks within `GLOBAL_V6` that are not public, or that embed an unchecked IPv4 address: Teredo, 6to4, documentation. */
 const SPECIAL_V6 = listOf("ipv6", ["2001::", 23], ["2001:db8::", 32], ["2002::", 16], ["3fff::", 20])
 
 const LOOPBACK_V4 = listOf("ipv4", ["127.0.0.0", 8])
 const LOOPBACK_V6 = listOf("ipv6", ["::1", 128])
 
-/** What kind of place an IP address is; a text that is no address is private. */
+/** Classifies an IP address. Text that is not an address counts as private. */
 export const placeOf = (address: string): "public" | "loopback" | "private" => {
   if (isIPv4(address)) {
     return LOOPBACK_V4.check(address) ? "loopback" : PRIVATE_V4.check(address) ? "private" : "public"
   }
-  // A zone belongs to a link.
+  // An address with a zone (`%eth0`) is valid on one link only.
   if (isIP(address) !== 6 || address.includes("%")) return "private"
-  // Asked first: as `::ffff:0:0/96`, a list of IPv4 networks would answer for mapped addresses too.
+  // Only IPv6 lists are checked: a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`) too.
   if (LOOPBACK_V6.check(address, "ipv6")) return "loopback"
   return GLOBAL_V6.check(address, "ipv6") && !SPECIAL_V6.check(address, "ipv6") ? "public" : "private"
 }
@@ -77,7 +77,7 @@ export const isAllowed = (address: string, allow: AllowPrivate): boolean => {
   return place === "public" || allow === "all" || (place === "loopback" && allow === "loopback")
 }
 
-/** The URL of a target: http or https, without credentials. */
+/** Parses a webhook's URL: http or https, without credentials. */
 export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
   Effect.suspend(() => {
     const refused = (reason: string) => Effect.fail(new TargetRefused({ reason }))
@@ -88,15 +88,14 @@ export const parseTarget = (text: string): Effect.Effect<URL, TargetRefused> =>
     return Effect.succeed(url)
   })
 
-/** The host of a URL as it is looked up: IPv6 without its brackets. */
+/** The host of a URL as DNS and sockets expect it: IPv6 without brackets. */
 export const hostOf = (url: URL): string => url.hostname.replace(/^\[|\]$/g, "")
 
 const isLocalName = (host: string): boolean => /(^|\.)localhost\.?$/.test(host)
 
 /**
- * The addresses behind a URL, each of them allowed: one that is not refuses all, so
- * that it does not matter which one is dialled. Whoever dials takes these and looks
- * nothing up again.
+ * The addresses of a URL's host, if all of them are allowed: one that is not refuses the URL, so it does not matter
+ * which one is dialled. The caller must dial only these and not resolve the name again, which could give other ones.
  */
 export const checkedAddresses = Effect.fnUntraced(function*(
   url: URL,

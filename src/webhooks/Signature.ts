@@ -10,7 +10,7 @@ export const signedHeaders = (options: {
   readonly deliveryId: string
   /** Seconds. */
   readonly at: number
-  /** Null: no request caused the event, and there is no such header. */
+  /** Null: no request caused the event; the header is left out. */
   readonly requestId: string | null
 }): Readonly<Record<string, string>> => ({
   "content-type": "application/json",
@@ -22,6 +22,6 @@ export const signedHeaders = (options: {
   ...(options.requestId === null ? {} : { "X-Request-Id": options.requestId })
 })
 
-/** The id of a delivery, the same over its attempts: its number in the outbox, masked. */
+/** The id of a delivery, the same for all its attempts: a keyed hash of its number in the outbox. */
 export const deliveryId = (key: Buffer, no: number): string =>
   `whd_${hmac(key, `whd ${no}`).toString("base64url", 0, 12)}`

@@ -15,7 +15,7 @@ export interface StoredWebhook {
 
 export const WebhookEventSchema = Schema.Literals(webhookEvents)
 
-/** Signs what is posted; used as UTF-8 text. */
+/** The key of the signatures: the UTF-8 bytes of this text, not decoded. */
 export const Secret = Text(16, 128)
 
 const fields = {
@@ -29,7 +29,7 @@ const fields = {
 /** A webhook as its owner sees it (wire.md C.1). */
 export const Webhook = Schema.Struct(fields).annotate({ identifier: "Webhook" })
 
-/** The same with its secret, which is shown once. */
+/** A new webhook, with its secret, which is shown only at creation. */
 export const CreatedWebhook = Schema.Struct({ ...fields, secret: Schema.String }).annotate({ identifier: "CreatedWebhook" })
 
 export const toWebhook = (webhook: StoredWebhook): typeof Webhook.Type => ({

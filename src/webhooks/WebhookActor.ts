@@ -4,7 +4,6 @@ import type { Unavailable } from "../wire/WireError.ts"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
 
-/** What came of an attempt. */
 export type Outcome =
   | { readonly _tag: "Delivered" }
   | { readonly _tag: "Failed"; readonly reason: string }
@@ -13,12 +12,12 @@ export type Outcome =
 export interface Dependencies {
   readonly now: () => number
   readonly circuit: CircuitRules
-  /** Milliseconds from each failed attempt to the next; what fails once more is dead. */
+  /** Milliseconds to wait after each failed attempt; a delivery that fails once more after the last wait is dead. */
   readonly retryMs: ReadonlyArray<number>
   /** Whether this runner holds the webhook's shard. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
-  /** Posts once; asks `stillWanted` when its turn has come. Undefined: it was not wanted any more. */
+  /** Posts once, if `stillWanted` is true when a permit is free. Undefined: it was false, and nothing was posted. */
   readonly post: (
     id: string,
     work: Work,
@@ -33,13 +32,12 @@ export interface Dependencies {
 const AT_ONCE = 4
 /** Deliveries that are read from the outbox together. */
 const PAGE = 32
-/** A webhook waits in memory for what is due so soon; for the rest the sweep wakes it. */
+/** A pass waits for a delivery that is due within this time; for later ones the sweep wakes the webhook. */
 const SOON_MS = 60_000
 
 /**
- * Posts what the outbox holds for one webhook: in the order in which it is due, which
- * is no promise. One pass at a time; ends when nothing is due soon. In memory only
- * what its circuit counts.
+ * Posts the deliveries that the outbox holds for one webhook, in the order in which they are due, without a guarantee of
+ * that order. One pass runs at a time; it ends when nothing is due soon. Only the circuit's counts are kept in memory.
  */
 export class WebhookActor {
   readonly id: string
@@ -47,7 +45,7 @@ export class WebhookActor {
   private readonly woken = Latch.makeUnsafe(false)
   private circuit: Circuit = closed
   running = false
-  /** When it last did something. */
+  /** When a pass last read the outbox; milliseconds. */
   lastUsed = 0
 
   constructor(id: string, deps: Dependencies) {
@@ -55,12 +53,12 @@ export class WebhookActor {
     this.deps = deps
   }
 
-  /** Whether it counts failures that another pass needs. */
+  /** Whether the circuit has counted failures that the next pass needs. */
   get remembers(): boolean {
     return this.circuit.inARow > 0
   }
 
-  /** Something may be due. True if the caller is to run `pass`. */
+  /** Signals that something may be due. True: no pass is running, and the caller must run `pass`. */
   wake(): boolean {
     this.woken.openUnsafe()
     if (this.running) return false
@@ -68,7 +66,7 @@ export class WebhookActor {
     return true
   }
 
-  /** Posts until nothing is due soon; for the one whom `wake` told to. */
+  /** Posts until nothing is due soon. Run it only when `wake` has returned true. */
   readonly pass: Effect.Effect<void, SqlError.SqlError | Unavailable> = Effect.gen({ self: this }, function*() {
     while (this.deps.isLocal(this.id)) {
       this.woken.closeUnsafe()

@@ -20,15 +20,15 @@ import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
 
 /**
- * Posts under way, and those of them to the same host, of what is posted once. It has
- * places of its own: no circuit holds it back.
+ * Limits of `postOnce`, in all and per host: posts at once, and (`ONCE_MOST`) posts running or waiting. They are separate
+ * from the limits of deliveries because no circuit holds these posts back.
  */
 const ONCE_AT_ONCE = 32
 const ONCE_PER_HOST = 4
 const ONCE_MOST = { inAll: 5_000, perHost: 200 }
 const SLICE = 200
 const RETENTION_ROWS = 500
-/** How long a statement that still writes for a deleted webhook may take. */
+/** How long a statement that began before a webhook was deleted may still write deliveries for it. */
 const LATE_WRITES_MS = 60_000
 const HOUR_MS = 3_600_000
 const IDLE_MS = 300_000
@@ -36,26 +36,25 @@ const IDLE_MS = 300_000
 const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
 
 /**
- * The webhooks that post on this runner. A webhook posts where its shard is; it is
- * woken after the commit of what it is to post and, should that be lost, by a sweep
- * of the outbox, which is also what resumes after a crash.
+ * The webhooks that post from this runner. A webhook posts from the runner that holds its shard. It is woken after an
+ * event is committed to the outbox; if that signal is lost, or the runner crashes, a sweep of the outbox wakes it.
  */
 export class WebhookActors extends Context.Service<WebhookActors, {
-  /** Something may be due for a webhook, wherever it is. */
+  /** Wakes a webhook on the runner that holds its shard: something may be due. */
   readonly wake: (id: string) => void
-  /** Posts what is not in the outbox, once, from here; whatever comes of it, and not at all where too much waits. */
+  /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures; drops it if too many wait. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
-  /** Wakes, wherever they are, those of the next slice of webhooks that have something due. */
+  /** Wakes those webhooks of the next slice that have something due, on whichever runner they are. */
   readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
-  /** Ends some of what waits for webhooks that were given up. */
+  /** Marks as dead some of the deliveries that wait for webhooks that were given up. */
   readonly abandon: Effect.Effect<Batch, SqlError.SqlError>
-  /** Removes some of what deleted webhooks have left. */
+  /** Removes some of the deliveries of deleted webhooks, and some of those webhooks once they have none. */
   readonly sweepDeleted: Effect.Effect<Batch, SqlError.SqlError>
-  /** Removes some of the deliveries that arrived long enough ago. */
+  /** Removes some of the deliveries that arrived longer ago than their retention. */
   readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
-  /** Removes some of the deliveries that died long enough ago. */
+  /** Removes some of the deliveries that died longer ago than their retention. */
   readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
-  /** Takes the calls of other nodes to the webhooks of this one. */
+  /** Handles the calls of other nodes to the webhooks of this one. */
   readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
@@ -104,7 +103,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       }, (effect) =>
         effect.pipe(
           Effect.timeoutOrElse({
-            // Names, connection and answer together.
+            // Covers the DNS look-up, the connection and the answer together.
             duration: config.WEBHOOK_TIMEOUT_SECONDS * 1_000,
             orElse: () => Effect.succeed(failed(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
           }),
@@ -116,7 +115,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
 
       const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, event, no, subject }, wanted) {
         const rendered = yield* data.render(work.agentId, event, subject)
-        // Nothing to tell any more counts as told.
+        // If nothing is left to post, the delivery counts as done.
         if (rendered === undefined) return { _tag: "Delivered" as const }
         const body = bodyOf(event, createdAt, rendered.data)
         const url = yield* Effect.orDie(parseTarget(work.url))
@@ -152,7 +151,8 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           actors.set(id, actor)
         }
         if (actor.wake()) {
-          fork(Effect.catchCause(actor.pass, (cause) => Effect.logWarning("A webhook stopped for now", cause)))
+          fork(Effect.catchCause(actor.pass, (cause) =>
+            Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)))
         }
       }
       const { client, entity } = yield* Procedures.make(WebhookEntity, {
@@ -163,11 +163,11 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         else fork(Effect.ignore(client.Wake(id)))
       }
 
-      /** Agents of whom something was written to the outbox since it was last looked who they are. */
+      /** Agents for whose webhooks the outbox may have been written since those webhooks were last looked up. */
       const raised = new Set<string>()
       let asking = false
       const ask = Effect.gen(function*() {
-        // Of a message to many, all are raised in one turn.
+        // A message to many agents raises all of them in one turn of the event loop: one query serves them.
         yield* Effect.yieldNow
         while (raised.size > 0) {
           const agentIds = [...raised]
@@ -175,7 +175,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           for (const id of yield* repo.activeOf(agentIds)) wake(id)
         }
       }).pipe(
-        Effect.catchCause((cause) => Effect.logWarning("Webhooks wait for the sweep", cause)),
+        Effect.catchCause((cause) => Effect.logWarning("Webhooks could not be woken; the sweep will wake them", cause)),
         Effect.ensuring(Effect.sync(() => {
           asking = false
         }))
@@ -187,7 +187,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         fork(ask)
       })
 
-      // Where the next slice of webhooks begins; a job that moves to another process begins anew there.
+      // The webhook id after which the next slice begins. In memory: a job that moves to another process starts over.
       let above = ""
       const rearm = Effect.gen(function*() {
         const slice = yield* repo.due(above, now(), SLICE)
@@ -210,7 +210,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       return WebhookActors.of({
         rearm,
         abandon: Effect.map(Effect.suspend(() => repo.abandon(now(), RETENTION_ROWS)), upToRows),
-        // A webhook's row goes with the batch after the last of its deliveries.
+        // A webhook's row is removed one batch after its last deliveries, so only an empty batch is the end.
         sweepDeleted: Effect.map(
           Effect.suspend(() => repo.sweepDeleted(now() - LATE_WRITES_MS, RETENTION_ROWS)),
           (rows) => ({ rows, more: rows > 0 })
@@ -234,7 +234,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           fork(
             Effect.flatMap(Effect.orDie(parseTarget(target.url)), (url) =>
               sparePermits(url.host)(Effect.asVoid(attempt(url, target.secret, event, id, body)))).pipe(
-              Effect.catchCause((cause) => Effect.logWarning("A webhook was not told", cause))
+              Effect.catchCause((cause) => Effect.logWarning("A best-effort post to a webhook failed", cause))
             )
           )
         }

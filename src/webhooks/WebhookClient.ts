@@ -4,7 +4,7 @@ import { Agent as HttpsAgent, request as requestHttps } from "node:https"
 import { isIPv6, type LookupFunction } from "node:net"
 import { hostOf } from "./PrivateAddressGuard.ts"
 
-/** No answer: no connection, a broken one, or nonsense. */
+/** There was no valid HTTP answer: the connection failed or broke, or the answer was not HTTP. */
 export class PostFailed extends Data.TaggedError("PostFailed")<{ readonly reason: string }> {}
 
 export interface Post {
@@ -15,15 +15,15 @@ export interface Post {
   readonly body: string
 }
 
-/** What is read of an answer's body before the connection is dropped: only that it came matters. */
+/** How much of an answer's body is read, and for how long, before the connection is dropped; the content is ignored. */
 const MAX_BODY_BYTES = 65_536
 const MAX_BODY_TIME = "1 second"
 
-// Connections of their own: one is used for one post, to addresses that were checked for it, and by no proxy.
+// Agents of their own: a connection serves one post, goes to addresses that were checked for it, and uses no proxy.
 const plain = new HttpAgent({ keepAlive: false })
 const secure = new HttpsAgent({ keepAlive: false })
 
-/** Answers with the given addresses, whatever the name. */
+/** A DNS look-up that gives these addresses for every name. */
 const only = (addresses: ReadonlyArray<string>): LookupFunction => (_hostname, options, callback) => {
   const found = addresses.map((address) => ({ address, family: isIPv6(address) ? 6 : 4 }))
   const first = found[0]
@@ -62,9 +62,8 @@ const answer = ({ addresses, body, headers, url }: Post): Effect.Effect<Incoming
   })
 
 /**
- * Posts, and gives the status of the answer, which is not followed anywhere. The name
- * in the URL serves the Host header and TLS; the connection goes to the addresses given.
- * Interruption drops it. A test's own answers take its place.
+ * Posts once and returns the status of the answer; redirects are not followed. The host name of the URL is used for the
+ * Host header and TLS; the connection goes to `addresses` only. Interruption drops the connection. Tests replace it.
  */
 export const WebhookClient = Context.Reference<(post: Post) => Effect.Effect<number, PostFailed>>("parley/webhooks/WebhookClient", {
   defaultValue: () => (post) =>

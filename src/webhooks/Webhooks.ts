@@ -12,7 +12,7 @@ import { WebhooksRepo } from "./WebhooksRepo.ts"
 
 const LIMIT = 50
 const MAX = 200
-/** How long a name may take at creation; it is looked up again for each post. */
+/** Time limit of the DNS look-up at creation. Each post resolves the name again. */
 const LOOKUP_TIMEOUT = "3 seconds"
 const TRIES = 20
 
@@ -26,9 +26,9 @@ export interface WebhookPage {
   readonly nextCursor: string | null
 }
 
-/** The webhooks of agents (wire.md C.12). Another agent's is as unknown as one that never was. */
+/** The webhooks of agents (wire.md C.12). For any other agent a webhook is not found, as if it did not exist. */
 export class Webhooks extends Context.Service<Webhooks, {
-  /** The secret is told here and nowhere else; without one it is made. */
+  /** The secret is returned only here; without one given, it is generated. */
   readonly create: (
     agentId: string,
     url: string,
@@ -40,9 +40,9 @@ export class Webhooks extends Context.Service<Webhooks, {
   >
   readonly list: (agentId: string, query: PageQuery) => Effect.Effect<WebhookPage, ValidationFailed | Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
-  /** Nothing is posted to it any more but what is under way. */
+  /** Posts that are under way still finish; no others begin. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
-  /** Drops the webhooks of an agent that is deleted (wire.md G.12); idempotent. */
+  /** Removes the webhooks of a deleted agent (wire.md G.12); idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/webhooks/Webhooks") {
   static readonly layer = Layer.effect(
@@ -56,7 +56,7 @@ export class Webhooks extends Context.Service<Webhooks, {
 
       const unknown = () => new NotFound({ message: "You have no such webhook." })
 
-      /** A name that cannot be looked up now may be one later: every post asks again. */
+      /** A look-up that fails or times out does not refuse the URL: each post resolves the name again. */
       const checkUrl = (text: string): Effect.Effect<void, ValidationFailed> =>
         Effect.flatMap(parseTarget(text), (url) => checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE)).pipe(
           Effect.timeoutOption(LOOKUP_TIMEOUT),
@@ -86,11 +86,11 @@ export class Webhooks extends Context.Service<Webhooks, {
               at: yield* Clock.currentTimeMillis
             }, most))
             if (webhook !== undefined) return { webhook, secret }
-            // An earlier attempt at this very request made it, and never answered.
+            // An earlier attempt at this same request made it, but its answer was lost.
             const made = yield* unavailableOnSqlError(repo.made(agentId, id))
             if (made !== undefined) return made
             if ((yield* unavailableOnSqlError(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
-            // Another one of the same moment took the place, or the account has ended.
+            // A concurrent creation took the slot, or the account has ended.
           }
           return yield* new Unavailable()
         }),

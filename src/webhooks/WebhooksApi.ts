@@ -33,7 +33,7 @@ const webhook: typeof Webhook.Type = {
 }
 
 const params = { id: Text(1, 128) }
-/** An example of what stands in the path. */
+/** Example values of the path parameters. */
 const parameters = { id: WEBHOOK_ID }
 
 /** Webhooks of the caller (wire.md C.12). */

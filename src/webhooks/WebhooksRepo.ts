@@ -10,12 +10,12 @@ export interface NewWebhook {
   readonly url: string
   readonly events: ReadonlyArray<WebhookEvent>
   readonly secret: string
-  /** Of its events, for the hint at the agent. */
+  /** Its events as bits, to be added to the hint in the agent's row (`webhook_events`). */
   readonly bits: number
   readonly at: number
 }
 
-/** What waits in the outbox for a webhook. */
+/** A delivery that waits in the outbox. */
 export interface Waiting {
   readonly no: number
   readonly event: WebhookEvent
@@ -23,11 +23,11 @@ export interface Waiting {
   readonly createdAt: number
   readonly attempts: number
   readonly dueAt: number
-  /** Of the request behind the event. */
+  /** The id of the request that caused the event; null: none did. */
   readonly requestId: string | null
 }
 
-/** An active webhook and the first of its waiting deliveries, the one due first before the others. */
+/** An active webhook and the first of its waiting deliveries, in the order in which they are due. */
 export interface Work {
   readonly agentId: string
   readonly url: string
@@ -43,7 +43,7 @@ export interface Target {
   readonly secret: string
 }
 
-/** An attempt that failed; `dueAt` null: the last one. */
+/** A failed attempt; `dueAt` is when to try again, null after the last attempt. */
 export interface Failure {
   readonly webhookId: string
   readonly no: number
@@ -72,8 +72,8 @@ const stored = (row: WebhookColumns): StoredWebhook => ({
 })
 
 /**
- * Takes the agent's row as it is, not as the snapshot saw it: an account that was
- * ended meanwhile gets none. No row: no slot is free, or somebody took the same one at once.
+ * Updates the agent's row, which tests its latest version and not the snapshot's: an account that has ended meanwhile
+ * gets no webhook. No row: that, no slot is free, or a concurrent creation took the same slot.
  * `IS TRUE` keeps the planner from the index of live accounts, which it would read whole.
  */
 const CREATE = `
@@ -113,7 +113,7 @@ SELECT agent_id, url, secret FROM webhooks
 WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active AND $2::text = ANY (events)
   AND (paused_until IS NULL OR paused_until <= $3)`
 
-/** In slices of the active webhooks, so that it is bounded whatever waits. */
+/** Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. */
 const DUE = `
 SELECT w.id, w.active AND w.slot IS NOT NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND COALESCE(
   (SELECT true FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at <= $2 ORDER BY d.due_at LIMIT 1),
@@ -132,7 +132,7 @@ LEFT JOIN LATERAL (
 WHERE w.id = $1 AND w.active AND w.slot IS NOT NULL
 ORDER BY d.due_at, d.no`
 
-/** The webhook's row is written only when there is something to forgive; a probe alone ends a pause. */
+/** Writes the webhook's row only when there is something to reset. Only a probe ends a pause. */
 const DELIVERED = `
 WITH forgiven AS (
   UPDATE webhooks SET dead_in_a_row = 0, paused_until = CASE WHEN $4::boolean THEN NULL ELSE paused_until END
@@ -142,7 +142,7 @@ UPDATE webhook_deliveries
 SET attempts = attempts + 1, due_at = NULL, finished_at = $3, delivered = true, failure = NULL
 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
-/** Attempts that end together are written in any order: none of them takes back the pause that another began. */
+/** Concurrent attempts are written in any order: `GREATEST` keeps one from shortening the pause that another began. */
 const FAILED = `
 WITH failed AS (
   UPDATE webhook_deliveries SET
@@ -159,7 +159,7 @@ UPDATE webhooks w SET
 WHERE w.id = $1 AND w.slot IS NOT NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
 RETURNING w.active`
 
-/** What waits for a webhook that was given up is dead too. */
+/** Marks as dead the deliveries that wait for a webhook that was given up. */
 const ABANDON = `
 WITH waiting AS MATERIALIZED (
   SELECT d.no FROM webhooks w
@@ -180,7 +180,7 @@ DELETE FROM webhook_deliveries WHERE no = ANY (ARRAY(
 ))
 RETURNING no`
 
-/** A statement that wrote to the outbox may have begun before the webhook was deleted: its row goes a while later. */
+/** `$1` is some time ago: statements that began before a webhook's deletion may write deliveries for it after it. */
 const SWEEP_DELETED = `
 WITH gone AS MATERIALIZED (
   SELECT id FROM webhooks WHERE deleted_at <= $1 ORDER BY deleted_at LIMIT 100
@@ -197,9 +197,9 @@ WITH gone AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
 
-/** All SQL on webhooks and the outbox; what writes to the outbox is part of its event's own statement (Outbox.ts). */
+/** All SQL on webhooks and the outbox, except the inserts into it: each is part of its event's statement (Outbox.ts). */
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
-  /** Undefined: the agent has `most` of them, or has another one of the same moment in its place. */
+  /** Undefined: the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
   readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
   /** Oldest first. */
@@ -210,17 +210,17 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<StoredWebhook>, SqlError.SqlError>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
-  /** With its secret. */
+  /** The same as `find`, with the secret. */
   readonly made: (
     agentId: string,
     id: string
   ) => Effect.Effect<{ readonly webhook: StoredWebhook; readonly secret: string } | undefined, SqlError.SqlError>
-  /** Whether there was one. */
+  /** False: there was none. */
   readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   /** Ids of the active webhooks of these agents. */
   readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** Where these agents want an event posted, but for those whose circuit is open. */
+  /** The active webhooks of these agents for an event, without those whose circuit is open. */
   readonly targets: (
     agentIds: ReadonlyArray<string>,
     event: WebhookEvent,
@@ -236,11 +236,11 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
   readonly delivered: (webhookId: string, no: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Ends up to so many deliveries that wait for webhooks that were given up; how many there were. */
+  /** Marks as dead up to `most` deliveries that wait for webhooks that were given up; returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Removes up to so many that were delivered, or died, by then; how many there were. */
+  /** Removes up to `most` deliveries that were delivered (or else died) by then; returns how many. */
   readonly sweepFinished: (delivered: boolean, by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Removes up to so many deliveries of webhooks deleted by then, and the webhooks without any; how many there were. */
+  /** Removes up to `most` deliveries of webhooks deleted by then, and those webhooks without any; returns how many rows. */
   readonly sweepDeleted: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/webhooks/WebhooksRepo") {
   static readonly layer = Layer.effect(
