@@ -3,7 +3,7 @@ import { HttpIncomingMessage, type HttpServerRequest } from "effect/http"
 import { PayloadTooLarge, ValidationFailed } from "../wire/WireError.ts"
 import { toWireFailure } from "../wire/WireErrors.ts"
 
-/** The bytes of a picture, of any content-type; not read before it is run. */
+/** Reads the picture in a request's body, whatever its content-type. Reading begins when the effect runs. */
 export const avatarBody = (
   request: HttpServerRequest.HttpServerRequest,
   maxBytes: number

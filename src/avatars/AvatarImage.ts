@@ -5,7 +5,7 @@ import { Unavailable, WireError } from "../wire/WireError.ts"
 
 export const MAX_AVATAR_BYTES = 5_242_880
 const SIDE = 512
-/** Pictures worked on at the same time, each by one thread of its own; and how many may wait for their turn. */
+/** Pictures rendered at once, each by one thread. `WAITING` bounds the pictures being rendered or waiting, together. */
 const AT_ONCE = 2
 const WAITING = 32
 const SECONDS = 10
@@ -38,7 +38,7 @@ export type ImageRefusal = EmptyBody | UnsupportedFormat | DecodeFailed | ImageT
 
 type Format = "jpeg" | "png" | "webp" | "gif"
 
-/** What the first bytes say it is; whatever the content-type claims. */
+/** The format of a picture by its first bytes; the content-type is ignored. */
 export const formatOf = (bytes: Buffer): Format | undefined => {
   const begins = (text: string, at = 0) => bytes.toString("latin1", at, at + text.length) === text
   if (begins("\xff\xd8\xff")) return "jpeg"
@@ -47,10 +47,10 @@ export const formatOf = (bytes: Buffer): Format | undefined => {
   return begins("GIF87a") || begins("GIF89a") ? "gif" : undefined
 }
 
-/** One frame, read front to back, with nothing optional tolerated that could cost memory. */
+/** Decodes one frame, sequentially, which needs less memory; fails at decoding errors but not at warnings. */
 const OPTIONS: SharpOptions = { sequentialRead: true, pages: 1, failOn: "error" }
 
-/** Loaded with the first picture: the library is large, and most servers never see one for a while. */
+/** Loads the library with the first picture: it is large, and most servers do not get a picture for a while. */
 const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
   const { default: sharp } = await import("sharp")
   sharp.cache(false)
@@ -59,9 +59,8 @@ const load = Effect.runSync(Effect.cached(Effect.promise(async () => {
 })))
 
 /**
- * Makes any picture an avatar: 512×512 WebP, upright, its middle, without metadata.
- * What it is and how large is read from its header first, so that nothing is decoded
- * that is larger than it may be. The work is done by threads of the library.
+ * Renders a picture as an avatar: 512×512 WebP, upright, cropped to its middle, without metadata. Format and size are
+ * read from the header first, so that a picture with too many pixels is never decoded. Threads of the library do the work.
  */
 export const makeAvatarImage = Effect.gen(function*() {
   const { LIMITS_AVATAR_PIXELS: maxPixels, LIMITS_AVATAR_SIDE: minSide } = yield* Config
@@ -71,7 +70,7 @@ export const makeAvatarImage = Effect.gen(function*() {
   const render = Effect.fnUntraced(function*(bytes: Buffer): Effect.fn.Return<Buffer, ImageRefusal> {
     const open = yield* load
     const failed = () => new DecodeFailed()
-    // Reads no further than the header, whatever it says of the size.
+    // Reads the header only, so it needs no limit on pixels.
     const { height, width } = yield* Effect.tryPromise({
       try: () => open(bytes, { limitInputPixels: false }).metadata(),
       catch: failed

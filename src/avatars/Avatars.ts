@@ -15,7 +15,7 @@ import { AvatarsRepo } from "./AvatarsRepo.ts"
 
 const DAY_MILLIS = 86_400_000
 const SWEEP_ROWS = 100
-/** When a picture is looked at again that could not be removed: it does not stand before the others. */
+/** Delay before a picture that could not be removed is tried again, so that it does not hold up the others. */
 const AGAIN_MILLIS = 600_000
 
 const objectOf = (key: string) => `avatars/${key}`
@@ -27,30 +27,30 @@ export interface Avatar {
 }
 
 /**
- * Pictures of agents and groups. A picture is named after its content, so its URL may
- * be kept for ever and equal ones are one; whoever has one refers to it by that name.
- * One that nobody refers to any more is removed a day later or two.
+ * Pictures of agents and groups. A picture's key is the hash of its content, so its URL can be cached for ever and equal
+ * pictures are stored once; agents and groups refer to it by that key. The sweep checks each picture once a day, and
+ * removes it if no agent and no group refers to it.
  */
 export class Avatars extends Context.Service<Avatars, {
   /**
-   * Counts a write of the agent's, whosever picture is set or taken away. Its place is
-   * taken before anything is done, and given back when the write fails.
+   * Counts a write against the agent's rate limit, whether it sets or clears its own picture or a group's. The write is
+   * counted before it begins, and no longer counted if it fails.
    */
   readonly counted: <A, E, R>(agentId: string, write: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
-  /** Makes the picture an avatar; stores nothing. */
+  /** Renders the picture as an avatar; stores nothing. */
   readonly render: (bytes: Buffer) => Effect.Effect<Buffer, ImageRefusal | Unavailable>
-  /** Stores what was rendered, for whoever refers to it within a day. */
+  /** Stores a rendered picture. It is kept for a day, within which an agent or group must refer to it. */
   readonly store: (image: Buffer) => Effect.Effect<Avatar, StorageUnavailable | Unavailable>
-  /** Keeps a picture of this server's, if it is one and still there, for whoever refers to it within a day. */
+  /** Keeps a picture of this server for another day, so that a group can refer to it; ignores all other URLs. */
   readonly defer: (url: string) => Effect.Effect<void, Unavailable>
   readonly set: (
     agentId: string,
     bytes: Buffer
   ) => Effect.Effect<Avatar, ImageRefusal | RateLimited | StorageUnavailable | Unauthorized | Unavailable>
   readonly clear: (agentId: string) => Effect.Effect<void, NotFound | RateLimited | Unavailable>
-  /** The bytes of a picture, which are WebP. */
+  /** The bytes of a picture (WebP). */
   readonly read: (key: string) => Effect.Effect<Buffer, NotFound | StorageUnavailable>
-  /** Looks at some of the pictures whose time has come, and removes those that nobody has. */
+  /** Checks some of the pictures that are due, and removes those that no agent and no group refers to. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
 }>()("parley/avatars/Avatars") {
   static readonly layer = Layer.effect(

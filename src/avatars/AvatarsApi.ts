@@ -12,7 +12,7 @@ import { Forbidden, NotFound } from "../wire/WireError.ts"
 import { DecodeFailed, EmptyBody, ImageTooSmall, MAX_AVATAR_BYTES, UnsupportedFormat } from "./AvatarImage.ts"
 
 const params = { handle: HandleInput }
-/** An example of what stands in the path. */
+/** Example values of the path parameters. */
 const own = { handle: ada.handle }
 
 export const AvatarAnswer = Schema.Struct({ avatar_key: Schema.String, avatar_url: Schema.String })
@@ -25,7 +25,7 @@ export const avatarAnswer: typeof AvatarAnswer.Type = {
 
 export const imageRefusals = [EmptyBody, UnsupportedFormat, DecodeFailed, ImageTooSmall] as const
 
-/** Bytes that no schema reads, as the document shows them. */
+/** The raw request body, which has no schema, as the OpenAPI document describes it. */
 export const rawImage = {
   requestBody: {
     description: "A JPEG, PNG, WebP or GIF of at most 5 MiB, whatever the content-type says.",
@@ -34,7 +34,7 @@ export const rawImage = {
   }
 }
 
-/** Pictures of agents (wire.md C.3). The pictures themselves are public, at the URL that their answer names. */
+/** Pictures of agents (wire.md C.3). The pictures themselves are public, at the URL in the answer (AvatarsHttp). */
 export class AvatarsApi extends HttpApiGroup.make("avatars")
   .add(
     HttpApiEndpoint.put("set", "/v1/agents/:handle/avatar", {

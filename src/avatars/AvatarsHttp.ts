@@ -38,7 +38,7 @@ const handlers = HttpApiBuilder.group(
   })
 )
 
-/** Anybody may look at a picture and keep it for ever: another one has another URL. */
+/** Pictures are public and can be cached for ever: a different picture has a different URL. */
 const pictures = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const avatars = yield* Avatars

@@ -2,13 +2,13 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
 
-/** A picture that is being removed does not come back before it is gone. */
+/** A picture that is being removed cannot be stored again until its removal is done. */
 const KEEP = `
 INSERT INTO avatars (key, look_at) VALUES ($1, $2)
 ON CONFLICT (key) DO UPDATE SET look_at = EXCLUDED.look_at WHERE NOT avatars.condemned
 RETURNING key`
 
-/** Written so that no index of all who have a picture, or of all who live, looks like a way to find one of them. */
+/** Written so that the planner does not look for one agent in the index of all with a picture, or of all live ones. */
 const HAS_ONE = `coalesce(avatar_key, '') <> ''`
 const LIVES = `coalesce(deleted_at, 0) = 0`
 
@@ -18,7 +18,7 @@ const CLEAR = `UPDATE agents SET avatar_key = NULL, updated_at = $2 WHERE id = $
 
 const OVERDUE = `SELECT key FROM avatars WHERE look_at <= $1 ORDER BY look_at LIMIT $2`
 
-/** Nobody has it: no agent, and no group. */
+/** Only if no agent and no group refers to it. */
 const CONDEMN = `
 UPDATE avatars SET condemned = true
 WHERE key = $1 AND look_at <= $2 
@@ -34,16 +34,16 @@ const REMOVE = `DELETE FROM avatars WHERE key = $1 AND condemned`
 
 /** All statements on avatars. */
 export class AvatarsRepo extends Context.Service<AvatarsRepo, {
-  /** Announces a picture before it is stored, so that the sweep leaves it alone until then; false if it is being removed. */
+  /** Records a picture before its bytes are stored; the sweep skips it until `lookAt`. False: it is being removed. */
   readonly keep: (key: string, lookAt: number) => Effect.Effect<boolean, SqlError.SqlError>
   /** False for an account that has ended. */
   readonly set: (agentId: string, key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   /** False if there was none. */
   readonly clear: (agentId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** Begins the removal of a picture; false if somebody refers to it, or is about to. */
+  /** Begins the removal of a picture. False: an agent or group refers to it, or its next check was postponed. */
   readonly condemn: (key: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Has a picture left alone until then, for whoever is about to refer to it; nothing if there is none. */
+  /** Postpones the next check of a picture that is about to be referred to; does nothing if there is none. */
   readonly defer: (key: string, lookAt: number) => Effect.Effect<void, SqlError.SqlError>
   readonly lookAgain: (key: string, at: number) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (key: string) => Effect.Effect<void, SqlError.SqlError>
