@@ -2,7 +2,7 @@ import { WireError } from "../wire/WireError.ts"
 
 export const MAX_ATTACHMENT_BYTES = 26_214_400
 
-/** What a file may be (wire.md G.5). */
+/** The content types that a file may have (wire.md G.5). */
 export const CONTENT_TYPES = [
   "image/png",
   "image/jpeg",
@@ -38,7 +38,7 @@ export interface Attachment {
   readonly usedAt: number | null
 }
 
-/** Whether a file that was uploaded for one scope may be sent to the other. */
+/** Whether a file that was announced for `scope` may be sent to `target`. */
 export const isWithin = (scope: Scope, target: Scope): boolean =>
   scope._tag === "Agent"
     ? target._tag === "Agent" && scope.agentId === target.agentId

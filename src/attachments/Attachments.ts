@@ -20,7 +20,7 @@ import { NotFound, type Unavailable, ValidationFailed } from "../wire/WireError.
 import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
 
-/** What an agent announces to upload. */
+/** The announcement of a file. */
 export interface NewUpload {
   readonly to: { readonly _tag: "Handle"; readonly handle: string } | { readonly _tag: "Group"; readonly groupId: string }
   readonly filename: string
@@ -39,33 +39,32 @@ export type AttachmentRefusal =
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
-/** When a file is looked at again that could not be dealt with: it does not stand before the others. */
+/** Delay before a file that could not be checked or removed is tried again, so that it does not hold up the others. */
 const AGAIN_MILLIS = 600_000
-/** How long what came through the address of an upload at last may take to arrive. */
+/** How long an upload that began just before its URL expired may take. */
 const LAST_BYTES_MILLIS = 300_000
 
 /**
- * Files that agents send each other. A file is announced (which reserves its size in
- * the uploader's quota), put to the store, and from then on immutable; it can be
- * sent any number of times to whom it was announced for. What no message has used is
- * removed after a while, what was never put much sooner; what messages have used goes
- * a while after the last of them.
+ * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to
+ * the store, and immutable from then on. It can be sent any number of times to the agent or group that it was announced
+ * for. The sweep removes a file that was never uploaded soon after its upload URL has expired, one that no message has
+ * used UPLOADS_RETENTION_HOURS after its announcement, and one that messages have used once these are past their retention.
  */
 export class Attachments extends Context.Service<Attachments, {
   readonly reserve: (uploaderId: string, upload: NewUpload) => Effect.Effect<
     { readonly id: string; readonly uploadUrl: string },
     AgentNotFound | GroupNotFound | GroupDeleted | Blocked | QuotaExceeded | ValidationFailed | StorageUnavailable | Unavailable
   >
-  /** A URL for whoever may see it: uploader, recipient, members; everybody else finds nothing. */
+  /** A URL for the uploader, the recipient or a member of the group; for anybody else the file is not found. */
   readonly downloadUrl: (
     agentId: string,
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
-  /** Whether a message to this target may carry the file; if so it is kept from then on. */
+  /** Checks that a message to this target may carry the file, and marks the file as used, which keeps it. */
   readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
-  /** Hides some of the files that only messages may have used which are no longer kept, for the sweep to remove. */
+  /** Hides some of the files whose last message is past its retention; the sweep then removes them. */
   readonly retire: Effect.Effect<Batch, SqlError.SqlError>
-  /** Looks at some of the files whose time has come, and removes what is abandoned with its bytes. */
+  /** Checks some of the files that are due, and removes the abandoned ones with their bytes. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError | StorageUnavailable>
 }>()("parley/attachments/Attachments") {
   static readonly layer = Layer.effect(
@@ -97,7 +96,7 @@ export class Attachments extends Context.Service<Attachments, {
         return { _tag: "Agent", agentId: recipient.id }
       })
 
-      /** What has become of the bytes; asks the store until they are stored, never after. */
+      /** The state of the uploaded bytes. Queries the store only until they are known to be stored. */
       const verdictOn = (attachment: Attachment): Effect.Effect<Verdict, StorageUnavailable> =>
         attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
 
@@ -109,7 +108,7 @@ export class Attachments extends Context.Service<Attachments, {
         const until = file.createdAt + kept
         if (!file.condemned) {
           if (until > now() && (yield* blobs.verify(file)) === "stored") return yield* repo.lookAgain(file.id, until)
-          // A message has used it just now: the next look finds that.
+          // A message has just used it: the next sweep will see that.
           if (!(yield* repo.condemn(file.id))) return
         }
         yield* blobs.remove(file.id)
@@ -129,7 +128,7 @@ export class Attachments extends Context.Service<Attachments, {
         retire: Effect.suspend(() => {
           const days = config.RETENTION_MESSAGES_DAYS
           if (days === undefined) return Effect.succeed({ rows: 0, more: false })
-          // Two more: the latest use is known to a day, and its message is a moment younger.
+          // Two days more: `usedAt` is only accurate to a day, and the message is stored a moment after it.
           return Effect.map(repo.retire(now() - (days + 2) * DAY_MILLIS, now(), SWEEP_ROWS), batchUpTo(SWEEP_ROWS))
         }),
         reserve: Effect.fn("Attachments.reserve")(function*(uploaderId, { contentType, filename, sha256, size, to }) {

@@ -5,7 +5,7 @@ import type { Attachment, Scope } from "./Attachment.ts"
 
 export type Reservation = "made" | "blocked" | "full"
 
-/** What the sweep has to know of a file. */
+/** A file that the sweep must check. */
 export interface Overdue {
   readonly id: string
   readonly size: number
@@ -29,7 +29,7 @@ interface Row {
   readonly used_at: number | null
 }
 
-/** The same id again, of a second attempt at the same request, is made already and charged once. */
+/** A second attempt at the same request has the same id: the file exists already, and its size is charged once. */
 const RESERVE = `
 WITH known AS (
   SELECT id FROM attachments WHERE id = $1::text AND uploader_id = $2::text
@@ -71,7 +71,7 @@ const LOOK_AGAIN = `UPDATE attachments SET look_at = $2 WHERE id = $1`
 
 const CONDEMN = `UPDATE attachments SET condemned = true WHERE id = $1 AND used_at IS NULL RETURNING id`
 
-/** Tested once more when the row is locked: a message may just have used it again. */
+/** `used_at` is tested again under the row's lock: a message may just have used the file again. */
 const RETIRE = `
 UPDATE attachments SET condemned = true, look_at = $2
 WHERE used_at <= $1 AND id = ANY (ARRAY(
@@ -85,7 +85,7 @@ UPDATE attachment_usage u SET bytes = u.bytes - g.size FROM gone g WHERE u.agent
 
 /** All statements on attachments. */
 export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
-  /** Announces a file within its uploader's quota, unless one of the two has blocked the other. */
+  /** Reserves a file's size in its uploader's quota, unless uploader or recipient has blocked the other. */
   readonly reserve: (
     attachment: Omit<Attachment, "storedAt" | "usedAt">,
     quota: number,
@@ -93,16 +93,16 @@ export class AttachmentsRepo extends Context.Service<AttachmentsRepo, {
   ) => Effect.Effect<Reservation, SqlError.SqlError>
   readonly byId: (id: string) => Effect.Effect<Attachment | undefined, SqlError.SqlError>
   readonly markStored: (id: string, at: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Of every use, but for more than one a day: from then on it is kept as long as messages are; false if it is gone. */
+  /** Records a use, at most once a day: from then on the file is kept as long as messages are. False: it is gone. */
   readonly markUsed: (id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly overdue: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Overdue>, SqlError.SqlError>
-  /** Null: never. */
+  /** Sets when the sweep checks the file next; `at` null: not before `retire` hides it. */
   readonly lookAgain: (id: string, at: number | null) => Effect.Effect<void, SqlError.SqlError>
   /** Hides a file that no message has used; false if one has. */
   readonly condemn: (id: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Hides up to so many files that were used by then for the last time, and has the sweep look at them; how many there were. */
+  /** Hides up to `most` files whose last use was by `usedBy`, and makes them due for the sweep at `at`; returns how many. */
   readonly retire: (usedBy: number, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Forgets a condemned file, and gives its bytes back to its uploader. */
+  /** Deletes a condemned file's row, and returns its size to the uploader's quota. */
   readonly remove: (id: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/attachments/AttachmentsRepo") {
   static readonly layer = Layer.effect(

@@ -21,7 +21,7 @@ const routes = (files: SignedFiles) =>
           const request = yield* HttpServerRequest.HttpServerRequest
           yield* budgets.ofAddress(request)
           const length = request.headers["content-length"]
-          // This project's server gives no other.
+          // This server's requests always have an IncomingMessage as their source.
           const bytes = request.source instanceof IncomingMessage ? request.source : Readable.from([])
           yield* files.accept(tokenOf(request), bytes, length === undefined ? undefined : Number(length))
           return HttpServerResponse.jsonUnsafe({ ok: true, message: "The file is stored." })
@@ -50,7 +50,7 @@ const routes = (files: SignedFiles) =>
     })
   )
 
-/** The signed URLs of a store that has none of its own; not part of the described interface, for they are opaque. */
+/** Serves the signed URLs of the disk store, which has no server. They are opaque, so not in the OpenAPI document. */
 export const FilesHttp = Layer.unwrap(
   Effect.map(Blobs, ({ signedFiles }) => signedFiles === undefined ? Layer.empty : routes(signedFiles))
 )
