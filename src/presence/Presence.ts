@@ -4,7 +4,7 @@ import { DateTimeString, isoOrNull, Text } from "../wire/Text.ts"
 export const PresenceStatusSchema = Schema.Literals(["online", "offline", "busy"])
 export type PresenceStatus = typeof PresenceStatusSchema.Type
 
-/** The presence of an agent, as those see it that hold it as a contact (wire.md C.1). */
+/** The presence of an agent, as shown to agents that have it as a contact (wire.md C.1). */
 export const Presence = Schema.Struct({
   handle: Schema.String,
   status: PresenceStatusSchema,
@@ -14,30 +14,30 @@ export const Presence = Schema.Struct({
 
 const CustomMessage = Schema.optionalKey(Schema.NullOr(Text(0, 200)))
 
-/** What an agent says of itself; it replaces what it said before, so a message that is left out is gone. */
+/** A presence that an agent sets for itself. It replaces the one before: a message that is left out is cleared. */
 export const PresenceChange = Schema.Struct({
   status: PresenceStatusSchema,
   custom_message: CustomMessage,
   custom_status: CustomMessage
 })
 
-/** The message of a change, by either of its names (wire.md B31); an empty one is none. */
+/** The message of a change, from either of its two fields (wire.md B31); null if it is empty. */
 export const messageOf = (change: typeof PresenceChange.Type): string | null =>
   (change.custom_message ?? change.custom_status ?? "") || null
 
-/** What is known of an agent's presence; times in milliseconds. */
+/** The state of an agent's presence; times in milliseconds. */
 export interface PresenceState {
   readonly status: PresenceStatus
-  /** Chosen by the agent: a socket that opens leaves it. */
+  /** Whether the agent set the status itself: a socket that opens does not change it then. */
   readonly chosen: boolean
   readonly customMessage: string | null
-  /** The last sign of life that the agent let be seen: none while it chose to be offline. */
+  /** The last sign of life. While the agent has set itself offline, signs of life are not recorded. */
   readonly lastSeen: number | null
-  /** Null: offline, and nothing to wait for. */
+  /** When the state becomes offline by itself; null: it is offline, with no end to wait for. */
   readonly expiresAt: number | null
 }
 
-/** An agent that was never heard of. */
+/** The state of an agent that has never been online. */
 export const unknownPresence: PresenceState = {
   status: "offline",
   chosen: false,
@@ -46,15 +46,15 @@ export const unknownPresence: PresenceState = {
   expiresAt: null
 }
 
-/** The state as it is at a time: past its end, offline. */
+/** The state at a time: offline once it has expired. */
 export const presenceAt = (state: PresenceState, at: number): PresenceState =>
   state.expiresAt === null || state.expiresAt > at
     ? state
     : { ...state, status: "offline", chosen: false, expiresAt: null }
 
 /**
- * A socket is there: online, unless the agent chose something else. `lifetimeMs` is how long a state lasts without
- * a sign of life: a socket that opens or answers a ping, or a change by the agent itself.
+ * The state when a socket shows life: online, unless the agent has set another status. `lifetimeMs` is how long a state
+ * lasts without a sign of life, which is a socket that opens or answers a ping, or a change by the agent itself.
  */
 export const alive = (before: PresenceState, at: number, lifetimeMs: number): PresenceState => {
   const state = presenceAt(before, at)
@@ -66,7 +66,7 @@ export const alive = (before: PresenceState, at: number, lifetimeMs: number): Pr
   }
 }
 
-/** The last socket is gone: offline, and what was chosen with it. */
+/** The state once the last socket has closed: offline; a status that the agent has set ends too. */
 export const gone = (before: PresenceState, at: number): PresenceState => {
   const state = presenceAt(before, at)
   return {
@@ -78,7 +78,7 @@ export const gone = (before: PresenceState, at: number): PresenceState => {
   }
 }
 
-/** The agent says what it is. */
+/** The state once the agent has set its own status and message. */
 export const chosen = (
   before: PresenceState,
   status: PresenceStatus,

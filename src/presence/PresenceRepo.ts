@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
 
-/** What of a presence is kept in storage. */
+/** The part of a presence that is stored in the database. */
 export interface KeptPresence {
   readonly customMessage: string | null
   readonly lastSeen: number | null
@@ -20,8 +20,8 @@ interface KeptRow {
 }
 
 /**
- * Whom one may see: oneself, and contacts without a block either way (wire.md G.14,
- * G.9). Handle by handle, with what could lead to another index kept outside.
+ * The agents that a viewer may see: itself, and its contacts without a block in either direction (wire.md G.14, G.9).
+ * Looks up each handle by itself; the other conditions are outside the lateral, so that the planner uses no other index.
  */
 const VISIBLE = `
 SELECT a.id, a.handle, p.custom_message, p.last_seen
@@ -38,7 +38,7 @@ WHERE a.deleted_at IS NULL AND (
 
 const KEPT = `SELECT custom_message, last_seen FROM presences WHERE agent_id = $1`
 
-/** An account that has ended is not written again by what closes after it. */
+/** Writes no row for an account that has ended: its sockets may close later than that. */
 const KEEP = `
 INSERT INTO presences (agent_id, custom_message, last_seen)
 SELECT id, message, seen FROM json_to_recordset($1::json) AS x(id text, message text, seen bigint)
@@ -46,7 +46,7 @@ WHERE (SELECT deleted_at FROM agents WHERE agents.id = x.id) IS NULL
 ORDER BY id
 ON CONFLICT (agent_id) DO UPDATE SET custom_message = EXCLUDED.custom_message, last_seen = EXCLUDED.last_seen`
 
-/** The next slice of those that hold an agent as a contact, blocked pairs left out; `holder` alone marks where it ends. */
+/** The next slice of the agents that have an agent as a contact. Blocked pairs are marked: a short slice is the last. */
 const HOLDERS = `
 SELECT h.agent_id AS holder,
   COALESCE(
@@ -68,7 +68,7 @@ ORDER BY h.agent_id`
 
 /** All SQL on presence. */
 export class PresenceRepo extends Context.Service<PresenceRepo, {
-  /** Those of these handles that the viewer may see, in any order. */
+  /** The agents with these handles that the viewer may see, in any order. */
   readonly visible: (
     viewerId: string,
     handles: ReadonlyArray<string>
@@ -78,7 +78,7 @@ export class PresenceRepo extends Context.Service<PresenceRepo, {
     presences: ReadonlyArray<KeptPresence & { readonly agentId: string }>
   ) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
-  /** Agents above an id that hold this one as a contact, in order; whether a block stands between, and whether a webhook asks. */
+  /** Agents with ids above `above` that have this one as a contact, by id; `hooked`: one has a webhook for presence. */
   readonly holders: (
     agentId: string,
     above: string,

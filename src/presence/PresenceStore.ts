@@ -8,35 +8,34 @@ export interface PresenceUpdate {
   readonly after: PresenceState
 }
 
-/** The presence of the agents that are, or just were, there; the rest is rows (PresenceRepo). */
+/** The presence of agents that are, or were until just now, online. That of all others is in the database (PresenceRepo). */
 export class PresenceStore extends Context.Service<PresenceStore, {
-  /** What is held of these agents; nothing for those that are not there. */
+  /** The states of those of these agents that are in the store. */
   readonly get: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, PresenceState>>
-  /** Changes one state at once; an agent that is not held begins as `otherwise`. */
+  /** Changes one state atomically, beginning from `otherwise` if the store has none. `change` may run several times. */
   readonly update: (
     agentId: string,
     otherwise: PresenceState,
     change: (state: PresenceState) => PresenceState
   ) => Effect.Effect<PresenceUpdate>
-  /** Lets go of an agent whose state is still this one. */
+  /** Removes an agent that is offline, if its state is still this one. */
   readonly release: (agentId: string, state: PresenceState) => Effect.Effect<void>
-  /** Agents whose states have ended by a time. */
+  /** Agents whose states have expired by a time. */
   readonly due: (at: number) => Effect.Effect<ReadonlyArray<string>>
 }>()("parley/presence/PresenceStore") {
-  /** Of one process; what is online is found out again after a restart. */
+  /** For one process. Lost on a restart; the sockets that connect again restore it. */
   static readonly layerMemory = Layer.sync(PresenceStore, () => inMemory(new Map()))
 
   /**
-   * Of all nodes, in Redis. While that does not answer, each node knows what it has heard
-   * since, and adds it when there is an answer again; what Redis has lost is found out
-   * with the next sign of life of each agent.
+   * For all nodes, in Redis. While Redis does not answer, each node keeps the changes that it makes in memory, and writes
+   * them to Redis once it answers again. A state that Redis has lost is restored by the agent's next sign of life.
    */
   static readonly layerRedis = Layer.effect(
     PresenceStore,
     Effect.gen(function*() {
       const redis = (yield* Redis).channel("presence")
       const clock = yield* Clock.Clock
-      /** What was heard while there was no answer. */
+      /** States changed on this node since Redis stopped answering; undefined while it answers. */
       let meanwhile: Map<string, PresenceState> | undefined
       let alone = inMemory(new Map())
 
@@ -119,17 +118,17 @@ export class PresenceStore extends Context.Service<PresenceStore, {
     config.REDIS_URL === undefined ? PresenceStore.layerMemory : Layer.provide(PresenceStore.layerRedis, Redis.layer)))
 }
 
-// One slot of a Redis cluster: a script touches a state and the list of what ends.
+// The hash tag keeps all keys in one slot of a Redis cluster: a script writes a state and the list of expiry times.
 const keyOf = (agentId: string): string => `{parley:presence}:${agentId}`
 const ENDING = "{parley:presence}:ending"
-/** How long a state outlasts its end, should nobody let go of it. */
+/** How long Redis keeps a state after its expiry, if no node releases it. */
 const KEPT_MS = 3_600_000
 const MAX_DUE = 500
 
-// Only `update` writes what is read here.
+// Safe without a check: only `update` writes these values.
 const parse = (text: string): PresenceState => JSON.parse(text) as PresenceState
 
-/** Stores a state if the one before is still as it was read. */
+/** Compare and set: stores a state if the present one is still the one that was read. */
 const REPLACE = redisScript(`
 local state = redis.call('GET', KEYS[1]) or ''
 if state ~= ARGV[2] then return {0, state} end
@@ -142,7 +141,7 @@ if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1`)
 
 const inMemory = (states: Map<string, PresenceState>): PresenceStore["Service"] => {
-  /** In the order in which they end, for all last equally long. */
+  /** Expiry times, earliest first: all states last equally long, so the order of insertion is the order of expiry. */
   const ending = new Map<string, number>()
   return PresenceStore.of({
     get: (agentIds) =>

@@ -21,45 +21,43 @@ import {
 import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./PresenceRepo.ts"
 import { PresenceStore } from "./PresenceStore.ts"
 
-/** Holders of a contact that are looked at in one turn of the event loop. */
+/** Holders (agents that have an agent as a contact) that are notified in one turn of the event loop. */
 const SLICE = 100
-/** Between slices: somebody who changes all the time with a crowd of holders takes a part of the process, not all. */
+/** Pause between slices, so that an agent with many holders that changes all the time does not use the whole process. */
 const PAUSE = "1 millis"
-/** Rows that are kept with one statement. */
+/** Rows written by one statement. */
 const KEEP_ROWS = 500
 const SWEEP = "1 second"
 
 /**
- * Who is there (wire.md G.14). States of those that are live in the store; message
- * and last sign of life are written behind, a second later at most, so that they
- * outlive the process: after a crash they are those of the last connect, close or
- * change but for that second. Events go to agents with sockets here that hold the
- * one concerned as a contact. One fiber tells them, slice by slice with a pause in
- * between, so that an agent with ten thousand holders costs the sends of others a
- * slice and not a crowd, and the events of others some 200 ms; what changes again
- * while it waits its turn is told once, as it is by then.
+ * Presence (wire.md G.14). The states of live agents are in the store. The message and the last sign of life are also
+ * written to the database, at most a second later, to outlive the process: a crash loses at most that second of connects,
+ * closes and changes. Events go to the holders: the agents that have the changed agent as a contact. One fiber notifies
+ * them, slice by slice with a pause in between, so an agent with ten thousand holders delays the sends of others by one
+ * slice, and the presence events of others by some 200 ms. If an agent changes again while it waits for its turn, its
+ * holders are notified once, of the latest state.
  */
 export class Presences extends Context.Service<Presences, {
-  /** Of a contact or of oneself; anybody else is not found. */
+  /** The presence of the viewer or one of its contacts; anybody else is not found. */
   readonly get: (viewerId: string, handle: string) => Effect.Effect<typeof Presence.Type, NotFound | Unavailable>
   /** In the order of the handles; without those that the viewer may not see. */
   readonly getMany: (
     viewerId: string,
     handles: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<typeof Presence.Type>, Unavailable>
-  /** What the agent says of itself; its holders are told whether or not anything changed. */
+  /** Sets the agent's own presence; its holders are notified whether or not anything changed. */
   readonly put: (
     agent: { readonly id: string; readonly handle: string },
     change: typeof PresenceChange.Type
   ) => Effect.Effect<typeof Presence.Type, Unavailable>
-  /** The agent's sockets came, went or showed life: looks at them, wherever they are. */
+  /** Updates the state after a socket of the agent opened, closed or showed life; considers its sockets on all nodes. */
   readonly sockets: (agentId: string) => Effect.Effect<void, Unavailable>
   /**
-   * A deleted account is offline, and nothing of its presence is kept (wire.md G.12); idempotent.
-   * Those that hold it as a contact have been told once this returns.
+   * Sets a deleted account offline and removes its stored presence (wire.md G.12); idempotent.
+   * When this returns, its holders have been notified.
    */
   readonly end: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Completes once nobody is left to be told. */
+  /** Completes once no notifications are waiting. */
   readonly told: Effect.Effect<void>
 }>()("parley/presence/Presences") {
   static readonly layer = Layer.effect(
@@ -74,11 +72,11 @@ export class Presences extends Context.Service<Presences, {
       const store = yield* PresenceStore
       const now = () => clock.currentTimeMillisUnsafe()
 
-      /** Agents whose row is older than their state. */
+      /** Agents whose row is to be written because their state is newer. */
       const unkept = new Set<string>()
-      /** Agents whose holders are to be told. */
+      /** Agents whose holders are still to be notified. */
       const untold = new Set<string>()
-      /** Whose holders are being told right now. */
+      /** The agent whose holders are being notified right now. */
       let toldNow: string | undefined
       const telling = yield* Latch.make()
       const idle = yield* Latch.make(true)
@@ -110,7 +108,7 @@ export class Presences extends Context.Service<Presences, {
         return after
       })
 
-      /** Looks when it is done, not when it was asked for: a socket that came and went at once leaves what is. */
+      /** Reads `isConnected` when the change is applied, not when it was requested: a socket may be gone again by then. */
       const sockets = (agentId: string) =>
         change(agentId, (state, at) => liveAgents.isConnected(agentId) ? alive(state, at, lifetimeMs) : gone(state, at), false)
 
@@ -151,14 +149,14 @@ export class Presences extends Context.Service<Presences, {
         for (const agentId of untold) {
           untold.delete(agentId)
           toldNow = agentId
-          yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("Presence was not told", cause))
+          yield* Effect.catchCause(tell(agentId), (cause) => Effect.logWarning("A change of presence was not pushed", cause))
           toldNow = undefined
           yield* nextTurn
         }
         if (untold.size === 0) idle.openUnsafe()
       }).pipe(Effect.forever, Effect.forkScoped)
 
-      /** Writes what changed, and lets go of those that are not there. */
+      /** Writes the rows of changed states, and releases the agents that are offline. */
       const keep = Effect.gen(function*() {
         while (unkept.size > 0) {
           const ids = [...unkept.keys().take(KEEP_ROWS)]
@@ -170,11 +168,11 @@ export class Presences extends Context.Service<Presences, {
           )
           for (const [id, state] of states) yield* store.release(id, state)
         }
-      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence was not kept", cause)))
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence could not be written to the database", cause)))
 
       const sweep = Effect.gen(function*() {
         for (const id of yield* store.due(now())) yield* change(id, presenceAt, false)
-      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence did not end in time", cause)))
+      }).pipe(Effect.catchCause((cause) => Effect.logWarning("Expired presence could not be set offline", cause)))
 
       yield* Effect.addFinalizer(() => keep)
       yield* Effect.andThen(sweep, keep).pipe(Effect.repeat(Schedule.spaced(SWEEP)), Effect.delay(SWEEP), Effect.forkScoped)
@@ -200,7 +198,7 @@ export class Presences extends Context.Service<Presences, {
           yield* unavailableOnSqlError(Effect.gen(function*() {
             const otherwise = yield* loaded(agentId)
             const { after, before } = yield* store.update(agentId, otherwise, (state) => gone(state, now()))
-            // Whoever is telling them may be overtaken by what takes its contacts away.
+            // Notifies them here: the fiber above might read the holders only after the deletion has removed the contacts.
             if (before.status !== after.status || untold.delete(agentId) || toldNow === agentId) yield* tell(agentId)
             unkept.delete(agentId)
             yield* repo.remove(agentId)
@@ -213,7 +211,7 @@ export class Presences extends Context.Service<Presences, {
   )
 }
 
-/** Lets the event loop do what has come meanwhile. */
+/** Waits for the event loop's next turn, so that pending input and output is handled first. */
 const nextTurn: Effect.Effect<void> = Effect.callback((resume) => {
   const handle = setImmediate(() => resume(Effect.void))
   return Effect.sync(() => clearImmediate(handle))
