@@ -41,7 +41,7 @@ export class SelfMute extends WireError<SelfMute>()("SelfMute", {
   message: "You cannot mute yourself."
 }) {}
 
-/** Each agent's active mutes are kept in memory while it has sockets: what would not fit is refused, not forgotten. */
+/** An agent's active mutes are in memory while it has sockets, so their number is limited and a further one is refused. */
 export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
   code: "LIMIT_REACHED",
   status: 400,
@@ -50,7 +50,7 @@ export class TooManyMutes extends WireError<TooManyMutes>()("TooManyMutes", {
 
 const INSTANT = /^(\d{4})-(\d\d)-(\d\d)T\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)$/i
 
-/** Milliseconds of an ISO 8601 instant with its zone; undefined for anything else, days that no month has included. */
+/** Milliseconds of an ISO 8601 instant with its zone; undefined for anything else, such as a 30th of February. */
 export const parseInstant = (text: string): number | undefined => {
   const [, year, month, day] = (INSTANT.exec(text) ?? []).map(Number)
   if (year === undefined || month === undefined || day === undefined) return undefined

@@ -34,15 +34,14 @@ export type MuteTarget =
   | { readonly kind: "conversation"; readonly id: string }
 
 /**
- * What agents do not want pushed (wire.md G.11). A mute is a row and a comparison
- * with the clock; an agent with sockets has its mutes in memory (LiveAgent), and a
- * change here is in that memory before it is answered. A muted message is stored,
- * in sync and unread as ever; the sockets' cursors go past it. One that came while
- * the mute stood is therefore not pushed later on the same socket: it is in sync and
- * in the backlog of the next socket.
+ * Mutes: agents and conversations whose messages are not pushed (wire.md G.11). A mute is a row, whose end is compared
+ * with the clock. The mutes of an agent with sockets are also in memory (LiveAgent); a change is in that memory before the
+ * call returns. A muted message is stored, listed by sync and counted as unread like any other; the sockets' cursors move
+ * past it. It is therefore not pushed later on the same socket, even after the mute has ended: it is listed by sync, and
+ * is in the backlog of the next socket.
  */
 export class Mutes extends Context.Service<Mutes, {
-  /** Mutes until a time, or for good; a repetition changes until when. */
+  /** Mutes until a time, or for good (null). Muting again changes the end. */
   readonly mute: (
     muterId: string,
     target: MuteTarget,
@@ -61,7 +60,7 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
   ) => Effect.Effect<void, NotFound | Unavailable>
-  /** Drops the mutes of an agent, and those on it, which open sockets follow (wire.md G.12); idempotent. */
+  /** Removes an agent's mutes and the mutes of it, for open sockets too (wire.md G.12); idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
   /** Removes some of the mutes that have ended. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
@@ -79,7 +78,7 @@ export class Mutes extends Context.Service<Mutes, {
 
       const notMuted = () => new NotFound({ message: "You have not muted this." })
 
-      /** The id behind a name in a path; undefined for an unknown handle. */
+      /** The id of the target that a path names; undefined for an unknown handle. */
       const idOf = (target: { readonly kind: "agent"; readonly handle: string } | { readonly kind: "conversation"; readonly id: string }) =>
         target.kind === "conversation"
           ? Effect.succeed(target.id)

@@ -29,7 +29,7 @@ const storedMute = (row: MuteRow): StoredMute => ({
   createdAt: row.created_at
 })
 
-/** A mute that has ended is none: muting again begins a new one in its row. */
+/** Muting again after a mute has ended begins a new one, with its own `created_at`, in the same row. */
 const PUT = `
 WITH made AS (
   INSERT INTO mutes (muter_id, kind, target_id, muted_until, created_at)
@@ -78,9 +78,9 @@ DELETE FROM mutes WHERE (muter_id, kind, target_id) IN (
 )
 RETURNING muter_id`
 
-/** All SQL on mutes. What has ended by the given time is left out everywhere. */
+/** All SQL on mutes. The methods that take `at` treat a mute that has ended by then as if it did not exist. */
 export class MutesRepo extends Context.Service<MutesRepo, {
-  /** Mutes, or changes until when; undefined if the muter has `most` already. */
+  /** Mutes, or changes the end of a mute; undefined if the muter has `most` active mutes already. */
   readonly put: (
     mute: { readonly muterId: string; readonly kind: MuteKind; readonly targetId: string; readonly until: number | null },
     at: number,
@@ -102,16 +102,16 @@ export class MutesRepo extends Context.Service<MutesRepo, {
     at: number
   ) => Effect.Effect<ReadonlyArray<StoredMute>, SqlError.SqlError>
   readonly count: (muterId: string, kind: MuteKind | null, at: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Whether there was an active one. */
+  /** False: there was no active one. */
   readonly remove: (
     muterId: string,
     kind: MuteKind,
     targetId: string,
     at: number
   ) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes up to so many of an agent's own, and as many of those on it; how many there were. */
+  /** Removes up to `most` of an agent's own mutes and up to `most` mutes of it; returns how many. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Removes up to so many that have ended; how many there were. */
+  /** Removes up to `most` mutes that have ended; returns how many. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/mutes/MutesRepo") {
   static readonly layer = Layer.effect(
