@@ -8,10 +8,10 @@ import { type CloseReason, Sessions } from "../agents/Sessions.ts"
 import { EnforcementRepo, type Tally } from "./EnforcementRepo.ts"
 import { type Grounds, judge, type Thresholds, thresholdsOf } from "./EnforcementPolicy.ts"
 
-/** What the sockets of a suspended agent are told. */
+/** With what the sockets of a suspended agent are closed. */
 export const SUSPENDED: CloseReason = { code: 1008, text: "account suspended" }
 
-/** Who decides something about an agent, and why. */
+/** An operator's decision about an agent. */
 export interface Decision {
   readonly agentId: AgentId
   /** The operating system's user. */
@@ -26,28 +26,27 @@ const groundsText = (grounds: Grounds, thresholds: Thresholds): string => {
     : `${thresholds.suspendReports} counted reports ${within}`
 }
 
-/** A judgement that another one overtakes is made again, so often at the most: its recount stays due. */
+/** How often a judgement is tried if others are committed in between. After that its recount stays due. */
 const TRIES = 20
-/** Recounts, of which many may be one agent's. */
+/** Recounts that a sweep reads at once; several may be for the same agent. */
 const SWEPT = 200
 
 /**
- * Who is restricted or suspended (wire.md G.8). A judgement is made on one snapshot and
- * committed only if none was made since, so whatever order blocks, reports, undoings and
- * operators come in, on however many nodes, the last judgement has seen all of them.
- * Each block and report leaves a recount that is due until a judgement has seen it: a
- * node that dies in between only delays it. Knows no rate limiter.
+ * Restricts and suspends agents (wire.md G.8). A judgement is made on one snapshot and committed only if no other one was
+ * committed since. So in whatever order blocks, reports, their reversals and operators' decisions come, on any number of
+ * nodes, the last judgement takes all of them into account. Each block and report leaves a recount in the database, which
+ * stays due until a judgement has covered it: a node that dies in between only delays that. Independent of rate limits.
  */
 export class Enforcement extends Context.Service<Enforcement, {
-  /** Judges an agent again, after something against it was committed or undone. What fails stays due. */
+  /** Judges an agent again, after a block or report of it was committed or undone. If this fails, the recount stays due. */
   readonly recount: (agentId: AgentId) => Effect.Effect<void>
-  /** Makes some of the recounts that nobody has made. */
+  /** Judges some of the agents whose recounts are still due. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
   /** False: it is suspended already, or deleted. */
   readonly suspend: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Ends a suspension and a restriction; nothing from before counts any more. False: it is deleted. */
+  /** Ends a suspension or restriction; blocks and reports from before do not count any more. False: it is deleted. */
   readonly restore: (decision: Decision) => Effect.Effect<boolean, SqlError.SqlError>
-  /** What counts against an agent right now, if nothing up to `from` does; null: everything does. */
+  /** What counts against an agent right now, leaving out what is not later than `from` (null: nothing is left out). */
   readonly tally: (agentId: AgentId, from: number | null) => Effect.Effect<Tally, SqlError.SqlError>
   readonly thresholds: Thresholds
 }>()("parley/enforcement/Enforcement") {
@@ -64,7 +63,7 @@ export class Enforcement extends Context.Service<Enforcement, {
         reports: thresholds.suspendReports
       }
 
-      /** Other nodes hear of it from EnforcementWatch. */
+      /** On this node only: EnforcementWatch does the same on the others. */
       const expel = (agentId: AgentId) =>
         Effect.suspend(() => {
           agents.forget(agentId)
@@ -82,7 +81,7 @@ export class Enforcement extends Context.Service<Enforcement, {
           const now = yield* Clock.currentTimeMillis
           const found = yield* repo.load(agentId, now - longest, limits)
           if (found === undefined) return yield* repo.dismiss(agentId)
-          // Whoever answered the last recount has seen all that is committed.
+          // No recount is due: another judgement has covered everything that is committed.
           if (found.due.length === 0) return
           const verdict = judge(found, thresholds, now)
           const grounds = found.status === "suspended" ? null : verdict.suspend
@@ -99,13 +98,13 @@ export class Enforcement extends Context.Service<Enforcement, {
           yield* Effect.logInfo("An agent is suspended").pipe(Effect.annotateLogs({ agent: agentId, grounds }))
           return yield* expel(agentId)
         }
-        yield* Effect.logWarning("An agent could not be judged for all the judgements beside it; it is swept later")
+        yield* Effect.logWarning("An agent could not be judged, as others judged it at the same time; the sweep tries again")
       })
 
       return Enforcement.of({
         recount: (agentId) =>
           Effect.catchCause(judgeAgain(agentId), (cause) =>
-            Effect.logWarning("An agent could not be judged; it is swept later", cause)),
+            Effect.logWarning("An agent could not be judged; the sweep tries again", cause)),
         sweep: Effect.gen(function*() {
           const due = yield* repo.due(SWEPT)
           for (const agentId of due) yield* judgeAgain(agentId)

@@ -1,6 +1,6 @@
 import type { Settings } from "../platform/Config.ts"
 
-/** How much is too much (wire.md G.8); windows in milliseconds. */
+/** How many blocks or reports within a window restrict or suspend an agent (wire.md G.8); windows in milliseconds. */
 export interface Thresholds {
   readonly restrictBlocks: number
   readonly restrictWindowMs: number
@@ -17,7 +17,7 @@ export const thresholdsOf = (settings: Settings): Thresholds => ({
   suspendWindowMs: settings.LIMITS_SUSPEND_WINDOW_SECONDS * 1_000
 })
 
-/** When the counted blocks and reports were made, newest first; at least as many of them as a threshold asks for. */
+/** The times of the counted blocks and reports, newest first; at least as many as the highest threshold needs. */
 export interface Counted {
   readonly blocks: ReadonlyArray<number>
   readonly reports: ReadonlyArray<number>
@@ -29,17 +29,17 @@ export type Grounds = "blocks" | "reports"
 export interface Verdict {
   /** Null: no ground to suspend. */
   readonly suspend: Grounds | null
-  /** The moment from which on too few blocks are left in the window; null: too few already. */
+  /** When the blocks left in the window become too few to restrict; null: they are too few already. */
   readonly restrictedUntil: number | null
 }
 
-/** Whether the `n`th newest is inside a window, and when it leaves; one that is exactly as old as the window has left. */
+/** When the `n`th newest leaves the window; null if it is not in it. One exactly as old as the window is not in it. */
 const leaves = (times: ReadonlyArray<number>, n: number, windowMs: number, now: number): number | null => {
   const made = times[n - 1]
   return made === undefined || made + windowMs <= now ? null : made + windowMs
 }
 
-/** What becomes of an agent with these against it (wire.md G.8). Never ends a suspension: an operator does. */
+/** Judges an agent by the blocks and reports against it (wire.md G.8). Only an operator ends a suspension. */
 export const judge = ({ blocks, reports }: Counted, thresholds: Thresholds, now: number): Verdict => ({
   suspend: leaves(blocks, thresholds.suspendBlocks, thresholds.suspendWindowMs, now) !== null
     ? "blocks"

@@ -7,22 +7,22 @@ import type { Counted } from "./EnforcementPolicy.ts"
 export interface Case extends Counted {
   readonly status: "active" | "suspended"
   readonly judged: number
-  /** The recounts that this snapshot answers. */
+  /** The recounts that a judgement on this snapshot settles. */
   readonly due: ReadonlyArray<number>
 }
 
 export interface Judgement {
   readonly agentId: string
-  /** What `Case.judged` said: another judgement since makes this one void. */
+  /** `Case.judged` of the snapshot: if another judgement was committed since, this one is void. */
   readonly judged: number
   readonly due: ReadonlyArray<number>
   readonly restrictedUntil: number | null
-  /** Why it is suspended by this judgement; null: it is not. */
+  /** The reason why this judgement suspends the agent; null: it does not. */
   readonly suspension: string | null
   readonly at: number
 }
 
-/** What an operator decides. */
+/** An operator's decision, and when it was made. */
 export interface Decree {
   readonly agentId: string
   readonly operator: string
@@ -37,7 +37,7 @@ export interface Tally {
   readonly reportsToSuspend: number
 }
 
-/** Not `deleted_at IS NULL`: a planner that sees an empty table would read an index of all live accounts. */
+/** Not `deleted_at IS NULL`, for which the planner would read an index of all live accounts if the table seems empty. */
 const live = (alias = ""): string => `COALESCE(${alias}deleted_at, 0) = 0`
 
 const COUNTED_BLOCKS = `
@@ -61,7 +61,7 @@ SELECT a.status, a.judged,
   ARRAY(SELECT no FROM recounts WHERE agent_id = $1) AS due
 FROM agents a WHERE a.id = $1 AND ${live("a.")}`
 
-/** Who is suspended has to be replaced where it is the last admin, which is a job of its own. */
+/** Queues the handover of a suspended agent's groups: where it is the last admin, a job replaces it. */
 const announced = (source: string, at: string): string => `
   INSERT INTO handovers (agent_id, since) SELECT id, ${at} FROM ${source}
   ON CONFLICT (agent_id) DO UPDATE SET since = excluded.since`
@@ -127,7 +127,7 @@ const HANDED_OVER = `DELETE FROM handovers WHERE agent_id = $1 AND since = $2`
 
 /** All statements by which agents are restricted, suspended and restored. Each change is one statement, its audit row included. */
 export class EnforcementRepo extends Context.Service<EnforcementRepo, {
-  /** With the newest blocks and reports after `since`; undefined for a deleted account. */
+  /** The case, with the newest blocks and reports after `since`; undefined for a deleted account. */
   readonly load: (
     agentId: string,
     since: number,
@@ -144,9 +144,9 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
     from: number | null,
     since: { readonly restrict: number; readonly suspend: number }
   ) => Effect.Effect<Tally, SqlError.SqlError>
-  /** Agents with a recount that nobody has made. */
+  /** The agents of the oldest recounts that are due. */
   readonly due: (limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** A deleted account needs no recount. */
+  /** Deletes the recounts of a deleted account. */
   readonly dismiss: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
   readonly suspendedSince: (
     since: number,
@@ -155,7 +155,7 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
   readonly handovers: (
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly agentId: string; readonly since: number }>, SqlError.SqlError>
-  /** A suspension since then has a handover of its own. */
+  /** Deletes a handover that is done; one of a later suspension stays. */
   readonly handedOver: (agentId: string, since: number) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/enforcement/EnforcementRepo") {
   static readonly layer = Layer.effect(

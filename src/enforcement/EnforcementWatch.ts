@@ -8,17 +8,16 @@ import { Unavailable } from "../wire/WireError.ts"
 import { SUSPENDED } from "./Enforcement.ts"
 import { EnforcementRepo } from "./EnforcementRepo.ts"
 
-/** Twice in the second that a suspension may take to be felt everywhere (wire.md G.8b). */
+/** Twice within the second after which a suspension must be in effect on every node (wire.md G.8b). */
 const LOOK = "400 millis"
-/** Looked at again for so long: clocks of nodes differ, and a commit takes its time. */
+/** Each look also covers this long before the last one: the nodes' clocks differ, and a commit takes time. */
 const OVERLAP_MS = 30_000
 const AT_ONCE = 500
 
 /**
- * What a suspension means on a node that did not make it, be it by another node or by
- * an operator's command: the account leaves the cache (Agents), its sockets are closed. The
- * rows, which hold an agent's status (AgentEntity), are asked, so nothing has to arrive and a
- * restart misses nothing.
+ * Applies suspensions on a node that did not make them, because another node or an operator's command did: removes the
+ * account from the cache (Agents) and closes its sockets. It polls the rows, which hold an agent's status (AgentEntity),
+ * so no notification can be lost and a restart misses nothing.
  */
 export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   /** Acts on the suspensions since the last look, and on those shortly before. */
@@ -45,7 +44,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
           for (const { id, suspendedAt } of some) {
             seen.set(id, suspendedAt)
             if (known.get(id) !== suspendedAt) agents.forget(id)
-            // A socket may have come on the word of a cache since the last look.
+            // A socket may have been accepted since the last look because of a stale cache.
             liveAgents.live(id)?.disconnect(SUSPENDED)
             since = suspendedAt
           }
@@ -61,7 +60,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
         for (const { agentId, since } of some) {
           yield* groups.replaceAdmin(agentId).pipe(
             Effect.andThen(repo.handedOver(agentId, since)),
-            // One that cannot be replaced now does not stand before the others.
+            // An admin that cannot be replaced now must not hold up the others.
             Effect.catchTag("Unavailable", () => Effect.sync(() => failed++)),
             Effect.catchDefect((defect) => {
               failed++
@@ -78,8 +77,8 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
   )
 
   /**
-   * Looks as long as the node runs. Handing over is work on what is stored, so a job; beside
-   * the looking instead of in Jobs.ts because it keeps its pace, which a test's clock need not.
+   * Looks for as long as the node runs. Handing over changes stored groups, so it is a job, which one node does for all.
+   * It is here and not in Jobs.ts because it runs as often as the looks, too often for tests that move their clock far.
    */
   static readonly layerRunning = Layer.mergeAll(
     Layer.effectDiscard(Effect.gen(function*() {
