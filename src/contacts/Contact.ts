@@ -3,7 +3,7 @@ import { AgentStatusSchema } from "../agents/Agent.ts"
 import { DateTimeString, Text } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
-/** An agent in the caller's contact list; one-sided, the other never learns of it (wire.md C.1). */
+/** An agent in the caller's contact list; one-sided, the other agent is not notified (wire.md C.1). */
 export const Contact = Schema.Struct({
   handle: Schema.String,
   display_name: Schema.String,
@@ -14,7 +14,7 @@ export const Contact = Schema.Struct({
   added_at: DateTimeString
 }).annotate({ identifier: "Contact" })
 
-/** Whether a handle is among the caller's contacts; of unknown handles it is simply not. */
+/** Whether a handle is among the caller's contacts; false for an unknown handle. */
 export const ContactCheck = Schema.Struct({
   handle: Schema.String,
   is_contact: Schema.Boolean,
@@ -30,7 +30,7 @@ export const BlockedAgent = Schema.Struct({
   blocked_at: DateTimeString
 }).annotate({ identifier: "BlockedAgent" })
 
-/** What a caller writes down about a contact; an empty note is none. */
+/** The caller's own note about a contact; an empty text means no note. */
 export const Notes = Text(0, 1000)
 
 export const Reason = Text(0, 1000)

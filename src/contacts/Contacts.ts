@@ -12,7 +12,7 @@ import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
-/** A list's page as both kinds of callers read it (wire.md B2). */
+/** A page of a list, for callers that page by offset and for those that page by cursor (wire.md B2). */
 export interface Page<A> {
   readonly items: ReadonlyArray<A>
   readonly total: number
@@ -23,19 +23,18 @@ export interface Page<A> {
 
 const LIMIT = 50
 const MAX = 200
-/** Rows removed with one statement. */
+/** Rows in either direction that one statement removes. */
 const REMOVED_AT_ONCE = 500
 
 const ContactCursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 const BlockCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
- * Whom an agent knows, blocks and has reported (wire.md C.5, G.9). Handles are
- * normalised; an unknown or deleted one is refused, but for looking it up. Everything
- * may be repeated.
+ * An agent's contacts, blocks and reports (wire.md C.5, G.9). Handles are normalised; an unknown or deleted one is
+ * refused, except by `check`. Every call can be retried.
  */
 export class Contacts extends Context.Service<Contacts, {
-  /** One that is there already stays as it is. */
+  /** A contact that exists already is not changed. */
   readonly add: (
     agentId: string,
     handle: string,
@@ -55,13 +54,13 @@ export class Contacts extends Context.Service<Contacts, {
     notes: string | null
   ) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
   readonly remove: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Once this returns no message between the two is accepted; contacts and history stay. */
+  /** Once this returns, no message between the two is accepted; contacts and history stay. */
   readonly block: (
     agentId: string,
     handle: string
   ) => Effect.Effect<void, AgentNotFound | ValidationFailed | Unavailable>
   readonly unblock: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Blocks as well, in the same commit. */
+  /** Reports and blocks, in the same commit. */
   readonly report: (
     agentId: string,
     handle: string,
@@ -71,7 +70,7 @@ export class Contacts extends Context.Service<Contacts, {
     agentId: string,
     query: PageQuery
   ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
-  /** Takes a deleted agent out of every contact list and drops its own (wire.md G.12); idempotent. Blocks and reports stay: they count. */
+  /** Removes a deleted agent from all contact lists, and its own (wire.md G.12); idempotent. Blocks and reports stay. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/contacts/Contacts") {
   static readonly layer = Layer.effect(
@@ -183,7 +182,7 @@ export class Contacts extends Context.Service<Contacts, {
             at: yield* Clock.currentTimeMillis,
             report: { id, reason }
           })
-          // An earlier attempt at this very request may have made it, and never answered.
+          // An earlier attempt at this same request may have made it, with its answer lost.
           if (outcome === "AlreadyReported" && !(yield* unavailableOnSqlError(repo.isReport(agentId, agent.id, id)))) {
             return yield* new AlreadyReported()
           }

@@ -14,7 +14,7 @@ import { AlreadyReported, BlockedAgent, Contact, ContactCheck, Notes, Reason } f
 import { blocked, check, contact } from "./ContactsExamples.ts"
 
 const params = { handle: HandleInput }
-/** An example of what stands in the path. */
+/** Example values of the path parameters. */
 const parameters = { handle: grace.handle }
 
 const page = {
@@ -108,7 +108,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
     })),
     HttpApiEndpoint.post("report", "/v1/contacts/:handle/report", {
       params,
-      // An empty body is null.
+      // An empty body is decoded as null.
       payload: [Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Reason)) }), Schema.Null],
       success: Confirmation,
       error: [AgentNotFound, AlreadyReported]

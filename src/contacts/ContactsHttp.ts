@@ -11,7 +11,6 @@ import { ContactsApi } from "./ContactsApi.ts"
 
 const figures = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })
 
-/** Contacts, blocks and reports of the caller. */
 export const ContactsHttp = HttpApiBuilder.group(
   apiOf(ContactsApi),
   "contacts",

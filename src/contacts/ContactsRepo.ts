@@ -20,7 +20,7 @@ export interface ListedBlock {
 
 const CHECK = `SELECT notes, added_at FROM contacts WHERE agent_id = $1 AND contact_id = $2`
 
-/** No row: another call added it after this statement began, and the next one sees it. */
+/** No row: another call added the contact after this statement began; running it again finds that. */
 const ADD = `
 WITH added AS (
   INSERT INTO contacts (agent_id, contact_id, notes, added_at) VALUES ($1, $2, $3, $4)
@@ -31,13 +31,13 @@ SELECT notes, added_at, true AS created FROM added
 UNION ALL
 SELECT notes, added_at, false FROM contacts WHERE agent_id = $1 AND contact_id = $2`
 
-/** Laterals, or the planner would rather walk an index of all agents that are not deleted. */
+/** With a lateral, because otherwise the planner would walk an index of all live agents. */
 const LISTED = `
 FROM contacts k
 CROSS JOIN LATERAL (SELECT * FROM agents WHERE id = k.contact_id OFFSET 0) a
 WHERE k.agent_id = $1 AND a.deleted_at IS NULL`
 
-/** A handle never changes hands: a page that begins after one misses nothing and repeats nothing. */
+/** A handle always stays the same agent's, so a page that begins after a handle neither misses nor repeats a contact. */
 const LIST = `
 SELECT k.contact_id, k.notes, k.added_at, a.handle ${LISTED} AND ($2::text IS NULL OR a.handle > $2::text)
 ORDER BY a.handle OFFSET $3 LIMIT $4`
@@ -75,9 +75,9 @@ interface ContactColumns {
   readonly added_at: number
 }
 
-/** All statements on contacts, and the reading of blocks and reports; these are written in their pair's order (ConversationsRepo). */
+/** All SQL on contacts, and reads of blocks and reports: ConversationsRepo writes those, ordered with the pair's messages. */
 export class ContactsRepo extends Context.Service<ContactsRepo, {
-  /** The contact, made now or found; undefined: ask again. */
+  /** The contact, new or existing; undefined: try again. */
   readonly add: (
     agentId: string,
     contactId: string,
@@ -85,7 +85,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
     now: number
   ) => Effect.Effect<StoredContact & { readonly created: boolean } | undefined, SqlError.SqlError>
   readonly find: (agentId: string, contactId: string) => Effect.Effect<StoredContact | undefined, SqlError.SqlError>
-  /** By handle, from the one after `after` on; deleted accounts are left out. */
+  /** Ordered by handle, from the one after `after` on; deleted accounts are left out. */
   readonly list: (
     agentId: string,
     after: string | null,
@@ -101,7 +101,7 @@ export class ContactsRepo extends Context.Service<ContactsRepo, {
   ) => Effect.Effect<boolean, SqlError.SqlError>
   /** False: no such contact. */
   readonly remove: (agentId: string, contactId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Takes an agent out of lists, and drops its own, up to so many of each; how many there were. */
+  /** Removes an agent from up to `most` lists, and up to `most` of its own contacts; returns how many rows. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** Newest first, from the one before `before` on; deleted accounts are left out. */
   readonly blocks: (
