@@ -15,14 +15,14 @@ const Cursor = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a
 
 export interface DirectoryPage {
   readonly items: ReadonlyArray<typeof DirectoryEntry.Type>
-  /** Counted to 10,000. */
+  /** Counted up to 10,000. */
   readonly total: number
   readonly limit: number
   readonly offset: number
   readonly nextCursor: string | null
 }
 
-/** The least text above all that begin with a prefix; undefined where no handle can begin with it. */
+/** The smallest text greater than all texts with a prefix; undefined if no handle can begin with it. */
 export const successor = (prefix: string): string | undefined =>
   /^[a-z0-9-]+$/.test(prefix)
     ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
@@ -30,7 +30,7 @@ export const successor = (prefix: string): string | undefined =>
 
 /** The agents that can be found, by handle; suspended and deleted ones cannot (wire.md C.4). */
 export class Directory extends Context.Service<Directory, {
-  /** The prefix is normalised as handles are, and literal: nothing in it is a wildcard. */
+  /** The prefix is normalised as handles are, and taken literally: there are no wildcards. */
   readonly search: (
     callerId: string | null,
     prefix: string,
@@ -51,7 +51,8 @@ export class Directory extends Context.Service<Directory, {
           const after = query.cursor === undefined ? undefined : (yield* decodeCursor(Cursor)(query.cursor)).handle
           const to = successor(prefix)
           if (to === undefined) return { items: [], total: 0, limit, offset, nextCursor: null }
-          // The least text above a handle is the handle and a NUL, which no database takes: a space will do for handles.
+          // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
+          // characters of handles, so it does as well.
           const from = after === undefined || after < prefix ? prefix : `${after} `
           const rows = yield* unavailableOnSqlError(repo.search(from, to, callerId, offset, limit + 1))
           const total = yield* unavailableOnSqlError(repo.count(prefix, to))

@@ -30,7 +30,7 @@ const entry: typeof DirectoryEntry.Type = {
 
 export const MAX_OFFSET = 10_000
 
-/** What a handle must begin with, as callers write handles. */
+/** The beginning of a handle, as callers write it. */
 export const Prefix = HandleInput.check(
   Schema.makeFilter((text) => {
     const length = codePoints(text)
@@ -38,7 +38,7 @@ export const Prefix = HandleInput.check(
   })
 )
 
-/** Agents by the beginning of their handle, with a key or without (wire.md C.4). */
+/** Finds agents by the beginning of their handle, with a key or without (wire.md C.4). */
 export class DirectoryApi extends HttpApiGroup.make("directory")
   .add(
     HttpApiEndpoint.get("search", "/v1/directory", {

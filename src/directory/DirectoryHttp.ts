@@ -5,7 +5,6 @@ import { CurrentCaller } from "../auth/OptionalAuthorization.ts"
 import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 
-/** Finding agents. */
 export const DirectoryHttp = HttpApiBuilder.group(
   apiOf(DirectoryApi),
   "directory",

@@ -5,7 +5,7 @@ import { Database } from "../database/Sql.ts"
 /** How far `total` counts. */
 export const COUNTED = 10_000
 
-/** In bytes, as the index agents_listed has them: what begins with a prefix is a range. */
+/** Handles are compared by their bytes, as in the index agents_listed, so those with a prefix are a range. */
 const LISTED = `a.deleted_at IS NULL AND a.status <> 'suspended' AND a.handle >= $1 AND a.handle < $2`
 
 export const SEARCH = `
@@ -19,11 +19,11 @@ SELECT count(*) AS total FROM (SELECT FROM agents a WHERE ${LISTED} ORDER BY a.h
 export interface Found {
   readonly id: string
   readonly handle: string
-  /** False without a caller. */
+  /** False if the caller has no key. */
   readonly inContacts: boolean
 }
 
-/** All statements of the directory. Handles lie in [from, to). */
+/** All SQL of the directory. It covers the handles in [from, to). */
 export class DirectoryRepo extends Context.Service<DirectoryRepo, {
   readonly search: (
     from: string,
