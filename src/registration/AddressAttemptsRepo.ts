@@ -4,24 +4,25 @@ import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { Database } from "../database/Sql.ts"
 
-/** What became of an attempt, and how full the window is. */
+/** Whether an attempt was counted, and how full the window is. */
 export interface Attempted {
-  /** Milliseconds until another one can succeed; 0: this one counts. */
+  /** 0: the attempt was counted. Otherwise it was refused: milliseconds until another one can succeed. */
   readonly waitMs: number
   readonly remaining: number
-  /** Milliseconds until the window holds one attempt less. */
+  /** Milliseconds until the oldest attempt leaves the window. */
   readonly resetMs: number
 }
 
-/** Table address_attempts. */
+/** All SQL on the table address_attempts. */
 export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
   /**
    * Counts an attempt, or refuses it and counts nothing, in one statement: the row is locked between the
-   * test and the counting, so that the limit holds for any number of attempts at once in any number of
-   * processes. A clock that goes back stands still meanwhile, unless that would take longer than a window.
+   * test and the counting, so that the limit holds for any number of concurrent attempts in any number of
+   * processes. If `now` is earlier than the newest attempt, that attempt's time is used instead, unless it
+   * is more than a window ahead.
    */
   readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, SqlError.SqlError>
-  /** Removes some rows that say nothing any more at that time. */
+  /** Removes some rows whose attempts have all left the window by `now`. */
   readonly sweep: (now: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/AddressAttemptsRepo") {
   static readonly layer = Layer.effect(
@@ -38,7 +39,7 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
           ),
         sweep: (now) =>
           Effect.map(
-            // The outer test is what still holds for a row that got another attempt meanwhile.
+            // The outer condition is tested again under the lock: it spares a row that got another attempt meanwhile.
             sql`DELETE FROM address_attempts WHERE over_at <= ${now} AND (route, address) IN (
               SELECT route, address FROM address_attempts WHERE over_at <= ${now}
               ORDER BY over_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
@@ -66,7 +67,7 @@ const read = (rule: RateRule, { attemptedAt, refused }: Row, now: number): Attem
   }
 }
 
-// It writes the row even where it refuses: only that returns it as it is, also if it changed a moment ago.
+// Updates the row even when it refuses: only an update returns the row's latest version, after concurrent changes.
 const ATTEMPT = `
   INSERT INTO address_attempts AS a (route, address, attempted_at, refused, over_at)
   VALUES ($1, $2, ARRAY[$3::bigint], false, $3::bigint + $4::bigint)

@@ -15,19 +15,18 @@ import { AddressAttemptsRepo, type Attempted } from "./AddressAttemptsRepo.ts"
 export type LimitedRoute = "register" | "register_verify" | "recover" | "recover_verify" | "rotate" | "rotate_verify"
 
 /**
- * How often an IP address may try each route that mails or judges a code (wire.md G.15). Nobody is ever banned.
+ * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
  *
- * Counted in the database, whose row for an address and route is the truth for all processes: these limits guard
- * mailboxes and codes, and must hold whatever becomes of Redis. In front of it this process's own count
- * and what the database refused last answer a flood, so that it costs a statement for each attempt
- * that may count, and not for each one.
+ * Attempts are counted in the database, in one row per address and route for all processes: these limits guard
+ * mailboxes and codes, and must hold even without Redis. In front of the database, this process's own count and the
+ * refusals that it has cached answer a flood: only attempts that may be allowed cost a statement.
  */
 export class AddressLimits extends Context.Service<AddressLimits, {
   readonly take: (
     route: LimitedRoute,
     request: HttpServerRequest.HttpServerRequest
   ) => Effect.Effect<void, RateLimited | Unavailable>
-  /** Removes some of what does not count any more. */
+  /** Removes some of the rows that do not count any more. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/AddressLimits") {
   static readonly layer = Layer.effect(
@@ -49,10 +48,10 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       }
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)
-      /** Until when the database refuses whom; what was refused first stands first. */
+      /** Until when (`now()`) the database refuses attempts, by rule and address; the oldest refusal comes first. */
       const refusedUntil = new Map<string, number>()
 
-      /** Asks the database; the place that is held meanwhile counts here only if it does there. */
+      /** Queries the database. Meanwhile a place is held in this process's window, and kept if the attempt was counted. */
       const attempt = (rule: RateRule, address: string) =>
         Effect.acquireUseRelease(
           Effect.suspend(() => {
@@ -107,6 +106,6 @@ export class AddressLimits extends Context.Service<AddressLimits, {
   )
 }
 
-/** A row holds the times of so many attempts. What an operator allows more often guards nothing, and is counted as other rates are. */
+/** The most attempt times in a row. A limit above this guards nothing, and is counted like all other rates (RateLimits). */
 const MOST_IN_A_ROW = 1_000
 const MAX_REFUSED = 100_000

@@ -5,11 +5,11 @@ export interface CodeMail {
   readonly purpose: Purpose
   readonly to: string
   readonly code: string
-  /** Registration: the handle asked for; otherwise the account's. */
+  /** Registration: the requested handle; otherwise the account's. */
   readonly handle: string
   /** Registration only: the handle of the account that the address has already. */
   readonly existing?: string | undefined
-  /** Base of the API's addresses. */
+  /** The base URL of the API. */
   readonly base: string
   readonly ttlSeconds: number
 }

@@ -31,48 +31,49 @@ export type CodeRequest =
     readonly handle: string
     readonly displayName: string | null
     readonly description: string | null
-    /** The account that the address has already: the mail says so, the answer does not. */
+    /** The account that the e-mail address has already; named in the mail, never in the answer. */
     readonly existing: Recipient | undefined
   }
   | { readonly purpose: "rotate"; readonly email: string; readonly agent: Recipient }
 
 /**
- * One-time codes: six digits that prove a mailbox (wire.md D, OTP). Several
- * pending ids may stand for one code; they share its tries, so that asking again
- * buys nobody more guesses.
+ * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several
+ * pending ids may stand for one code; they share its attempts, so that requesting a
+ * code again gives no more guesses.
  *
- * No request waits for its mail, which leaves a moment later and is tried a few times:
- * how long a mail server takes for an address would tell what it knows of it. A
- * registration or rotation is refused beforehand if no mail can leave at all. One whose
- * mail never left is withdrawn, and costs its address nothing.
+ * No request waits for its mail, which is sent in the background with a few retries:
+ * the time that a mail server takes would reveal what it knows of the address. A
+ * registration or rotation is refused beforehand if no mail can be sent at all. If its
+ * mail could not be sent in the end, its code is withdrawn and does not count for the
+ * cooldown and the hourly cap.
  */
 export class Codes extends Context.Service<Codes, {
-  /** Gives a pending id for a code that is mailed a moment later; `OtpFailed` if no mail can leave right now. */
+  /** Returns a pending id for a code that is mailed in the background; `OtpFailed` if no mail can be sent right now. */
   readonly send: (request: CodeRequest) => Effect.Effect<string, OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable>
   /**
-   * Gives a pending id for a recovery, whether or not the address has an account.
-   * Within the cooldown and above the hourly cap it stands for the code that was
-   * mailed last. The mail is tried a few times; one that never leaves is logged, and
-   * its code is as good as a decoy.
+   * Returns a pending id for a recovery, whether or not the address has an account.
+   * Within the cooldown and above the hourly cap the id stands for the code that was
+   * mailed last. A mail that could not be sent after a few retries is logged; its code
+   * stays, though nobody knows it.
    */
   readonly sendQuietly: (email: string, agent: Recipient | undefined) => Effect.Effect<string, Unavailable>
   /**
-   * Judges a code and, if it is right, does what it was for, both or neither. Of
-   * any number of concurrent tries with the right code one succeeds.
+   * Checks a code and, if it is right, runs `use` in the same transaction. Of any number
+   * of concurrent attempts with the right code, one succeeds.
    */
   readonly redeem: <A>(
     answer: {
       readonly purpose: Purpose
       readonly pendingId: string
       readonly code: string
-      /** The only agent whose code counts. */
+      /** If given, only a code of this agent is accepted. */
       readonly agentId?: string
     },
     use: (code: RedeemedCode) => Effect.Effect<A, SqlError.SqlError>
   ) => Effect.Effect<A, CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, Unavailable>
-  /** Removes some of the codes that are over, and of what is known of addresses that get none any more. */
+  /** Removes some of the expired codes and pending ids, and of the addresses whose mails do not count any more. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/Codes") {
   static readonly layer = Layer.effect(
@@ -94,7 +95,7 @@ export class Codes extends Context.Service<Codes, {
       const background = yield* FiberSet.make<void, never>()
       const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
       const isFull = Effect.map(FiberSet.size(background), (size) => size >= MAX_BACKGROUND)
-      // Mails on their way at shutdown get a moment; what is lost then, its owner asks for again.
+      // At shutdown, mails in the background get a moment; if one is lost, its recipient can request another.
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(background), "5 seconds")))
 
       const make = (fields: {
@@ -109,12 +110,12 @@ export class Codes extends Context.Service<Codes, {
         const { decoy, ...rest } = fields
         const id = ids.make("pnd")
         const code = ids.code()
-        // A decoy costs the same.
+        // Computed for a decoy too, so that it takes the same time.
         const hash = hashOf(id, code)
         return { code, stored: { ...rest, id, pendingId: ids.make("pnd"), hash: decoy ? null : hash } }
       }
 
-      /** Together: a caller that goes away in between would leave a cooldown without a mail. */
+      /** Uninterruptible: a caller that disconnects between the two would leave a cooldown without a mail. */
       const issueWith = (code: NewCode, now: number, then: Effect.Effect<unknown>) =>
         Effect.uninterruptible(
           Effect.tap(repo.issue(code, allowance, now), (issued) => issued ? then : Effect.void)
@@ -123,10 +124,10 @@ export class Codes extends Context.Service<Codes, {
       const refusal = (email: string, purpose: Purpose, now: number) =>
         Effect.flatMap(repo.wait(email, purpose, allowance, now), ({ capMs, cooldownMs }) =>
           Effect.fail(
-            // The one that is in the way for longer, so that the wait is enough.
+            // Reports the longer one of the two waits, after which neither is in the way.
             capMs > cooldownMs
               ? new OtpHourlyCap({ details: { retry_after_ms: capMs, limit: allowance.perHour, window: "hour" } })
-              // Nothing in the way any more: somebody else took the slot and gave it back meanwhile.
+              // At least 1: both waits are 0 if another request took the slot and gave it back meanwhile.
               : new OtpCooldown({ details: { retry_after_ms: Math.max(1, cooldownMs) } })
           ))
 
@@ -260,7 +261,7 @@ const failed = (purpose: Purpose, reason: string) =>
 const MAX_BACKGROUND = 1_000
 const FULL = "too many mails are waiting"
 
-/** Tries again after 2, 4 and 8 seconds. */
+/** Retries after 2, 4 and 8 seconds. */
 const again = Schedule.exponential("2 seconds").pipe(Schedule.upTo({ times: 3 }))
 
 const hashOf = (id: string, code: string): Buffer => sha256(Buffer.concat([Buffer.from(id), sha256(code)]))

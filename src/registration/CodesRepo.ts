@@ -16,7 +16,7 @@ export interface NewCode {
   readonly hash: Buffer | null
 }
 
-/** What a code was mailed for. */
+/** The data that a redeemed code was issued for. */
 export interface RedeemedCode {
   readonly email: string
   readonly agentId: string | null
@@ -31,7 +31,7 @@ export interface Allowance {
   readonly ttlMs: number
 }
 
-/** What the rules say of an address and purpose right now; 0 where nothing stands in the way. */
+/** How long an address must wait for a code of a purpose, by the cooldown and by the hourly cap; 0: it need not. */
 export interface Wait {
   readonly cooldownMs: number
   readonly capMs: number
@@ -42,7 +42,7 @@ export interface Try {
   readonly purpose: Purpose
   /** SHA-256 of the six digits. */
   readonly digest: Buffer
-  /** Only a code of this agent counts, if given. */
+  /** If given, only a code of this agent is accepted. */
   readonly agentId: string | undefined
   readonly attempts: number
 }
@@ -51,20 +51,19 @@ export type Tried =
   | { readonly outcome: "used"; readonly code: RedeemedCode }
   | { readonly outcome: "wrong"; readonly attempts: number }
   | { readonly outcome: "exhausted" }
-  /** Nothing that is open goes by this id, for this purpose. */
+  /** There is no open code with this pending id, for this purpose and agent. */
   | { readonly outcome: "none" }
 
 export const HOUR_MILLIS = 3_600_000
 
-/** All statements on one-time codes. Each rule is decided in the statement that acts on it. */
+/** All SQL on one-time codes. Each statement checks its rule and acts on it at once. */
 export class CodesRepo extends Context.Service<CodesRepo, {
   /**
-   * Takes the address's next slot and makes the code with its pending id; false, and
-   * nothing is made, while the address cools down or has had its mails of the hour.
-   * Exact because the address's row is locked between the test and the taking.
+   * Takes the address's next slot and creates the code and its pending id. False, and nothing is created, during the
+   * cooldown and above the hourly cap. Exact, because the address's row is locked between the test and the change.
    */
   readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Makes another pending id for the code that an address got last. */
+  /** Creates another pending id for the code that was last issued to an address. */
   readonly again: (pendingId: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
   readonly wait: (
     email: string,
@@ -72,13 +71,13 @@ export class CodesRepo extends Context.Service<CodesRepo, {
     allowance: Allowance,
     now: number
   ) => Effect.Effect<Wait, SqlError.SqlError>
-  /** Closes a code whose mail did not leave, and gives its slot back. */
+  /** Closes a code whose mail could not be sent, and gives its slot back. */
   readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
-  /** One try, counted and judged in one statement; a right one uses the code and ends its cooldown. */
+  /** Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. */
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** Removes some of what could no longer matter at that time. */
+  /** Removes some of the rows that do not matter any more by `at`. */
   readonly sweep: (allowance: Allowance, at: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/registration/CodesRepo") {
   static readonly layer = Layer.effect(
@@ -190,7 +189,7 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               SELECT id FROM pending_codes WHERE created_at <= ${at - allowance.ttlMs}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING id`
             const long = at - Math.max(HOUR_MILLIS, allowance.cooldownMs)
-            // The outer test is what still holds for a row that was taken again meanwhile.
+            // The outer condition is tested again under the lock: it spares a row that got another mail meanwhile.
             const addresses = yield* sql`DELETE FROM code_addresses WHERE last_sent_at <= ${long} AND (email, purpose) IN (
               SELECT email, purpose FROM code_addresses WHERE last_sent_at <= ${long}
               ORDER BY last_sent_at LIMIT ${SWEEP_ROWS}) RETURNING email`
@@ -206,6 +205,6 @@ export class CodesRepo extends Context.Service<CodesRepo, {
 
 const SWEEP_ROWS = 500
 
-/** The hash of a code holds its id, so that equal digits never look alike in storage. */
+/** The hash of a code is salted with its id, so that equal digits have different hashes. */
 const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>
   sql`c.code_hash = sha256(convert_to(c.id, 'UTF8') || ${digest}::bytea)`

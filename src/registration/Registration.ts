@@ -31,17 +31,17 @@ type NotSent = OtpCooldown | OtpHourlyCap | OtpFailed | Unavailable
 type NotRedeemed = CodeExpired | CodeInvalid | OtpAttemptsExhausted | Unavailable
 
 /**
- * How accounts come to be, and how a lost or leaked key is replaced. Whether an
- * address has an account is told only to who proved that the mailbox is theirs.
+ * Creates accounts, and replaces lost or leaked keys. Whether an e-mail address has an
+ * account is revealed only to those who have proved access to its mailbox.
  */
 export class Registration extends Context.Service<Registration, {
-  /** Mails a code and gives its pending id. The handle must be registrable; it is not reserved by this. */
+  /** Mails a code and returns its pending id. The handle must be registrable; this does not reserve it. */
   readonly register: (applicant: Applicant) => Effect.Effect<string, HandleTaken | NotSent>
-  /** Makes the account. The code is used up even when somebody was faster with handle or address. */
+  /** Creates the account. The code is used up even if the handle or the address was taken meanwhile. */
   readonly completeRegistration: (
     answer: Answer
   ) => Effect.Effect<Issued, EmailTaken | EmailExhausted | HandleTaken | NotRedeemed>
-  /** Mails a code if the address has an account, suspended or not; gives a pending id in any case. */
+  /** Mails a code if the address has an account, suspended or not; returns a pending id in either case. */
   readonly recover: (email: string) => Effect.Effect<string, Unavailable>
   readonly completeRecovery: (answer: Answer) => Effect.Effect<Issued, NotRedeemed>
   readonly rotate: (agent: { readonly id: AgentId; readonly handle: string; readonly email: string }) => Effect.Effect<string, NotSent>
@@ -54,8 +54,8 @@ export class Registration extends Context.Service<Registration, {
       const codes = yield* Codes
 
       /**
-       * After the commit: what the old key could do ends before the new one is told. A
-       * caller that goes away in between must not keep its old sockets.
+       * After the commit, ends what the old key could do before the new key is returned. Callers run this
+       * uninterruptibly: one that disconnects in between must not keep its old sockets.
        */
       const issued = Effect.fnUntraced(function*(issue: Issued | undefined) {
         if (issue === undefined) return yield* new CodeExpired()
@@ -73,7 +73,7 @@ export class Registration extends Context.Service<Registration, {
         completeRegistration: Effect.fn("Registration.completeRegistration")(function*(answer: Answer) {
           const outcome = yield* codes.redeem({ ...answer, purpose: "register" }, (code) =>
             accounts.create({
-              // A code for a registration has one.
+              // Never null in a code for a registration.
               handle: code.handle ?? "",
               email: code.email,
               displayName: code.displayName,

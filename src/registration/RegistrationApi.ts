@@ -19,7 +19,7 @@ import {
   OtpHourlyCap
 } from "./Code.ts"
 
-// A dot-atom and a host name with a dot: nothing that could be more than one address, or more than an address, in a header.
+// A dot-atom and a host name with a dot: in a mail header it cannot be read as several addresses or as anything else.
 const ADDRESS =
   /^[a-z0-9!#$%&'*+/=?^_`{|}~-]+(?:\.[a-z0-9!#$%&'*+/=?^_`{|}~-]+)*@(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?$/
 

@@ -11,7 +11,7 @@ import { RegistrationApi } from "./RegistrationApi.ts"
 
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
-/** Onboarding and recovery. An impossible handle costs nothing; every other attempt counts for its IP address. */
+/** Onboarding and recovery. An invalid handle is not counted; every other attempt counts for its IP address. */
 export const RegistrationHttp = HttpApiBuilder.group(apiOf(RegistrationApi), "registration", (handlers) =>
   Effect.gen(function*() {
     const agents = yield* Agents
