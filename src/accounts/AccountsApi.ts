@@ -14,10 +14,10 @@ import { AgentNotFound, AgentRecord, Card, Description, DisplayName, PolicySchem
 import { account, card } from "../agents/AgentsExamples.ts"
 
 const params = { handle: HandleInput }
-/** An example of what stands in the path. */
+/** Example values of the path parameters. */
 const own = { handle: account.handle }
 
-/** What a profile update may change; other keys are ignored, in `settings` too (wire.md C.3). */
+/** The fields that a profile update can change; others are ignored, in `settings` too (wire.md C.3). */
 export const ProfileChange = Schema.Struct({
   display_name: Schema.optionalKey(Schema.NullOr(DisplayName)),
   description: Schema.optionalKey(Schema.NullOr(Description)),
@@ -27,7 +27,7 @@ export const ProfileChange = Schema.Struct({
   }))
 })
 
-/** Accounts: the own one and others' public cards (wire.md C.3). */
+/** The caller's own account, and the public cards of others (wire.md C.3). */
 export class AccountsApi extends HttpApiGroup.make("agents")
   .add(
     HttpApiEndpoint.get("card", "/v1/agents/:handle", { params, success: Card, error: AgentNotFound })

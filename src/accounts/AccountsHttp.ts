@@ -13,7 +13,7 @@ import { AgentNotFound, toCard, toRecord } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { AccountsApi } from "./AccountsApi.ts"
 
-/** The caller, where the path must name its own handle. */
+/** The caller, if the handle in the path is its own; otherwise the request is refused. */
 const own = Effect.fnUntraced(function*(handle: string) {
   const caller = yield* CurrentAgent
   return caller.handle === handle
@@ -21,7 +21,6 @@ const own = Effect.fnUntraced(function*(handle: string) {
     : yield* new Forbidden({ message: "Only the own account can be changed." })
 })
 
-/** The own account, and others' cards. */
 export const AccountsHttp = HttpApiBuilder.group(apiOf(AccountsApi), "agents", (handlers) =>
   Effect.gen(function*() {
     const accounts = yield* Accounts
@@ -32,7 +31,7 @@ export const AccountsHttp = HttpApiBuilder.group(apiOf(AccountsApi), "agents", (
     const registration = yield* Registration
     const cards = { name: "cards", limit: config.LIMITS_CARDS_PER_MINUTE, windowMs: 60_000, window: "minute" }
 
-    /** The whole account of the caller; one that ended since it was let in has no key any more. */
+    /** The full account of the caller. If it was deleted since the request was authenticated, its key is invalid. */
     const account = Effect.fnUntraced(function*(id: string) {
       const agent = (yield* agents.byIds([id])).get(id)
       return agent === undefined || agent.deletedAt !== null ? yield* new Unauthorized() : agent

@@ -12,22 +12,20 @@ import { Webhooks } from "../webhooks/Webhooks.ts"
 import { type Deletion, Deletions } from "../agents/Deletions.ts"
 import { DeletionsRepo } from "./DeletionsRepo.ts"
 
-/** How long a statement that began before the account ended, or a cache that did not know, may still write for it. */
+/** How long statements that began before an account's end, and nodes with a stale cache, may still write for it. */
 const LATE_WRITES_MS = 60_000
 const AGAIN_MS = 30_000
 const AT_ONCE = 20
-/** How long an answer waits for the rest. */
+/** How long the answer to the deletion waits for the steps to finish. */
 const PATIENCE = "2 seconds"
 
 /**
- * What is to be done once an account is dead (wire.md G.12): a list of steps, each
- * idempotent, remembered by a row that the account's last statement wrote and that
- * goes with the last of them. So it does not matter where a process dies, or that two
- * work on one account at once. Everything is done a second time a minute later, for
- * what was on its way while the account ended.
+ * The steps that follow the end of an account (wire.md G.12). Each is idempotent. A row in `deletions`, written by the
+ * statement that ended the account, stays until the last step is done. So a process may die anywhere, and two may work
+ * on the same account at once. All steps are done again a minute later, for what was being written while the account ended.
  *
- * Its messages, blocks, reports and handle stay, as do the files in its messages; its
- * other files and its picture go with the sweeps of those.
+ * The account's messages, blocks, reports and handle stay, as do the files in its messages. Its other files and its
+ * picture are removed by their own sweeps.
  */
 export const DeletionsLive = Layer.effect(
   Deletions,
@@ -46,12 +44,13 @@ export const DeletionsLive = Layer.effect(
 
     const finish = Effect.fn("Deletions.finish")(function*({ agentId, since }: Deletion) {
       yield* sessions.disconnect(agentId, { code: 1008, text: "account deleted" })
-      // Before its contacts go: they are told.
+      // Before its contacts are removed, because presence notifies them.
       yield* presences.end(agentId)
       yield* contacts.removeAgent(agentId)
       yield* mutes.removeAgent(agentId)
       yield* webhooks.removeAgent(agentId)
-      // Before the groups, whose leaving would close what is theirs at its own time, and after, for what came till then.
+      // Before leaving the groups, which would close their envelopes with a later time, and again after it, for envelopes
+      // that came in between.
       yield* deliveries.closeAll(agentId, since)
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)
@@ -62,7 +61,7 @@ export const DeletionsLive = Layer.effect(
     const complain = (cause: Cause.Cause<unknown>) =>
       Cause.hasInterruptsOnly(cause)
         ? Effect.interrupt
-        : Effect.logWarning("A deleted account is not gone yet; it is tried again", cause)
+        : Effect.logWarning("A deletion of an account could not be finished; it is tried again", cause)
 
     return Deletions.of({
       begin: (deletion) =>
@@ -74,7 +73,7 @@ export const DeletionsLive = Layer.effect(
         const due = yield* unavailableOnSqlError(repo.due(now(), AT_ONCE))
         let failed = 0
         for (const deletion of due) {
-          // Later than now, so that one that cannot be done does not stand before the others for ever.
+          // Postponed first, so that a deletion that keeps failing does not hold up the others.
           yield* unavailableOnSqlError(repo.postpone(deletion.agentId, now() + AGAIN_MS))
           yield* Effect.catchCause(finish(deletion), (cause) => {
             failed++

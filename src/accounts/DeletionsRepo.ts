@@ -3,9 +3,9 @@ import type { SqlError } from "effect/sql"
 import type { Deletion } from "../agents/Deletions.ts"
 import { Database } from "../database/Sql.ts"
 
-/** The rows that remember deletions until nothing is left of them; AgentsRepo writes them with the end of the account. */
+/** The rows of deletions that are not finished; AgentsRepo writes each in the statement that ends the account. */
 export class DeletionsRepo extends Context.Service<DeletionsRepo, {
-  /** Those that are due, the longest due first. */
+  /** The deletions that are due, the longest due first. */
   readonly due: (at: number, limit: number) => Effect.Effect<ReadonlyArray<Deletion>, SqlError.SqlError>
   readonly postpone: (agentId: string, until: number) => Effect.Effect<void, SqlError.SqlError>
   readonly forget: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
