@@ -3,12 +3,12 @@ import { Argument, Command, Flag } from "effect/cli"
 import { userInfo } from "node:os"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 
-/** Where a command is carried out: by a server that runs, or here. */
+/** Carries out commands: through the running server, or in this process. */
 export class Desk extends Context.Service<Desk, {
   readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
 }>()("parley/operator/AdminCli/Desk") {}
 
-/** A user without a name, as containers have them, is a number. */
+/** The name of the operating system's user; its number if it has none, as in containers. */
 const whoAmI = (): string => {
   try {
     return userInfo().username
@@ -22,7 +22,7 @@ const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the aud
 const limit = Flag.Int("limit").pipe(Flag.withDescription("How many at most, the newest first (up to 1000)"), Flag.withDefault(50))
 const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
 
-/** An example of a command, with what is typed after its name. */
+/** Adds an example to a command; `rest` is what is typed after its name. */
 const example = (description: string, rest = "") =>
   Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])
 
@@ -136,7 +136,7 @@ const config = Command.make("config", { json }, (given) => perform({ _tag: "Conf
   example("As JSON", "--json")
 )
 
-/** `parley admin`. */
+/** The command `parley admin`. */
 export const admin = Command.make("admin").pipe(
   Command.withDescription("Give an operator's command, with the DATA_DIR or DATABASE_URL of the server, which may run meanwhile."),
   Command.withShortDescription("Give an operator's command"),

@@ -7,9 +7,9 @@ import { Operator, OperatorRefused } from "./Operator.ts"
 import { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 
 const MAX_LINE = 1_048_576
-/** A command is one statement or a few; whoever connects and says nothing is not waited for. */
+/** After so long without a byte, a connection is closed. A command takes one statement or a few. */
 const PATIENCE_MS = 60_000
-/** What the kernel has room for in a socket's address. */
+/** The longest path of a Unix socket that all kernels accept, in bytes. */
 const MAX_PATH = 103
 
 const Reply = Schema.Union([
@@ -20,38 +20,39 @@ const Reply = Schema.Union([
 const decodeCommand = Schema.decodeUnknownEffect(Schema.fromJsonString(OperatorCommand))
 const decodeReply = Schema.decodeUnknownEffect(Schema.fromJsonString(Reply))
 
-/** The shorter way to it, for sockets cannot have long names; undefined: neither is short enough. */
+/** The path of the socket, absolute or relative, whichever the kernel's limit allows; undefined: neither. */
 const doorOf = (dataDir: string): string | undefined => {
   const absolute = join(resolve(dataDir), "admin.sock")
   return [absolute, relative(process.cwd(), absolute)].find((path) => Buffer.byteLength(path) <= MAX_PATH)
 }
 
-/** The first line that the other side says. */
+/** The first line that the other side sends. */
 const line = (socket: Socket): Effect.Effect<string, OperatorRefused> =>
   Effect.callback((resume) => {
     const parts: Array<Buffer> = []
     let size = 0
     const fail = (message: string) => resume(Effect.fail(new OperatorRefused({ message })))
-    socket.setTimeout(PATIENCE_MS, () => socket.destroy(new Error("it took too long")))
-    socket.on("error", (error) => fail(`The server's door failed: ${error.message}`))
-    socket.on("close", () => fail("The server's door was closed before it answered; whether it was done is open."))
+    socket.setTimeout(PATIENCE_MS, () => socket.destroy(new Error(`nothing came for ${PATIENCE_MS / 1_000} seconds`)))
+    socket.on("error", (error) => fail(`The server's admin socket failed: ${error.message}`))
+    socket.on("close", () =>
+      fail("The server's admin socket was closed before an answer came; the command may or may not have been carried out."))
     const heard = (part: Buffer) => {
       parts.push(part)
       size += part.length
       if (part.includes(10)) {
-        // What comes after the line is read, so that the other side gets to its answer, and forgotten.
+        // The rest is read and dropped: otherwise the other side could block on writing and not read the answer.
         socket.off("data", heard).resume()
         return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
       }
-      if (size > MAX_LINE) socket.destroy(new Error("it said too much"))
+      if (size > MAX_LINE) socket.destroy(new Error(`more than ${MAX_LINE} bytes came without the end of a line`))
     }
     socket.on("data", heard)
   })
 
 /**
- * The way in for operators' commands while a standalone server runs, whose database no
- * other process may open: a socket in DATA_DIR that only the server's own user can
- * open. One line of JSON asks, one answers.
+ * The Unix socket for operators' commands to a running standalone server, whose database no other process can open. It is
+ * in DATA_DIR, and only the server's own user can connect. A connection carries one line of JSON with the command, and one
+ * line with the answer.
  */
 export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   const operator = yield* Operator
@@ -59,7 +60,9 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const path = doorOf(dataDir)
   if (path === undefined) {
-    return yield* Effect.logWarning("DATA_DIR has too long a name for operators' commands while the server runs")
+    return yield* Effect.logWarning(
+      "The path of DATA_DIR is too long for a Unix socket: operators' commands cannot reach this server while it runs"
+    )
   }
 
   const answer = Effect.fnUntraced(function*(text: string): Effect.fn.Return<typeof Reply.Type> {
@@ -89,7 +92,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     Effect.callback<void>((resume) => {
       server.once("error", (error) =>
         resume(Effect.logWarning(`Operators' commands cannot reach this server while it runs: ${error.message}`)))
-      // Whoever left one behind is gone: the lock of DATA_DIR is ours.
+      // A socket that is there was left by a process that has ended: this one holds the lock of DATA_DIR.
       rmSync(path, { force: true })
       const before = process.umask(0o177)
       server.listen(path, () => resume(Effect.sync(() => chmodSync(path, 0o600))))
@@ -103,7 +106,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   )
 }))
 
-/** Asks the server that has this DATA_DIR; undefined: there is none with a door. */
+/** Sends a command to the server that runs on this DATA_DIR; undefined: none with an admin socket does. */
 export const askServer = (dataDir: string, command: OperatorCommand): Effect.Effect<OperatorAnswer | undefined, OperatorRefused> =>
   Effect.gen(function*() {
     const path = doorOf(dataDir)
@@ -126,7 +129,7 @@ const knock = (path: string): Effect.Effect<Socket | undefined, OperatorRefused>
           : Effect.fail(new OperatorRefused({
             message: error.code === "EACCES"
               ? "The server belongs to another user: give this command as that user."
-              : `The server's door cannot be opened: ${error.message}`
+              : `The server's admin socket cannot be reached: ${error.message}`
           }))
       )
     socket.once("error", failed)

@@ -9,7 +9,7 @@ import { Email } from "../registration/RegistrationApi.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
 
-/** What cannot be done, in words for the operator; nothing was changed. */
+/** A command that cannot be carried out, with a message for the operator; nothing was changed. */
 export class OperatorRefused extends Data.TaggedError("OperatorRefused")<{ readonly message: string }> {}
 
 const OBSTACLES: Readonly<Record<Refused, string>> = {
@@ -18,16 +18,16 @@ const OBSTACLES: Readonly<Record<Refused, string>> = {
   handle_taken: "the handle is, or once was, somebody's"
 }
 
-/** Where no mail is ever delivered (RFC 2606): the account of a fleet has no mailbox to recover by. */
+/** A domain that no mail is ever delivered to (RFC 2606), for accounts that are created without an e-mail address. */
 const NO_MAILBOX = "agents.invalid"
 
-/** Rows of texts as columns. */
+/** Formats rows of texts as aligned columns. */
 export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
   const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)))
   return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()).join("\n")
 }
 
-/** Texts of agents go to a terminal: what would steer it is shown as an escape. */
+/** A text of an agent, for a terminal: control and format characters are shown as escapes. */
 const plain = (text: string | null): string =>
   (text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
 
@@ -36,7 +36,7 @@ const DAY_MS = 86_400_000
 const spanOf = (ms: number): string =>
   ms > DAY_MS && ms % DAY_MS === 0 ? `${ms / DAY_MS} days` : ms % 3_600_000 === 0 ? `${ms / 3_600_000} hours` : `${ms / 1_000} seconds`
 
-/** Every setting as it is in effect; secrets only as set or not. */
+/** Every setting in effect; of a secret only whether it is set. */
 export const showConfig = (config: Settings): OperatorAnswer => {
   const rows = effective(config)
   return {
@@ -52,7 +52,11 @@ const decodeHandle = Schema.decodeOption(HandleInput)
 const decodeEmail = Schema.decodeOption(Email)
 const isDisplayName = Schema.is(DisplayName)
 
-/** The operator's commands (docs/operations.md). Every change writes its audit row in the same commit, every look at what is the agents' own before it. */
+/**
+ * The operator's commands (docs/operations.md). `suspend`, `restore` and `create` write their audit row in the commit of
+ * the change. `show` and the lists of reports and dead webhooks write theirs beforehand; `restored`, which works in
+ * slices, writes it at its end.
+ */
 export class Operator extends Context.Service<Operator, {
   readonly run: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError>
 }>()("parley/operator/Operator") {
@@ -225,7 +229,7 @@ export class Operator extends Context.Service<Operator, {
         const moved = yield* repo.moveOn
         yield* look(operator, "restored", null)
         return {
-          text: `${moved.conversations} conversations and ${moved.inboxes} inboxes count on from where no lost message was.`,
+          text: `${moved.conversations} conversations and ${moved.inboxes} inboxes now continue above every number of a lost message.`,
           data: moved
         }
       })

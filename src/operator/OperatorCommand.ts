@@ -1,13 +1,13 @@
 import { Schema } from "effect"
 import { Text } from "../wire/Text.ts"
 
-/** Who gives a command: the operating system's user. */
+/** The operating system's user who gives a command. */
 const Who = Text(1, 200)
 const Reason = Schema.NullOr(Text(1, 1_000))
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
 const Handle = Schema.String.check(Schema.isMaxLength(100))
 
-/** What an operator may ask for; the same whether a server carries it out or the command itself. */
+/** The commands of operators, whether a running server or the command-line process carries them out. */
 export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Show", { handle: Handle, operator: Who }),
   Schema.TaggedStruct("Suspend", { handle: Handle, operator: Who, reason: Reason }),

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 
-/** An account with all that an operator may know of it. */
+/** An account with everything that an operator may see of it. */
 export interface Dossier {
   readonly id: string
   readonly handle: string
@@ -45,37 +45,40 @@ export interface AuditRow {
   readonly reason: string | null
 }
 
-/** Further than anything can have come between a backup and its restoration. */
+/** More seqs and inbox numbers than can have been given out between a backup and its restoration. */
 const SEQS_AHEAD = 1_000_000
 const NUMBERS_AHEAD = 1_000_000_000
 
-/** Rows that a statement moves on: on PGlite it stops the server for so long. */
+/** Rows that one statement moves on. On PGlite, the server does nothing else until the statement ends. */
 const AT_ONCE = 2_000
 
-/** What operators read across the rooms, and the log of what they do. Read-only but for `note` and `moveOn`; seldom, so nothing is prepared. */
+/**
+ * The operators' SQL: reads across all rooms, and the audit log. Only `note` and `moveOn` write. Nothing is prepared,
+ * because it runs seldom.
+ */
 export class OperatorRepo extends Context.Service<OperatorRepo, {
-  /** By normalised handle, deleted ones included. */
+  /** By normalised handle; deleted accounts are included. */
   readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
   /** Newest first. */
   readonly reports: (limit: number) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
   readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
-  /** Of one agent, or of all; with or without what only looked at one. */
+  /** Newest first, of one agent or of all; `looks`: with the entries of operators who only looked at an agent. */
   readonly audit: (limit: number, agentId: string | null, looks: boolean) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
-  /** Of a change, belongs into its transaction. */
+  /** Writes an audit row; the caller puts the row of a change into the change's transaction. */
   readonly note: (
     entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string | null }
   ) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Moves on all numbers that clients and webhooks know messages by: past whatever was
-   * given out, and lost, since the backup that this database comes from. Twice does no
-   * harm. Conversations that are open meanwhile are read again by their owners.
+   * Moves on all counters whose numbers clients and webhooks know (seqs, inbox numbers, deliveries): past every number
+   * that was given out since the backup that this database was restored from. Can be repeated. Owners that have a
+   * conversation in memory read it again.
    */
   readonly moveOn: Effect.Effect<{ readonly conversations: number; readonly inboxes: number }, SqlError.SqlError>
 }>()("parley/operator/OperatorRepo") {
   static readonly layer = Layer.effect(
     OperatorRepo,
     Effect.map(SqlClient.SqlClient, (sql) => {
-      /** In slices, by id. */
+      /** Runs a statement for all rows, slice by slice in the order of their ids; returns the number of rows. */
       const inSlices = Effect.fnUntraced(function*(
         slice: (above: string) => Effect.Effect<ReadonlyArray<{ readonly id: string }>, SqlError.SqlError>
       ) {
