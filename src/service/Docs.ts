@@ -3,7 +3,7 @@ import { HttpRouter, HttpServerResponse } from "effect/http"
 import { type HttpApi, type HttpApiGroup, HttpApiScalar, OpenApi } from "effect/http-api"
 import { createHash } from "node:crypto"
 
-/** Nothing that would leave this server: no fonts, no buttons that lead to Scalar's own services. */
+/** Settings of Scalar with which nothing is loaded from elsewhere, and no button leads to Scalar's own services. */
 const appearance = {
   withDefaultFonts: false,
   hideClientButton: true,
@@ -13,7 +13,7 @@ const appearance = {
   authentication: { preferredSecurityScheme: "bearer" }
 }
 
-/** The page may run the scripts that are in it and call this server; it may load nothing from anywhere. */
+/** The page's Content-Security-Policy: it can run its inline scripts and call this server, and loads nothing else. */
 const policyFor = (page: string): string => {
   const scripts = Array.from(
     page.matchAll(/<script>([\s\S]*?)<\/script>/g),
@@ -33,8 +33,8 @@ const policyFor = (page: string): string => {
 }
 
 /**
- * Scalar's page, with its script in the page itself. It is made by a router of its own,
- * because the layer that adds it loads three megabytes of script at once.
+ * Scalar's page, with its script inline. It is rendered by a router of its own when it is first requested, because the
+ * layer that adds it loads three megabytes of script as soon as it is built.
  */
 const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) =>
   Effect.scoped(Effect.gen(function*() {
@@ -49,7 +49,7 @@ const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api
     }))
   }))
 
-/** `/v1/openapi.json`, and `/docs` to read it in a browser without the internet. Both are made at the first request. */
+/** `/v1/openapi.json`, and `/docs`, which shows it in a browser, even offline. Both are made at the first request. */
 export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
   const document = Effect.cached(Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(api))))
   const page = Effect.cached(makePage(api))

@@ -13,9 +13,8 @@ const mapValues = <A>(object: Readonly<Record<string, A>>, f: (value: A, key: st
 const nameOf = (name: string): string => name.replace(/Encoded$/, "")
 
 /**
- * A schema as a caller should read it: unknown fields are ignored here and may
- * be added by a later version, so no object is closed; the bounds of every
- * integer say nothing; and names are the ones of the contract.
+ * A schema as a caller should read it. No object is closed, because unknown fields are ignored and later versions may
+ * add some; the bounds of safe integers are left out, because every integer has them; names are those of the contract.
  */
 const tidy = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(tidy)
@@ -36,7 +35,7 @@ const closed = (schema: unknown): unknown =>
     ? { ...schema, additionalProperties: false }
     : schema
 
-/** The schemas of these, with what they share put beside those of the routes. */
+/** The JSON schemas of these; the definitions that they refer to are added to `definitions`. */
 const schemasOf = (named: Readonly<Record<string, Schema.Top>>, definitions: Json): Json =>
   mapValues(named, (schema) => {
     const { schemas: [root], definitions: shared } = JsonSchema.toMultiDocumentOpenApi3_1(
@@ -52,7 +51,7 @@ const multiDocument = (document: JsonSchema.Document<"draft-2020-12">): JsonSche
   definitions: document.definitions
 })
 
-/** What every answer carries, and what some statuses add. */
+/** Adds the headers that every answer has, and those of some statuses. */
 const withHeaders = (response: unknown, status: string): unknown => {
   if (!isObject(response)) return response
   const headers: Json = { "x-request-id": { $ref: "#/components/headers/RequestId" } }
@@ -64,7 +63,7 @@ const withHeaders = (response: unknown, status: string): unknown => {
 const mentions = (response: unknown, error: string): boolean =>
   response !== undefined && JSON.stringify(response).includes(`/${error}`)
 
-/** An operation that takes an Idempotency-Key is known by the refusal that nothing else can answer with. */
+/** Adds the Idempotency-Key to the operations that take one: only these can refuse with IdempotencyKeyConflict. */
 const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   if (!mentions(responses["422"], "IdempotencyKeyConflict")) return { ...operation, responses }
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation["parameters"]) ? operation["parameters"] : []
@@ -93,7 +92,7 @@ const unroutedNote =
   "Every 4xx and 5xx has the body `{code, message, details?}`. An unknown path answers 404 `NOT_FOUND` and a wrong method " +
   "405 `METHOD_NOT_ALLOWED` (components/responses). Unknown fields are ignored, and new ones may appear in answers."
 
-/** The socket, which OpenAPI has no words for. */
+/** Describes the WebSocket, for which OpenAPI has no vocabulary. */
 const socketOf = (definitions: Json): Json => ({
   path: "/v1/ws",
   description: "Text frames of JSON. Either the upgrade carries `Authorization: Bearer <key>` (and " +
@@ -111,7 +110,7 @@ const socketOf = (definitions: Json): Json => ({
   }
 })
 
-/** Makes the document that Effect derives from the Api into the one that is published. */
+/** Turns the document that Effect derives from the Api into the published one. */
 export const published = (spec: Json): Json => {
   const components = isObject(spec["components"]) ? spec["components"] : {}
   const schemas: Json = {}

@@ -11,14 +11,14 @@ export class NotReady extends WireError<NotReady>()("NotReady", {
   retryAfterMs: 2000
 }) {}
 
-/** Health answers with `status` beside the error's fields (wire.md C.13). */
+/** The 503 of `/v1/health`: the error's fields and `status` (wire.md C.13). */
 export const Degraded = Schema.Struct({
   status: Schema.Literal("degraded"),
   code: Schema.Literal("STORAGE_UNAVAILABLE"),
   message: Schema.String
 }).pipe(HttpApiSchema.status(503))
 
-/** What operators and tools ask (wire.md C.13), and where the socket is. */
+/** The routes for operators and tools (wire.md C.13), and the WebSocket. */
 export class ServiceApi extends HttpApiGroup.make("service")
   .add(
     HttpApiEndpoint.get("root", "/", {

@@ -16,14 +16,13 @@ import { UpgradeHandler } from "../http/UpgradeHandler.ts"
 import { ServiceApi, NotReady } from "./ServiceApi.ts"
 import { VERSION } from "./Version.ts"
 
-/** How long storage may take to answer before it counts as away. */
+/** How long the database may take to answer before it counts as unreachable. */
 const STORAGE_TIMEOUT = "2 seconds"
-/** How often it is asked to commit, at the most. */
+/** The shortest time between two test commits. */
 const COMMIT_MS = 1_000
 
 const socketsOpen = Metric.gauge("sockets_open", { description: "WebSockets held by this node" })
 
-/** The routes for operators and tools. */
 export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
   Effect.gen(function*() {
     const config = yield* Config
@@ -39,9 +38,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
     /**
-     * What speaks against the database; one look at a time, whoever asks meanwhile gets its answer. It does not wait
-     * behind requests: many of them are no reason to send them elsewhere. Once a second at most it commits something,
-     * which nobody reads: a standby that must confirm, or a full disk, holds up nothing else.
+     * Why the database cannot be used; undefined if it can. The probe does not queue behind requests: a long queue is no
+     * reason to send requests to another node. At most once a second it also commits a message that nobody reads, because
+     * an unreachable synchronous standby or a full disk shows in commits only.
      */
     const lookAtStorage = Effect.suspend(() => {
       const commit = now() - committed > COMMIT_MS
@@ -61,6 +60,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         })
       )
     })
+    /** The probe under way: all requests that come meanwhile share its result. */
     let looking: Fiber.Fiber<string | undefined> | undefined
     const storageProblem = Effect.suspend(() => {
       const fiber = looking ??= run(lookAtStorage)
