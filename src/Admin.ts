@@ -9,16 +9,16 @@ import { Operator, OperatorRefused } from "./operator/Operator.ts"
 import { OperatorCommand } from "./operator/OperatorCommand.ts"
 import { Sessions } from "./agents/Sessions.ts"
 
-/** No sockets are here: the servers see the rows, and close theirs (EnforcementWatch). */
+/** This process has no sockets: the servers poll the rows, and close theirs (EnforcementWatch). */
 const nobodyConnected = Layer.succeed(Sessions, Sessions.of({ disconnect: () => Effect.void, changed: () => Effect.void }))
 
-/** What is left to do for an account that ended is in the database, and a server's job. */
+/** The steps of a deletion are queued in the database, where a server's job finds them. */
 const leftToServers = Layer.succeed(
   Deletions,
   Deletions.of({ begin: () => Effect.void, sweep: Effect.succeed({ rows: 0, more: false }) })
 )
 
-/** The operator's commands on a database alone, in a process that serves nobody. */
+/** The operator's commands directly on the database, in a process that serves no clients. */
 export const layer = Operator.layer.pipe(
   Layer.provide(Layer.mergeAll(Accounts.layer, Enforcement.layer)),
   Layer.provide(Layer.mergeAll(Agents.layer, leftToServers, nobodyConnected)),
@@ -27,6 +27,6 @@ export const layer = Operator.layer.pipe(
 
 const decode = Schema.decodeUnknownEffect(Schema.toType(OperatorCommand))
 
-/** What the shell gave, checked as the server checks it. */
+/** Checks a command from the shell as the server does. */
 export const checked = (command: OperatorCommand): Effect.Effect<OperatorCommand, OperatorRefused> =>
   Effect.mapError(decode(command), (error) => new OperatorRefused({ message: error.message }))

@@ -15,7 +15,7 @@ import { published } from "./service/OpenApiDocument.ts"
 import { ServiceApi } from "./service/ServiceApi.ts"
 import { WebhooksApi } from "./webhooks/WebhooksApi.ts"
 
-/** The whole HTTP contract: routes and the OpenAPI document both come from here. */
+/** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
   .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, ServiceApi)

@@ -46,7 +46,7 @@ const rooms = Layer.mergeAll(
   ServiceHttp
 )
 
-/** What stands before the handlers. */
+/** The middleware of the groups and endpoints. */
 const middleware = Layer.mergeAll(
   Authorization.layer,
   AuthorizationEvenSuspended.layer,
@@ -64,7 +64,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, docsOf(Api))
   Layer.provide(NodeHttpServer.layerHttpServices)
 )
 
-/** Listens once everything behind the routes is there and `ready` has completed; needs the rooms' services (Services.ts). */
+/** Listens once everything behind the routes is built and `ready` has completed; needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
     Layer.provideMerge(GatewayLive),

@@ -12,7 +12,7 @@ import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 
-/** Everything that one process of a cluster does for all of them (wire.md G.12, G.17a). */
+/** The periodic jobs that one process of a cluster does for all of them (wire.md G.12, G.17a). */
 export const layer = Layer.mergeAll(
   job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),
   job({ name: "recounts", every: "15 seconds", batch: Effect.flatMap(Enforcement, ({ sweep }) => sweep) }),

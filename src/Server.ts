@@ -26,30 +26,30 @@ type Databases = SqlClient.SqlClient | Database
 type Base = Config | Ids | Readiness
 type Services = Layer.Success<typeof Entities.layer>
 
-/** In what one kind of server differs from another; `Own` is what it alone has, from the very start. */
+/** What differs between the kinds of servers; `Own` are the services that only this kind has. */
 export interface Kind<Own> {
-  /** The settings as this kind takes them, or what is wrong with them. */
+  /** Adapts the settings to this kind, or fails with what is wrong with them. */
   readonly settle: (config: Settings) => Effect.Effect<Settings, ConfigInvalid>
   readonly own: Layer.Layer<Own, unknown, Base>
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
   readonly cluster: (
     config: Settings
   ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Peers | RemoteCalls, unknown, Databases | Base>
-  /** Whether it works on what entities own, or only asks those that do. */
+  /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
-  /** Completes when requests can be served; run once all is built. */
+  /** Completes when requests can be served; run once all services are built. */
   readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Peers | Services>
-  /** What else it does, beside serving. */
+  /** What else it runs beside serving requests. */
   readonly beside: (
     config: Settings
   ) => Layer.Layer<never, unknown, Services | Databases | Base | Own>
   readonly welcome: (config: Settings, url: string) => string
 }
 
-/** The database's time, and ids that begin with it. */
+/** The database's clock, and ids made from its time. */
 const timed = Layer.provideMerge(Layer.fresh(Ids.layer), DatabaseClock.layer)
 
-/** Says in the log which variables look like settings and are none. */
+/** Logs the environment variables that look like settings but are none. */
 export const warnings = Layer.effectDiscard(
   Effect.flatMap(Config.warnings, Effect.forEach((warning) => Effect.logWarning(warning), { discard: true }))
 )
@@ -57,7 +57,7 @@ export const warnings = Layer.effectDiscard(
 const program = <Own>(kind: Kind<Own>) =>
   Effect.gen(function*() {
     const config = yield* Effect.flatMap(Config.load, kind.settle)
-    // The routes take the most time to build and come before `ready`, for from then on a node has work that waits for it.
+    // The routes take the longest to build, so they are built before `ready`, after which a node has work waiting for it.
     const layer = Http.layerOnce(Effect.andThen(kind.ready(config), Layer.build(kind.beside(config)))).pipe(
       Layer.provide(kind.owns(config) ? Entities.layer : Entities.services),
       Layer.provide(kind.cluster(config)),
@@ -80,7 +80,7 @@ const program = <Own>(kind: Kind<Own>) =>
     )
   })
 
-/** What is wrong, a line each, for what a person can mend; the whole story for what nobody expected. */
+/** The problems to print: one line for each that a person can mend, the full cause for a defect. */
 const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   cause.reasons.flatMap((reason) => {
     if (!Cause.isFailReason(reason)) return Cause.isDieReason(reason) ? [Cause.pretty(Cause.fromReasons([reason]))] : []
@@ -94,14 +94,14 @@ const problems = (cause: Cause.Cause<unknown>): ReadonlyArray<string> =>
   })
 
 /**
- * In which a server ends once it is asked to. What is acknowledged is on disk by then, what is not is nobody's;
- * only a database that hangs makes it last so long, and ends the locks of whoever is gone by itself.
+ * How long a shutdown may take, in milliseconds. Everything acknowledged is on disk already. Only a database that hangs
+ * makes a shutdown take so long, and the database itself releases the locks of a process that has ended.
  */
 const END_WITHIN_MS = 14_500
 
 /**
- * Runs a program to its end or to a signal: 0 when it was asked to stop, 1 with what went wrong on standard error,
- * as when it has not ended so many milliseconds after it was asked.
+ * Runs a program until it ends or a signal stops it. Exits with 0 after that, and with 1 and the problem on standard
+ * error if it failed or had not stopped `endWithinMs` milliseconds after the signal.
  */
 export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: number): void => {
   let stopping: number | undefined
@@ -112,15 +112,15 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: num
     process.exit(1)
   })
   const stop = () => {
-    // Ctrl-C under npm comes twice at once: from the terminal, and passed on by npm.
+    // Under npm, Ctrl-C sends two signals at once: one from the terminal and one passed on by npm.
     if (stopping !== undefined && performance.now() - stopping < 500) return
     if (stopping !== undefined) process.exit(130)
     stopping = performance.now()
-    say("Finishing what is under way; once more stops at once.")
+    say("Finishing what is under way; a second signal stops at once.")
     fiber.interruptUnsafe()
     if (endWithinMs === undefined) return
     setTimeout(() => {
-      complain(`parley: not everything could be finished within ${endWithinMs / 1_000} s, and is left as it is.`)
+      complain(`parley: not everything could be finished within ${endWithinMs / 1_000} s; the rest is abandoned.`)
       process.exit(1)
     }, endWithinMs)
   }
@@ -128,5 +128,5 @@ export const runToEnd = (effect: Effect.Effect<void, unknown>, endWithinMs?: num
   process.on("SIGTERM", stop)
 }
 
-/** The process of a server: its settings, its layers in their order, its life up to a signal. */
+/** Runs a server process: loads its settings, builds its layers in order, and serves until a signal. */
 export const serve = <Own>(kind: Kind<Own>): void => runToEnd(program(kind), END_WITHIN_MS)

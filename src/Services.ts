@@ -96,7 +96,7 @@ export const services = Registration.layer.pipe(
   ))
 )
 
-/** Where calls of other nodes come in; on top of the services, so that none comes once these are about to end. */
+/** The entities, which receive calls from other nodes; on top of the services, so that calls end before these do. */
 const entities = Layer.unwrap(Effect.gen(function*() {
   return Layer.mergeAll(
     (yield* LiveAgents).entity,
@@ -106,5 +106,5 @@ const entities = Layer.unwrap(Effect.gen(function*() {
   )
 }))
 
-/** The services, the entities through which other processes reach this one's, and the jobs. */
+/** The services, the entities through which other processes call them, and the jobs. */
 export const layer = Layer.mergeAll(entities, Jobs.layer).pipe(Layer.provideMerge(services))
