@@ -2,7 +2,7 @@ import { Effect } from "effect"
 import type { Dependencies } from "../../src/conversations/ConversationActor.ts"
 import type { OutreachFacts } from "../../src/conversations/ConversationsRepo.ts"
 
-/** Of a send that nothing stands in the way of. */
+/** The facts of a send that nothing prevents. */
 const UNHINDERED: OutreachFacts = {
   replayOf: null,
   opened: true,
@@ -16,7 +16,7 @@ const UNHINDERED: OutreachFacts = {
   undelivered: 0
 }
 
-/** What a conversation's actor has around it, as far as a test says; nothing else of it has an effect. */
+/** The dependencies of a conversation's actor: those that a test gives, and for the others ones without an effect. */
 export const makeDependencies = Effect.fnUntraced(function*(
   { facts, ...given }:
     & Pick<Dependencies, "appends" | "newMessageId" | "load">

@@ -5,15 +5,15 @@ import { Environment } from "../../src/platform/Misspelt.ts"
 import { within } from "./Eventually.ts"
 import { type ProgramResult, runParley } from "./RunParley.ts"
 
-/** An operator's command in a process of its own, as `npm run admin -- …` gives it. */
+/** Runs an operator's command in a process of its own, as `npm run admin -- …` does. */
 export const admin = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ProgramResult> =>
   runParley(["admin", ...args], env)
 
-/** The same command without a process of its own, which takes most of a second: what it writes, and how it ends. */
+/** Runs the command in this process, which saves most of a second; returns its output and exit code. */
 export const adminHere = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ProgramResult> =>
   parleyHere(env, "admin", ...args)
 
-/** `parley` with these arguments without a process of its own. */
+/** Runs `parley` with these arguments in this process. */
 export const parleyHere = (env: Readonly<Record<string, string>>, ...args: ReadonlyArray<string>): Promise<ProgramResult> => {
   let stdout = ""
   let stderr = ""

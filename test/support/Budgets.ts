@@ -2,7 +2,7 @@ import { availableParallelism, loadavg } from "node:os"
 import * as path from "node:path"
 import type { Reporter, TestModule } from "vitest/node"
 
-/** What the default suite may take on two cores, and how it is shared out: seconds of one worker, by part. */
+/** How many seconds the default suite may take on two cores, and its parts' budgets: seconds of one worker. */
 const WHOLE_SECONDS = 240
 const WORKERS = 3
 const BUDGETS: Readonly<Record<string, number>> = {
@@ -45,9 +45,9 @@ const BUDGETS: Readonly<Record<string, number>> = {
 const root = path.resolve(import.meta.dirname, "..")
 
 /**
- * Says after a whole run what each part took of its budget. A run that takes too long is told of
- * with the load, and fails with `BUDGETS=strict`: a machine that others use too is slow for reasons
- * of its own, and what it runs is not wrong for that.
+ * Prints after a whole run how much of its budget each part took. A run that takes too long is reported
+ * together with the machine's load. It fails only with `BUDGETS=strict`, because a machine with other
+ * users may be slow for reasons that are not in the tests.
  */
 export default class Budgets implements Reporter {
   #began = 0

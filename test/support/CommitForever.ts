@@ -1,4 +1,4 @@
-/** A process that commits rows 1, 2, 3… to the PGlite of a folder, and writes each number once its commit was acknowledged. */
+/** A process that commits rows 1, 2, 3… to the PGlite database in a folder, and prints each number after its commit. */
 import { Effect } from "effect"
 import { SqlClient } from "effect/sql"
 import { writeSync } from "node:fs"

@@ -2,20 +2,20 @@ import { randomBytes } from "node:crypto"
 import { connect, type Socket } from "node:net"
 
 /**
- * HTTP and WebSocket clients that cost as little as a client can: the load shares
- * its processor with what it measures. They know only what this bench needs
- * (Content-Length answers, unfragmented text frames) and fail loudly on anything else.
+ * HTTP and WebSocket clients that use as little processor time as possible, because the load generator runs on the
+ * machine that it measures. They support only what the benches need (answers with a Content-Length, unfragmented text
+ * frames), and throw on anything else.
  */
 
 const HEAD_END = Buffer.from("\r\n\r\n")
 const READ_BUFFER = 65_536
 
-/** Where an answer's body lies; valid only during the call. */
+/** Gets an answer's body as a range of a buffer, which is valid only during the call. */
 export type OnResponse = (status: number, buffer: Buffer, start: number, end: number) => void
 
 interface Wire {
   readonly socket: Socket
-  /** Sees all unconsumed bytes, returns how many of them it has consumed. */
+  /** Gets all unconsumed bytes; returns how many of them it has consumed. */
   consume: (buffer: Buffer, length: number) => number
   failed: (why: string) => void
 }
@@ -77,7 +77,7 @@ export class HttpConnection {
     })
   }
 
-  /** The buffer may be used again once the answer is there. */
+  /** The caller may reuse `bytes` once the answer has come. */
   request(bytes: Buffer, done: OnResponse): void {
     if (this.done !== undefined) throw new Error("one request at a time")
     this.done = done
@@ -138,7 +138,7 @@ const ACK_HEAD = '{"type":"ack","message_id":"'
 const ACK_ID_LENGTH = 20
 const ACK_LENGTH = ACK_HEAD.length + ACK_ID_LENGTH + 2
 const MASK = Buffer.from([0x37, 0xfa, 0x21, 0x3d])
-/** A whole masked acknowledgement frame, to be completed with the id of the message. */
+/** A masked acknowledgement frame, complete except for the id of the message. */
 const ACK_FRAME = (() => {
   const frame = Buffer.alloc(6 + ACK_LENGTH)
   frame[0] = 0x81
@@ -165,12 +165,12 @@ const maskedFrame = (opcode: number, payload: Buffer): Buffer => {
 }
 
 /**
- * Sees a text frame in place; valid only during the call. Returns the offset of the
+ * Gets a text frame as a range of a buffer, which is valid only during the call. Returns the offset of the
  * message id to acknowledge (20 characters), or -1 for nothing to acknowledge.
  */
 export type OnFrame = (buffer: Buffer, start: number, end: number) => number
 
-/** An authenticated socket with the capability `ack`; acknowledgements of one read leave in one write. */
+/** An authenticated socket with the capability `ack`; the acknowledgements of one read are sent in one write. */
 export class SocketConnection {
   private readonly wire: Wire
   private readonly onFrame: OnFrame
@@ -201,7 +201,7 @@ export class SocketConnection {
       ))
   }
 
-  /** Resolves with the socket once `hello.ok` has come. */
+  /** Resolves with the socket after `hello.ok`. */
   static connect(options: SocketOptions): Promise<SocketConnection> {
     return new Promise((resolve, reject) => {
       let live = false
@@ -294,6 +294,6 @@ export interface SocketOptions {
   readonly port: number
   readonly key: string
   readonly onFrame: OnFrame
-  /** Once for each socket that ends without `close`, after it was live. */
+  /** Called if a socket ends without `close` after it was live. */
   readonly onFailure: (why: string) => void
 }

@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { Database } from "../../src/database/Sql.ts"
 import { layerPgliteTest } from "./Databases.ts"
 
-/** One test's use of a database, from the layer's building to its end. */
+/** Uses a database as one test does, from the building of the layer to its release. */
 const using = <A, E>(use: (sql: SqlClient.SqlClient) => Effect.Effect<A, E>) =>
   Effect.flatMap(SqlClient.SqlClient, use).pipe(Effect.provide(layerPgliteTest))
 

@@ -14,7 +14,7 @@ import { layerPg } from "../../src/database/SqlPostgres.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 
-/** The URL of a database that only the caller uses, with the schema applied unless told otherwise. */
+/** The URL of a new database that only the caller uses, with the schema applied unless `kind` is `empty`. */
 export const freshDatabase = async (version: PostgresVersion = 18, kind: "migrated" | "empty" = "migrated"): Promise<string> => {
   const response = await fetch(`${inject("databases")}/${version}/${kind}`)
   const text = await response.text()
@@ -24,7 +24,7 @@ export const freshDatabase = async (version: PostgresVersion = 18, kind: "migrat
 
 const modules = fileURLToPath(new URL("../../node_modules", import.meta.url))
 
-/** An empty database made once per version of PGlite: making one takes 3 s, beginning from this a quarter of one. */
+/** An empty database, made once per version of PGlite: making one takes 3 s, starting from this one 0.25 s. */
 const emptyPglite = async (): Promise<Blob> => {
   const about: unknown = JSON.parse(await readFile(`${modules}/@electric-sql/pglite/package.json`, "utf8"))
   const version = (about as { readonly version: string }).version
@@ -46,7 +46,7 @@ export const layerPgliteEmpty: TestDatabase = Layer.unwrap(
   Effect.map(Effect.promise(emptyPglite), (snapshot) => layerPglite({ dataDir: undefined, snapshot }))
 )
 
-/** What a test may change beside rows: with any of it changed, a database is not used again. */
+/** A hash of everything beside rows that a test may change: if it has changed, the database is not used again. */
 const SHAPE = `
   SELECT md5(string_agg(entry, ' ' ORDER BY entry)) AS shape FROM (
     SELECT concat_ws(',', 'class', oid, relnamespace, relname, relkind, reloptions, relrowsecurity) AS entry FROM pg_class
@@ -67,7 +67,7 @@ const SHAPE = `
     UNION ALL SELECT concat_ws(',', 'setting', setdatabase, setrole, setconfig) FROM pg_db_role_setting
   ) entries`
 
-/** A migrated database, and how to make it as it was. */
+/** A migrated database, its shape, and the statement that empties it. */
 interface Kept {
   readonly session: PgliteSession
   readonly shape: string
@@ -77,7 +77,7 @@ interface Kept {
 const valuesOf = (session: PgliteSession, text: string): ReadonlyArray<unknown> =>
   session.query(text, []).rows.map(([value]) => value)
 
-/** Migrated sessions that no test has. A worker keeps them from file to file: making one takes half a second. */
+/** Migrated sessions that no test uses now. A worker keeps them between test files: making one takes half a second. */
 const idle: Array<Kept> = []
 const lent = new Map<PgliteDatabase, Kept>()
 
@@ -90,7 +90,7 @@ const makeMigrated = async (): Promise<Kept> => {
     Effect.provide(layer)
   ))
   const tables = valuesOf(session, "SELECT quote_ident(tablename) FROM pg_tables WHERE schemaname = 'public'").map(String)
-  // Rows that a migration makes would have to be made again.
+  // Truncating would also remove rows that a migration inserts, so there must be none.
   const full = tables.filter((table) => valuesOf(session, `SELECT 1 FROM ${table} LIMIT 1`).length > 0)
   if (full.join() !== "migrations") throw new Error(`the schema comes with rows in ${full.join()}`)
   const emptied = tables.filter((table) => table !== "migrations")
@@ -111,7 +111,7 @@ const borrow = async (): Promise<PgliteDatabase> => {
 const giveBack = async (database: PgliteDatabase): Promise<void> => {
   const kept = lent.get(database)
   lent.delete(database)
-  // Whoever still has it, from a fiber that outlives its test, finds it closed.
+  // A fiber that outlives its test and still uses the database finds it closed.
   const session = database.takeBack()
   if (kept === undefined || session.hasCrashed) return
   if (idle.length < 2 && isCleared(kept)) idle.push(kept)
@@ -134,12 +134,12 @@ const isCleared = ({ clear, session, shape }: Kept): boolean => {
 }
 
 /**
- * PGlite in memory with the schema applied and no rows: what a room's tests run on.
- * The session was another test's before, emptied unless that test changed more than rows.
+ * PGlite in memory with the schema applied and no rows, for the tests of a room. The session may have been used by an
+ * earlier test, and was emptied after it; one whose test changed more than rows is not used again.
  */
 export const layerPgliteTest: TestDatabase = layerPgliteOf({ open: borrow, close: giveBack })
 
-/** A database of its own on the PostgreSQL server that all test files share. */
+/** A new database on the PostgreSQL server that all test files share. */
 export const layerPostgresTest = (
   version: PostgresVersion = 18,
   options: { readonly poolSize?: number; readonly kind?: "migrated" | "empty" } = {}
@@ -149,15 +149,15 @@ export const layerPostgresTest = (
     (url) => layerPg({ url: Redacted.make(url), poolSize: options.poolSize ?? 10 })
   ))
 
-/** All suites on all databases, which takes half as long again. */
+/** Whether all suites run on all databases, which takes half as long again. */
 const EVERY = process.env["EVERY_DATABASE"] !== undefined
 
-/** The releases of PostgreSQL that a suite runs on: the oldest that is served too if asked for, or if everything is. */
+/** The releases of PostgreSQL that a suite runs on; the oldest supported one only if `oldest` or EVERY_DATABASE is set. */
 export const postgresVersions = (oldest: boolean): ReadonlyArray<PostgresVersion> => oldest || EVERY ? [15, 18] : [18]
 
 /**
- * The same suite on PGlite, which is PostgreSQL 18 in the process, and on PostgreSQL;
- * each building of the layer gives a database that nobody else uses.
+ * Runs a suite on PGlite, which is PostgreSQL 18 in this process, and on PostgreSQL servers. Each build of the layer
+ * gives a database of its own.
  */
 export const eachDatabase = (
   suite: (database: TestDatabase, about: {
@@ -167,7 +167,7 @@ export const eachDatabase = (
     readonly empty: TestDatabase
   }) => void,
   options: {
-    /** On PostgreSQL 15 by default too: for the statements that an older planner or lock may treat otherwise. */
+    /** Whether it always runs on PostgreSQL 15 too: for statements that an older planner may plan or lock differently. */
     readonly oldest?: boolean
   } = {}
 ): void => {

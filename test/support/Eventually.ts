@@ -1,11 +1,14 @@
 import { setTimeout as pause } from "node:timers/promises"
 
-/** Long enough for any machine, however busy: it costs time only where something never comes. */
+/** Long enough for any machine, however busy: it costs time only if something never happens. */
 export const PATIENCE_MS = 60_000
 
 const [AT_FIRST_MS, LATER_MS, LATER] = [5, 25, 40] as const
 
-/** Asks until there is an answer, every few milliseconds, more seldom after a while; fails after `timeoutMs`. For what another process does and does not announce. */
+/**
+ * Polls until `ask` gives a value, every few milliseconds and later less often; fails after `timeoutMs`. For what another
+ * process does without a notification.
+ */
 export const eventually = async <A>(
   what: string,
   ask: () => Promise<A | undefined> | A | undefined,
@@ -20,7 +23,7 @@ export const eventually = async <A>(
   }
 }
 
-/** The promise's value, or a failure that says what it was waiting for. */
+/** The promise's value; after `timeoutMs`, an error that names what was awaited. */
 export const within = async <A>(what: string, promise: Promise<A>, timeoutMs = PATIENCE_MS): Promise<A> => {
   const stop = new AbortController()
   try {

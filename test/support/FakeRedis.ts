@@ -5,8 +5,8 @@ import { Worker } from "node:worker_threads"
 const [DELAY, COMMANDS, REQUESTS] = [0, 1, 2] as const
 
 /**
- * As much of a Redis as rates need, in a thread of its own, so that it answers while the test's event loop
- * stands still. It is slow, hangs, goes away and comes back empty on demand.
+ * A fake Redis with the commands that rates need, in a thread of its own, so that it answers while the test's event loop
+ * is blocked. On demand it is slow, does not answer, stops, and starts again without its data.
  */
 export class FakeRedis {
   private readonly worker: Worker
@@ -29,31 +29,31 @@ export class FakeRedis {
     return `redis://127.0.0.1:${this.port}`
   }
 
-  /** Commands that decided on rates. */
+  /** How many commands that decide on rates have come. */
   get commands(): number {
     return Atomics.load(this.figures, COMMANDS)
   }
 
-  /** Requests that were decided in them. */
+  /** How many requests those commands have decided. */
   get requests(): number {
     return Atomics.load(this.figures, REQUESTS)
   }
 
-  /** From when it comes until it is answered; `Infinity`: it is not. */
+  /** How long it takes to answer a command; `Infinity`: it does not answer. */
   answerAfter(ms: number): void {
     Atomics.store(this.figures, DELAY, ms === Infinity ? -1 : ms)
   }
 
-  /** It is not there any more, and what it held is lost. */
+  /** Stops listening, and loses its data. */
   async close(): Promise<void> {
     this.worker.postMessage("close")
     await once(this.worker, "message")
   }
 
-  /** It is there, at the same address as before. */
+  /** Starts listening, on the same port as before. */
   async launch(): Promise<void> {
     this.worker.postMessage(this.port)
-    // What the thread says when it listens.
+    // The message that the thread sends when it listens.
     const [{ port }] = (await once(this.worker, "message")) as [{ readonly port: number }]
     this.port = port
   }

@@ -1,4 +1,4 @@
-// The thread behind FakeRedis.ts: as much of a Redis as rates need, which answers late or not at all on demand.
+// The thread behind FakeRedis.ts: the commands of Redis that rates need, answered late or not at all on demand.
 // oxlint-disable unicorn/require-post-message-target-origin -- a thread has no origin
 import { createServer } from "node:net"
 import { parentPort, workerData } from "node:worker_threads"
@@ -36,7 +36,7 @@ const decide = (windows, now) => {
   }
 }
 
-/** What the script of SlidingWindowScript.ts answers. */
+/** The answer of the script in SlidingWindowScript.ts. */
 const take = ([, count, ...rest]) => {
   const keys = rest.slice(0, Number(count))
   const args = rest.slice(Number(count)).map(Number)
@@ -87,7 +87,7 @@ const encode = (value) =>
     ? `:${value}\r\n`
     : `$${value.length}\r\n${value}\r\n`
 
-/** The commands that are complete, and what is left. */
+/** The complete commands of a text, and the rest. */
 const parse = (text) => {
   const commands = []
   let rest = text

@@ -1,12 +1,12 @@
 import type { WebSocket } from "ws"
 
-/** As much of a `ws` socket as a Session uses. */
+/** The members of a `ws` socket that a Session uses. */
 export class FakeSocket {
   readyState = 1
   bufferedAmount = 0
   readonly sent: Array<{ readonly frame: string; readonly at: number }> = []
   closedWith: number | undefined
-  /** The stream below, which a Session corks for a turn. */
+  /** The underlying stream, which a Session corks for a turn of the event loop. */
   readonly _socket = { cork: (): void => {}, uncork: (): void => {} }
   private readonly now: () => number
 

@@ -12,16 +12,16 @@ import { PATIENCE_MS } from "./Eventually.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
-    /** Where a test worker asks for databases. */
+    /** The URL at which a test worker requests new databases. */
     readonly databases: string
-    /** For data of servers that outlive a test file; each leaves its exit code there. */
+    /** The folder for the data of servers that outlive a test file; each leaves its exit code there. */
     readonly folder: string
   }
 }
 
 const TEMPLATE = "parley_template"
 
-/** One server for all test files, started by the first that asks for a database. */
+/** One PostgreSQL server for all test files, started by the first request for a database. */
 class SharedServer {
   readonly #version: PostgresVersion
   #started: Promise<PostgresServer> | undefined
@@ -49,7 +49,7 @@ class SharedServer {
     await client.query(text).finally(() => client.end())
   }
 
-  /** The URL of a database that nobody else uses; one at a time, because a template may not be in use. */
+  /** The URL of a new database. Creates one at a time, because PostgreSQL copies no template that is in use. */
   fresh(migrated: boolean): Promise<string> {
     this.#started ??= this.#start()
     const made = this.#last.then(async () => {
@@ -68,7 +68,7 @@ class SharedServer {
   }
 }
 
-/** The folders of servers, each in `folder`, that did not end with 0 soon after the workers that had them. */
+/** A problem for each server with a folder in `folder` that did not exit with 0 soon after its worker had ended. */
 const endedBadly = async (folder: string): Promise<ReadonlyArray<string>> => {
   const problems: Array<string> = []
   for (const name of await readdir(folder)) {

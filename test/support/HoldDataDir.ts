@@ -1,6 +1,6 @@
 /**
- * A process that takes DATA_DIRs: of each line of its input it takes the folder
- * and answers `held`, or the error's tag and message. It keeps them to its end.
+ * A process that locks DATA_DIRs. Each line of its input names a folder, which it locks until it ends; it answers `held`,
+ * or the error's tag and message.
  */
 import { Effect, Layer, Scope } from "effect"
 import { createInterface } from "node:readline"

@@ -3,20 +3,20 @@ import { Schema } from "effect"
 import { request as httpRequest } from "node:http"
 import { setTimeout as pause } from "node:timers/promises"
 
-/** What a refusal says; a plain copy, so that two of them can be compared. */
+/** The body of a refusal, as a plain object. */
 export interface Refusal {
   readonly code: string
   readonly message: string
   readonly details?: Readonly<Record<string, unknown>>
 }
 
-/** Strict: a field that the shape does not name is an error, so that nothing is added to an answer unnoticed. */
+/** Decodes strictly: a field that the schema does not name is an error, so that no field is added to an answer unnoticed. */
 export const matching = <S extends Schema.ConstraintDecoder<unknown>>(schema: S, value: unknown): S["Type"] =>
   Schema.decodeUnknownSync(schema, { onExcessProperty: "error", errors: "all" })(value)
 
 /**
- * A complete HTTP answer. Making one already asserts what holds for all of them
- * (wire.md C.0): `x-request-id`, and on 4xx and 5xx a body of exactly `{code, message, details?}`.
+ * A complete HTTP answer. The constructor asserts what holds for all answers (wire.md C.0): `x-request-id`, and on 4xx
+ * and 5xx a body of exactly `{code, message, details?}`.
  */
 export class Answer {
   readonly request: string
@@ -90,10 +90,10 @@ export interface RequestInput {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Told of every exchange: the harness remembers what must never be logged. */
+/** Called for every exchange: the server's harness collects the secrets that must never be logged. */
 export type Observer = (sent: unknown, answer: Answer) => void
 
-/** Plain HTTP calls, as somebody without the published client would make them. */
+/** Plain HTTP calls, without the published client. */
 export class Http {
   readonly base: string
   readonly key: string | undefined
@@ -113,7 +113,7 @@ export class Http {
       headers["content-type"] = "application/json"
       init.body = JSON.stringify(input.json)
     } else if (input.raw !== undefined) {
-      // A text body would be given a content-type by fetch; bytes are not.
+      // fetch adds a content-type to a text, but not to bytes.
       init.body = typeof input.raw === "string" ? new TextEncoder().encode(input.raw) : input.raw
     }
     const response = await fetch(this.base + path, { ...init, headers: { ...headers, ...input.headers } })
@@ -141,8 +141,8 @@ export class Http {
 }
 
 /**
- * Asks again for a moment while the answer is 503, as the published client does: a server that a busy machine let stand
- * still refuses changes when it goes on. For what may be asked twice.
+ * Repeats a request for a few seconds while the answer is 503, as the published client does: a server that stalled on a
+ * busy machine refuses changes for a moment afterwards. Only for requests that can be repeated.
  */
 export const untilTaken = async (ask: () => Promise<Answer>): Promise<Answer> => {
   for (let tries = 1;; tries++) {
@@ -153,7 +153,7 @@ export const untilTaken = async (ask: () => Promise<Answer>): Promise<Answer> =>
   }
 }
 
-/** One request on a connection of its own with exactly these headers, for what fetch would tidy up. */
+/** One request on a connection of its own with exactly these headers, for requests that fetch would normalise. */
 export const bare = (
   base: string,
   method: string,
@@ -171,7 +171,7 @@ export const bare = (
       agent: false,
       headers: { "content-length": String(Buffer.byteLength(body)), ...headers }
     })
-    // After an early answer the rest of the body may not be wanted any more.
+    // After an early answer the server may close the connection before it has read the whole body.
     let answered = false
     request.on("error", (error) => answered ? undefined : reject(error))
     request.on("response", (response) => {

@@ -1,7 +1,6 @@
 /**
- * Everything stored that is not as it must be, whatever happened: the seqs of each
- * conversation, the numbers and counters of each inbox, keys and their messages, members
- * and their counts, slots and the conversations that they stand for. No rows: it is sound.
+ * A query for all rows that break an invariant: the seqs of each conversation, the numbers and counters of each inbox,
+ * keys and their messages, members and their counts, cold slots and their conversations. No rows: the database is sound.
  * Not for a database from which old messages were removed.
  */
 export const UNSOUND = `
@@ -39,8 +38,8 @@ FULL JOIN (SELECT * FROM conversations WHERE initiator_id IS NOT NULL AND establ
 WHERE s.agent_id IS DISTINCT FROM c.initiator_id OR s.claimed_at IS DISTINCT FROM c.created_at`
 
 /**
- * At the very end of each transaction that stores a message: is there a block between
- * the two that is committed already? Then a message was committed after a block.
+ * A trigger that records a violation at the very end of a transaction that stores a message, if a committed block between
+ * the two agents exists by then: the message would be committed after the block.
  */
 export const WITNESS = `
 CREATE TABLE violations (message_id text NOT NULL);

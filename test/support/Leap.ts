@@ -6,9 +6,9 @@ interface LeapingClock extends TestClock.TestClock {
 }
 
 /**
- * The test clock, and one that can leap (a live clock stays as it is): `TestClock.adjust` over a day wakes every
- * job of every second of it, a leap none. Who sleeps goes on sleeping, like on a
- * machine whose clock was set; jobs see the new time when they next wake.
+ * The test clock, with a leap (a live clock is left as it is). `TestClock.adjust` over a day runs every periodic job for
+ * all of the day; a leap runs none. Sleeping fibers sleep on, as on a machine whose clock was set, and see the new time
+ * when they next wake.
  */
 export const layerLeapingClock = Layer.effect(
   Clock.Clock,
@@ -32,7 +32,7 @@ export const layerLeapingClock = Layer.effect(
   })
 )
 
-/** Sets the clock of a test on `layerLeapingClock` forward without waking anybody. */
+/** Sets the clock of a test on `layerLeapingClock` forward without waking any fiber. */
 export const leap = (duration: Duration.Input): Effect.Effect<void> =>
   Clock.clockWith((clock) => {
     if (!("leap" in clock)) return Effect.die(new Error("this test's clock cannot leap"))

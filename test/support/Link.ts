@@ -1,7 +1,7 @@
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
 
-/** From who connects to who is connected to, or back. */
+/** `there`: from the client that connects to its target; `back`: from the target to the client. */
 export type Direction = "there" | "back"
 
 export interface Address {
@@ -9,10 +9,10 @@ export interface Address {
   readonly port: number
 }
 
-/** Bytes that wait in a link; beyond them the sender is not read from, and its own buffers fill. */
+/** The most bytes that wait in one direction of a connection; above this the sender is not read, and its buffers fill. */
 const HELD_BYTES = 4 * 1024 * 1024
 
-/** Told when bytes have come from one side, and when they were given to the other; a connection is the same object throughout. */
+/** Called when bytes have come from one side, and when they were passed to the other; `connection` is its identity. */
 export type Watcher = (stage: "come" | "passed", direction: Direction, bytes: Buffer, connection: object) => void
 
 interface Waiting {
@@ -20,7 +20,7 @@ interface Waiting {
   readonly bytes: Buffer
 }
 
-/** One direction of one connection: bytes in their order, later or not at all. */
+/** One direction of one connection: passes bytes in their order, later or not at all. */
 class Way {
   private readonly link: Link
   private readonly direction: Direction
@@ -54,7 +54,7 @@ class Way {
     this.flush()
   }
 
-  /** Passes on what is due. */
+  /** Passes on the bytes that are due. */
   flush(): void {
     clearTimeout(this.timer)
     this.timer = undefined
@@ -77,7 +77,7 @@ class Way {
     else if (this.from.isPaused()) this.from.resume()
   }
 
-  /** Passes half of what waits, so that a frame breaks off in its middle. */
+  /** Passes half of the first waiting bytes and drops the rest, so that a frame breaks off in its middle. */
   half(): void {
     clearTimeout(this.timer)
     const bytes = this.waiting[0]?.bytes
@@ -94,11 +94,9 @@ interface Passage {
 }
 
 /**
- * A TCP proxy between one process and one other that can be slow, silent in one
- * direction or in both, or break its connections in the middle of a frame. While it
- * holds a direction no end of a connection is passed on either: to both sides it looks
- * as if the network had swallowed what the other one says. What was held is delivered
- * when that is over, as TCP does itself.
+ * A TCP proxy between two processes that can be slow, hold one direction or both, or break its connections in the middle
+ * of a frame. While it holds a direction, the end of a connection is not passed on either: to both sides it looks as if
+ * the network lost every packet. The held bytes are delivered at the release, as TCP does.
  */
 export class Link {
   private readonly server: Server
@@ -135,7 +133,7 @@ export class Link {
     for (const direction of directions) this.held.add(direction)
   }
 
-  /** Everything passes again, at once. */
+  /** Passes everything again, without delay. */
   release(): void {
     this.held.clear()
     this.delayMs = 0
@@ -150,7 +148,7 @@ export class Link {
     }
   }
 
-  /** Ends every connection, where something is on the way in the middle of it. */
+  /** Ends every connection, in the middle of the bytes that are waiting. */
   cut(): void {
     for (const passage of this.passages) {
       passage.there.half()
@@ -175,7 +173,7 @@ export class Link {
     this.unconnected.add(near)
     near.on("error", () => {})
     near.once("close", () => this.unconnected.delete(near))
-    // A network that is silent in one direction lets no connection come about.
+    // While one direction is held, a handshake could not complete, so no connection is made.
     if (this.held.size === 0) this.forward(near)
   }
 

@@ -1,4 +1,4 @@
-// For `node --import`: connections of this process to the ports in NO_WAY_TO are refused, as by a firewall of its machine.
+// For `node --import`: this process's connections to the ports in NO_WAY_TO are refused, as by a firewall on its machine.
 import { Socket } from "node:net"
 
 const ports = new Set((process.env.NO_WAY_TO ?? "").split(",").map(Number))

@@ -10,16 +10,16 @@ import { eventually } from "./Eventually.ts"
 import type { Answer } from "./Http.ts"
 import { agentOf, type Server, startServer, type TestAgent } from "./Server.ts"
 
-/** What a test of nodes needs and this machine lacks; empty if nothing. */
+/** The programs that tests of nodes need and that are missing on this machine; empty if none. */
 export const missingForNodes = missingRedis
 
-/** The same agent, calling this node. */
+/** The same agent, as a client of this node. */
 export const on = (node: Server, agent: TestAgent): TestAgent => agentOf(node, agent, agent.key)
 
-/** Whom or which conversation a message is for, as its request says it. */
+/** The target of a message, as in the request. */
 type To = { readonly to: string } | { readonly conversation_id: string }
 
-/** Sends a message that nobody has sent, whatever comes of it. */
+/** Sends a new message, and returns the answer whatever it is. */
 export const attempt = (from: TestAgent, to: To, text: string): Promise<Answer> =>
   from.http.post("/v1/messages", { ...to, client_msg_id: `${text}-${Math.random()}`, type: "text", content: { text } })
 
@@ -35,7 +35,7 @@ export const send = async (from: TestAgent, to: To, text: string): Promise<Sent>
   return answer.body as Sent
 }
 
-/** The environment of a node whose clock is wrong by so many seconds, and is set on by so many more with SIGUSR2. */
+/** The environment of a node whose clock is wrong by `seconds`, and is set forward by `jump` seconds with each SIGUSR2. */
 export const clockOff = (seconds: number, jump = 0): Readonly<Record<string, string>> => ({
   NODE_OPTIONS: `--import ${new URL("ShiftedClock.js", import.meta.url).href}`,
   CLOCK_SHIFT_SECONDS: String(seconds),
@@ -73,14 +73,14 @@ export class Cluster {
     return cluster
   }
 
-  /** Starts one more node, or one again on the ports of one that has ended; `env` is its own. */
+  /** Starts one more node, or restarts one that has ended on its ports; `env` is for this node only. */
   async add(again?: Server, env: Readonly<Record<string, string>> = {}): Promise<Server> {
     const ports = again === undefined
       ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
     const node = await startServer({ program: ["runners/parley.js", "runner"], dataDir, env: { ...this.env, ...ports, ...env } })
-    // A start does not wait for it.
+    // A node is ready without waiting for Redis.
     if (env["REDIS_URL"] === undefined) {
       await eventually("a connection to Redis", () => node.stderr.includes("Connected to Redis") || undefined)
     }
@@ -92,7 +92,7 @@ export class Cluster {
 
   private readonly runnerPorts = new Map<Server, string>()
 
-  /** Where the other nodes reach this one. */
+  /** The port at which the other nodes reach this one. */
   runnerPort(node: Server): number {
     return Number(this.runnerPorts.get(node))
   }
@@ -108,7 +108,7 @@ export class Cluster {
   }
 }
 
-/** Several nodes behind a balancer, as one server to whoever calls it: for tests that know nothing of nodes. */
+/** Several nodes behind a balancer, as one server to its callers: for tests that are not about nodes. */
 export const startBalanced = async (nodes: number, env: Readonly<Record<string, string>> = {}): Promise<Server> => {
   let urls: ReadonlyArray<string> = []
   const balancer = await Balancer.start(() => urls)

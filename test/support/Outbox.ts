@@ -12,7 +12,7 @@ export interface Mail {
   readonly code: string | undefined
 }
 
-/** The folder into which a server without SMTP writes its mail; each mail is handed out once, oldest first. */
+/** The folder into which a server without SMTP writes its mail. Each mail is returned once, oldest first. */
 export class Outbox {
   readonly folder: string
   private readonly seen = new Set<string>()
@@ -22,7 +22,7 @@ export class Outbox {
     this.folder = folder
   }
 
-  /** The next mail to this address that nobody took yet; waits for it. */
+  /** Waits for the next mail to this address that was not returned yet. */
   async next(address: string): Promise<Mail> {
     return eventually(`mail to ${address}`, async () => (await this.queue(address)).shift())
   }
@@ -34,7 +34,7 @@ export class Outbox {
     return mail.code
   }
 
-  /** How many mails to this address are there that nobody took. */
+  /** How many mails to this address were not returned yet. */
   async count(address: string): Promise<number> {
     return (await this.queue(address)).length
   }

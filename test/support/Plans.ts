@@ -29,8 +29,8 @@ const scans = (node: Node): ReadonlyArray<Scan> => {
 }
 
 /**
- * How every statement that is prepared by `building` reads its tables when it is planned
- * once, with all of them empty: as on a server that has just been set up.
+ * How every statement that `building` prepares reads its tables under its generic plan, with all tables empty: as on a
+ * server that has just been set up.
  */
 export const scansOf = <A, E, R>(
   building: Effect.Effect<A, E, R>
@@ -62,13 +62,13 @@ export const scansOf = <A, E, R>(
     return found
   })
 
-/** Any index will do: two that hold the same columns serve a look-up by both alike. */
+/** Any index is accepted: two indexes on the same columns serve a look-up by these columns equally well. */
 export const ANY = ""
 
 /** For each statement, the index by which it must reach a table, and the columns that it must name. */
 export type Ways = Readonly<Record<string, Readonly<Record<string, readonly [index: string, ...columns: ReadonlyArray<string>]>>>>
 
-/** Asserts that these statements read these tables, only these, and each of them so. */
+/** Asserts that these statements read exactly these tables, each in the given way. */
 export const assertWays = (found: ReadonlyMap<string, ReadonlyArray<Scan>>, ways: Ways): void => {
   const wrong: Array<string> = []
   for (const [name, tables] of Object.entries(ways)) {

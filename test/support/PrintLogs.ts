@@ -1,4 +1,4 @@
-/** Loaded before each test file: a test that fails prints what the servers wrote that it had. */
+/** Loaded before each test file: when a test fails, the output of its servers is printed. */
 import { setTimeout as pause } from "node:timers/promises"
 import { afterEach, aroundAll, type RunnerTask } from "vitest"
 import { forgetEnded, takeLogs } from "./ServerLogs.ts"
@@ -10,7 +10,7 @@ const print = async (): Promise<void> => {
   if (said !== "") console.error(said)
 }
 
-/** Whether a hook failed here or further inside; of tests each has spoken for itself. */
+/** Whether a hook failed, here or in a nested suite. Failed tests have printed their own logs. */
 const hookFailed = (task: RunnerTask): boolean =>
   task.type === "suite" && ((task.result?.errors?.length ?? 0) > 0 || task.tasks.some(hookFailed))
 
@@ -19,7 +19,7 @@ afterEach(async ({ task }) => {
   forgetEnded()
 })
 
-// That no fixtures are wanted, Vitest reads in the text of this function.
+// Vitest parses the text of this function, in which the empty pattern requests no fixtures.
 // oxlint-disable-next-line no-empty-pattern
 aroundAll(async (runFile, {}, file) => {
   await runFile()

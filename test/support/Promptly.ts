@@ -4,13 +4,13 @@ import type { Server } from "./Server.ts"
 const TICK_MS = 20
 
 /**
- * Milliseconds with the load of the machine taken out: of a time in which this process could not look at the clock,
- * as somebody else had the processor, only as much counts as lies between two looks.
+ * Measures milliseconds without the load of the machine. It reads the clock every 20 ms; if this process did not get the
+ * processor for longer than that, at most 40 ms of the gap count.
  */
 export class Stopwatch {
   #ms = 0
   #last = performance.now()
-  /** The longest time without a look. */
+  /** The longest time between two readings. */
   #pause = 0
   readonly #timer = setInterval(() => this.#look(), TICK_MS)
 
@@ -25,7 +25,7 @@ export class Stopwatch {
     return this.#pause
   }
 
-  /** From when it was made. */
+  /** The milliseconds since the stopwatch was made. */
   stop(): number {
     clearInterval(this.#timer)
     this.#look()
@@ -34,9 +34,9 @@ export class Stopwatch {
 }
 
 /**
- * What is awaited, if it comes within so many milliseconds with the load of the machine taken out: while it waits each of these
- * servers is asked for its health again and again, and a round of that counts for 50 ms at most, however long it took.
- * Who keeps the servers from doing what is waited for keeps them from answering too.
+ * Awaits a promise, which must resolve within `limitMs`, without the load of the machine. Meanwhile it requests the health
+ * of each of these servers again and again, and each round counts as 50 ms at most, however long it took: a load that
+ * keeps the servers from doing what is awaited also keeps them from answering.
  */
 export const promptly = async <A>(
   what: string,

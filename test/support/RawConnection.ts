@@ -14,7 +14,7 @@ export interface FrameInput {
   readonly announced?: number
 }
 
-/** One WebSocket frame as bytes, with a mask that changes nothing. */
+/** One WebSocket frame as bytes, with a mask of zeros. */
 export const frameOf = ({ announced, fin = true, masked = true, opcode, payload = "", rsv1 = false }: FrameInput): Buffer => {
   const body = Buffer.from(payload)
   const length = announced ?? body.length
@@ -44,7 +44,7 @@ const UPGRADE = [
 /** A TCP connection to a server, for bytes that no client library would send. */
 export class RawConnection {
   readonly socket: Socket
-  /** What came back, a character for each byte. */
+  /** Everything received, a character for each byte. */
   received = ""
   /** Resolves when the connection is over, however it ended. */
   readonly closed: Promise<void>
@@ -65,7 +65,7 @@ export class RawConnection {
     return connection
   }
 
-  /** A WebSocket, after its upgrade; with a key it is authenticated. */
+  /** Opens a WebSocket and waits for its upgrade; with a key, until it is authenticated. */
   static async upgraded(server: Server, key?: string, more: ReadonlyArray<string> = []): Promise<RawConnection> {
     const connection = await RawConnection.open(server)
     const lines = [...UPGRADE, ...more, ...(key === undefined ? [] : [`authorization: Bearer ${key}`])]
@@ -83,7 +83,7 @@ export class RawConnection {
     return this.write(frameOf(input))
   }
 
-  /** Everything that came until the server closed. */
+  /** Waits until the server closes the connection; returns everything received. */
   async end(timeoutMs = PATIENCE_MS): Promise<string> {
     await within("the server to close", this.closed, timeoutMs)
     return this.received
@@ -109,7 +109,7 @@ export class RawConnection {
   }
 }
 
-/** Writes bytes on a connection of its own and gives all that came until the server closed it. */
+/** Writes bytes on a connection of its own and returns everything received until the server closed it. */
 export const exchange = async (server: Server, bytes: string | Uint8Array): Promise<string> => {
   const connection = await RawConnection.open(server)
   connection.write(bytes)

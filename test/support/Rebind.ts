@@ -3,9 +3,9 @@ import dns from "node:dns/promises"
 import { syncBuiltinESMExports } from "node:module"
 
 /**
- * Preloaded into a server, a resolver that an attacker has: `once.rebind.example`
- * leads to a public address when it is first asked for and to this machine from then
- * on, `mixed.rebind.example` to both at once. Says on standard output what it was asked.
+ * Preloaded into a server: DNS look-ups with the answers of an attacker's name server (DNS rebinding).
+ * `once.rebind.example` resolves to a public address the first time and to this machine from then on,
+ * `mixed.rebind.example` to both at once. Each look-up is printed on standard output.
  */
 const real = dns.lookup
 let asked = 0

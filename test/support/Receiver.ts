@@ -2,14 +2,14 @@ import { createServer, type IncomingHttpHeaders, type Server } from "node:http"
 import type { AddressInfo } from "node:net"
 import { eventually } from "./Eventually.ts"
 
-/** A post as it came to a webhook's URL. */
+/** A post that a webhook's URL received. */
 export interface Post {
   readonly path: string
   readonly headers: IncomingHttpHeaders
   readonly body: { readonly event: string; readonly timestamp: string; readonly data: Readonly<Record<string, unknown>> }
 }
 
-/** An HTTP server for webhooks of tests: keeps every post, answers 200. */
+/** An HTTP server that receives the posts of webhooks: keeps all of them, and answers 200. */
 export class Receiver {
   readonly posts: Array<Post> = []
   private readonly server: Server
@@ -30,12 +30,12 @@ export class Receiver {
     return receiver
   }
 
-  /** The URL of a path here, which is `/` and a name. */
+  /** The URL of a path of this server; the path begins with `/`. */
   url(path: string): string {
     return `http://127.0.0.1:${(this.server.address() as AddressInfo).port}${path}`
   }
 
-  /** The first post to a path of this event that this accepts, past or to come: its `data`. */
+  /** The `data` of the first post of this event to this path that `wants` accepts, past or to come. */
   data(
     path: string,
     event: string,

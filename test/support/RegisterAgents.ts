@@ -7,7 +7,7 @@ export interface RegisteredAgent {
   readonly key: string
 }
 
-/** A POST without a key whose answer must be a success. */
+/** A POST without a key, which must succeed. */
 const post = async (url: string, body: unknown): Promise<unknown> => {
   const response = await fetch(url, {
     method: "POST",
@@ -20,9 +20,8 @@ const post = async (url: string, body: unknown): Promise<unknown> => {
 }
 
 /**
- * Registers many agents through the API, with the codes from the outbox, a few side
- * by side; in the order of `handles`. Empties the outbox as it goes: looking for a
- * code among thousands of mails is slow.
+ * Registers many agents through the API, with the codes from the outbox, `sideBySide` at a time. Returns them in the
+ * order of `handles`. Empties the outbox as it goes: looking for a code among thousands of mails is slow.
  */
 export const registerAgents = async (
   url: string,

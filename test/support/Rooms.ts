@@ -19,7 +19,7 @@ export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = 
     Layer.provideMerge(layerLeapingClock)
   )
 
-/** An account as registration makes it, without the mail. */
+/** Inserts an account as registration does, without the mail. */
 export const newAgent = Effect.fnUntraced(function*(handle: string) {
   const sql = yield* SqlClient.SqlClient
   const ids = yield* Ids
@@ -40,7 +40,7 @@ export interface Party {
 
 let serial = 0
 
-/** Many accounts at once, with handles that nobody else has; without keys. */
+/** Inserts many accounts at once, with unique handles and without keys. */
 export const newAgents = Effect.fnUntraced(function*(n: number) {
   const sql = yield* SqlClient.SqlClient
   const prefix = `p${serial++}x`

@@ -15,12 +15,12 @@ import { keepLog } from "./ServerLogs.ts"
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
 
 /**
- * For a process that lives for seconds: PGlite's code is compiled once and quickly, not again and better
- * on other threads, and young objects have room. It saves a third of the processor time of a start.
+ * Node's options for a process that lives for seconds: PGlite's WebAssembly is compiled once and quickly, and not again
+ * with optimisation on other threads, and the heap's young generation is large. Saves a third of a start's processor time.
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
-/** Limits out of the way of tests that are about something else. */
+/** Limits so high that tests of other things never reach them. */
 export const RELAXED = {
   LIMITS_SENDS_PER_SECOND: "1000000",
   LIMITS_COLD_CONVERSATIONS: "1000000",
@@ -44,9 +44,9 @@ export const RELAXED = {
 export interface ServerOptions {
   /** On top of `RELAXED` and a free port. */
   readonly env?: Readonly<Record<string, string>>
-  /** Kept when the server stops; without it, a fresh one that is removed. */
+  /** A folder that stays when the server stops; without it, a new one that is removed. */
   readonly dataDir?: string
-  /** What is run in place of a standalone server. */
+  /** The program to run in place of a standalone server. */
   readonly program?: ReadonlyArray<string>
 }
 
@@ -57,7 +57,7 @@ export interface TestAgent {
   readonly email: string
   readonly key: string
   readonly http: Http
-  /** The published client, as it comes. */
+  /** The published client, unchanged. */
   readonly client: AgentChatClient
   readonly realtime: (options?: Partial<RealtimeOptions>) => RealtimeClient
 }
@@ -71,16 +71,16 @@ export class Server {
   stderr = ""
   /** Known once it listens. */
   url = ""
-  /** Where operators' commands find what it serves. */
+  /** The environment with which operators' commands reach its database. */
   readonly place: Readonly<Record<string, string>>
-  /** Nodes that serve at the same address, and what ends them before its own files go. */
+  /** Other nodes that serve at the same address, and what ends them before this one's files are removed. */
   others: ReadonlyArray<Server> = []
   endOthers: () => Promise<void> = () => Promise.resolve()
-  /** What stopping it means where it is not only this test file's. */
+  /** What `stop` does instead if several test files share the server. */
   release: (() => Promise<void>) | undefined
   private readonly exited: Promise<number | NodeJS.Signals>
   private readonly ownsData: boolean
-  /** 0: one that was free. */
+  /** 0: any free port. */
   private readonly port: number
   private terminated = false
   private readonly keys = new Set<string>()
@@ -138,12 +138,12 @@ export class Server {
     return this.url.replace(/^http/, "ws")
   }
 
-  /** All that was logged, the other nodes' after its own. */
+  /** The logs of this node and then of the other nodes. */
   get log(): string {
     return [this, ...this.others].map(({ stderr }) => stderr).join("")
   }
 
-  /** The end of what it wrote. */
+  /** The end of its output. */
   get output(): string {
     return `--- stdout\n${this.stdout.slice(-2_000)}\n--- stderr\n${this.stderr.slice(-4_000)}`
   }
@@ -161,7 +161,7 @@ export class Server {
       eventually("the printed address", () => this.stdout.match(/http:\/\/[\w.:[\]-]+:\d+/)?.[0], timeoutMs)
         .catch((error: unknown) => assert.fail(`${String(error)}\n${this.output}`))
     ])
-    // With a PUBLIC_URL that is somebody else's.
+    // With a PUBLIC_URL, the printed address is not the server's own.
     this.url = this.port === 0 ? printed : `http://127.0.0.1:${this.port}`
     await Promise.race([
       gone,
@@ -169,7 +169,7 @@ export class Server {
     ])
   }
 
-  /** Sends SIGTERM, once, for a second one would cut the drain short; returns at once. */
+  /** Sends SIGTERM and returns at once. Sends it only once, because a second one would cut the drain short. */
   terminate(): void {
     if (!this.terminated) this.process.kill("SIGTERM")
     this.terminated = true
@@ -180,7 +180,7 @@ export class Server {
     return within(`the end of the server\n${this.output}`, this.exited, timeoutMs)
   }
 
-  /** Stops it as Ctrl-C would, and asserts that it ended well and logged no secret. */
+  /** Stops it with SIGTERM, and asserts that it exited with 0 and logged no secret. */
   async stop(): Promise<void> {
     if (this.release !== undefined) return this.release()
     this.terminate()
@@ -190,7 +190,7 @@ export class Server {
     this.assertNoSecrets()
   }
 
-  /** Ends it without a chance to tidy up; a given `dataDir` stays. */
+  /** Ends it with SIGKILL; a given `dataDir` stays. */
   async kill(): Promise<void> {
     this.process.kill("SIGKILL")
     await this.exit()
@@ -198,7 +198,7 @@ export class Server {
     this.assertNoSecrets()
   }
 
-  /** No key and no message body anywhere; no one-time code in the log, which is standard error. */
+  /** Asserts that no key and no message body was printed or logged, and no one-time code logged (on standard error). */
   assertNoSecrets(): void {
     const { log } = this
     const printed = [this, ...this.others].map(({ stdout }) => stdout).join("")
@@ -230,7 +230,7 @@ export class Server {
 
   /** Asserts that it still serves and has logged no secret so far, and forgets the secrets and the log. */
   async settle(): Promise<void> {
-    // What it logs is written before it answers the next request, and read here before the one after that is.
+    // The log is written before the next request is answered, and read here before the answer to the one after that.
     for (let i = 0; i < 2; i++) {
       const ready = await within("readiness", fetch(`${this.url}/v1/ready`).then((r) => r.status, () => 0))
       assert.strictEqual(ready, 200, `it is not ready any more\n${this.output}`)
@@ -247,7 +247,7 @@ export class Server {
   }
 }
 
-/** How many nodes behind a balancer stand for each server: none unless asked for. */
+/** How many nodes behind a balancer replace each server; 0: a standalone server. */
 export const NODES = Number(process.env["NODES"] ?? 0)
 
 /** Starts a standalone server and waits until it is ready. */
@@ -268,8 +268,8 @@ export const startServer = async (options: ServerOptions = {}): Promise<Server> 
 }
 
 /**
- * What the test files that share a server expect beyond `RELAXED`: limits per agent of files that
- * reach them, where no other comes near.
+ * Settings of the shared server beyond `RELAXED`: limits per agent that some test files reach on purpose and no other
+ * one comes near.
  */
 const SHARED = {
   LIMITS_CONTACT_CHECKS_PER_MINUTE: "30",
@@ -280,9 +280,9 @@ const SHARED = {
 let shared: Server | undefined
 
 /**
- * The standalone server of this worker, which runs one test file at a time: for files that need no other
- * settings and no empty database. `stop` asserts what it asserts of any server but for its end, which
- * GlobalSetup asserts after the run. One that a file breaks fails that file, and the next gets another.
+ * The standalone server of this worker, which runs one test file at a time: for files that need no other settings and no
+ * empty database. `stop` makes the same assertions as for any server, except on its exit, which GlobalSetup asserts after
+ * the run. If a file breaks the server, that file fails and the next one gets a new server.
  */
 export const sharedServer = async (): Promise<Server> => {
   if (NODES > 0) return startServer({ env: SHARED })
@@ -310,10 +310,10 @@ export const makeDataDir = (): Promise<string> => copyOfTemplate()
 
 let serial = 0
 
-/** A handle that nobody has. */
+/** A unique handle. */
 export const freshHandle = (prefix: string): string => `${prefix}-${(serial++).toString(36)}${randomBytes(3).toString("hex")}`
 
-/** An agent as the account's owner holds it. */
+/** The test's view of an account, with its key and clients. */
 export const agentOf = (
   server: Server,
   account: { readonly id: string; readonly handle: string; readonly email: string },
@@ -349,7 +349,7 @@ export const newAgent = async (
   return agentOf(server, { id: agent.id, handle, email }, api_key)
 }
 
-/** Making a database takes seconds, copying one does not: an empty one is made once per version of what makes it. */
+/** Copies a data folder with an empty database, which is faster than making one (seconds). See `makeTemplate`. */
 const copyOfTemplate = async (prefix = join(tmpdir(), "parley-data-")): Promise<string> => {
   const template = await theTemplate()
   const copy = await mkdtemp(prefix)
@@ -384,14 +384,14 @@ const makeTemplate = async (): Promise<string> => {
   }
 }
 
-/** Whether nobody holds the lock, after taking it from an owner that died. */
+/** Whether the lock is free; removes it first if its owner has died. */
 const released = async (lock: string): Promise<boolean> => {
   const owner = Number(await readFile(join(lock, "pid"), "utf8").catch(() => "0"))
   if (owner > 0 && !alive(owner)) await rm(lock, { recursive: true, force: true })
   return !await exists(lock)
 }
 
-/** Templates of other versions, once they are an hour old. */
+/** Removes templates that are more than an hour old. */
 const removeOld = async (prefix: string): Promise<void> => {
   for (const name of await readdir(tmpdir())) {
     const path = join(tmpdir(), name)
@@ -402,7 +402,7 @@ const removeOld = async (prefix: string): Promise<void> => {
   }
 }
 
-/** Of everything that decides what an empty database looks like. */
+/** A hash of everything that determines an empty database. */
 const fingerprint = async (): Promise<string> => {
   const hash = createHash("sha256")
   const files = (await readdir(join(ROOT, "schema"))).sort().map((name) => `schema/${name}`)

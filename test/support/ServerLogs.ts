@@ -1,13 +1,13 @@
-/** Of what a server has written, as many lines are printed. */
+/** How many lines of a server's output are printed. */
 const LINES = 200
 
-/** What a server has written last, for whoever wants to know why a test failed. */
+/** The last output of a server, to be printed when a test fails. */
 export class ServerLog {
   readonly name: string
-  /** How the process ended; its log is then forgotten with the test that is under way. */
+  /** How the process ended. Its log is then dropped at the end of the test that is under way. */
   ended: number | string | undefined
   #text = ""
-  /** Of a server that writes to a file. */
+  /** Reads the log of a server that writes to a file. */
   readonly #read: (() => string) | undefined
 
   constructor(name: string, read?: () => string) {
@@ -25,7 +25,7 @@ export class ServerLog {
     this.ended = how
   }
 
-  /** The last lines of what came since this was last called; from a file, of all of it. */
+  /** The last lines since this was last called; for a server that writes to a file, the last lines of the file. */
   take(): string {
     if (this.#read !== undefined && this.ended === undefined) this.#text = this.#read()
     const lines = this.#text.trimEnd().split("\n").slice(-LINES)
@@ -34,7 +34,7 @@ export class ServerLog {
   }
 }
 
-/** Of all servers of this process that live, or ended during the test that is under way. */
+/** The logs of the servers of this process that run, or ended during the test that is under way. */
 const logs = new Set<ServerLog>()
 
 export const keepLog = (name: string, read?: () => string): ServerLog => {
@@ -43,7 +43,7 @@ export const keepLog = (name: string, read?: () => string): ServerLog => {
   return log
 }
 
-/** What these servers wrote last, each under its name; only once. */
+/** The last output of all these servers, each under its name. Output is returned only once. */
 export const takeLogs = (): string => {
   let said = ""
   for (const log of logs) {
@@ -53,7 +53,7 @@ export const takeLogs = (): string => {
   return said
 }
 
-/** To be called after each test. */
+/** Drops the logs of servers that have ended; to be called after each test. */
 export const forgetEnded = (): void => {
   for (const log of logs) if (log.ended !== undefined) logs.delete(log)
 }

@@ -10,25 +10,25 @@ export interface ServerOptions {
   readonly dataDir: string
   /** Parley's variables; nothing of this process's own environment but PATH, HOME and TMPDIR reaches the server. */
   readonly env?: Readonly<Record<string, string>>
-  /** The subcommand of `parley` that runs: `start`, if nothing is said. */
+  /** The subcommand of `parley` to run; `start` by default. */
   readonly command?: "start" | "runner"
   /** Node's own options, before the script. */
   readonly nodeOptions?: ReadonlyArray<string>
-  /** Opens a channel for messages to and from the server's process. */
+  /** Opens an IPC channel to the server's process. */
   readonly channel?: boolean
-  /** Where it listens, if not on 127.0.0.1. */
+  /** The address on which it listens; 127.0.0.1 by default. */
   readonly host?: string
-  /** The same port as before, for a server that is started again. */
+  /** Its port, for a server that is started again; a free one by default. */
   readonly port?: number
-  /** A command that runs what it is given, in surroundings of its own. */
+  /** A command that runs the command that follows it, such as in a container or namespace. */
   readonly through?: ReadonlyArray<string>
-  /** How long it may take to be ready. */
+  /** How long it may take until it is ready, in milliseconds. */
   readonly timeoutMs?: number
 }
 
 /**
- * A server in a process of its own, as `npm start` or `npm run runner` runs it, for
- * programs that are no tests: benches, the demonstration, tests that run for long.
+ * A server in a process of its own, as `npm start` or `npm run runner` runs it, for programs outside the default suite:
+ * benches, the demonstration, tests that run for long.
  */
 export interface ServerProcess {
   readonly url: string
@@ -40,9 +40,9 @@ export interface ServerProcess {
   readonly output: () => string
   /** Completes when the process has ended, with its exit code, or null for a signal. */
   readonly ended: Promise<number | null>
-  /** SIGTERM, and its exit code once it has drained; SIGKILL should that take 15 s. */
+  /** Sends SIGTERM and resolves with the exit code; sends SIGKILL if it has not ended after 15 s. */
   readonly stop: () => Promise<number | null>
-  /** SIGKILL. */
+  /** Sends SIGKILL and waits for the end. */
   readonly kill: () => Promise<void>
 }
 

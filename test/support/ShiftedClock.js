@@ -1,6 +1,6 @@
-// For `node --import`: the wall clock of this process, and of nothing else, is CLOCK_SHIFT_SECONDS ahead of the
-// machine's (behind, if negative), and is set on by CLOCK_JUMP_SECONDS with each SIGUSR2. As on a machine whose clock
-// is wrong, what only measures how long something takes is right.
+// For `node --import`: the wall clock of this process alone is CLOCK_SHIFT_SECONDS ahead of the machine's (behind, if
+// negative), and is set forward by CLOCK_JUMP_SECONDS with each SIGUSR2. As on a machine whose clock is wrong, the
+// monotonic clock is right.
 const secondsOf = (name) => Number(process.env[name] ?? 0) * 1000
 
 let shift = secondsOf("CLOCK_SHIFT_SECONDS")

@@ -6,7 +6,7 @@ import { eventually, PATIENCE_MS, within } from "./Eventually.ts"
 import { Answer, matching } from "./Http.ts"
 import { NODES, type Server } from "./Server.ts"
 
-/** A frame as it came; what is in it is for the test to check. */
+/** A frame as received; the test checks its content. */
 export interface Frame {
   readonly type: string
   readonly payload?: Readonly<Record<string, unknown>>
@@ -24,7 +24,7 @@ interface Waiter {
   readonly fail: (error: Error) => void
 }
 
-/** One plain socket at `/v1/ws` that keeps every frame it got, in order. */
+/** A plain WebSocket at `/v1/ws` that keeps all received frames in order. */
 export class Socket {
   readonly frames: Array<Frame> = []
   readonly closed: Promise<Closed>
@@ -75,7 +75,7 @@ export class Socket {
     return socket
   }
 
-  /** Connects with the key in a header, for which no HELLO is waited. */
+  /** Connects with the key in a header, without a HELLO; resolves after `hello.ok`. */
   static async byHeader(server: Server, key: string): Promise<Socket> {
     const socket = await Socket.open(server, { authorization: `Bearer ${key}` })
     await socket.waitFor("hello.ok")
@@ -112,7 +112,7 @@ export class Socket {
     this.ws.send(JSON.stringify(frame))
   }
 
-  /** Text as it is, or bytes as a binary frame. */
+  /** Sends a text frame as it is, or bytes as a binary frame. */
   raw(data: string | Uint8Array): void {
     this.ws.send(data)
   }
@@ -121,12 +121,12 @@ export class Socket {
     this.send({ type: "ack", message_id: messageId })
   }
 
-  /** A pong, whether or not there was a ping. */
+  /** Sends a pong, whether or not there was a ping. */
   pong(): void {
     this.ws.pong()
   }
 
-  /** Stops reading, as a client does that has other things to do; what the server sends piles up. */
+  /** Stops reading, like a slow client: what the server sends piles up. */
   pause(): void {
     this.ws.pause()
   }
@@ -135,12 +135,12 @@ export class Socket {
     this.ws.resume()
   }
 
-  /** What was given to this socket to send has left the process. */
+  /** Resolves once everything that was sent on this socket has left the process. */
   async sent(): Promise<void> {
     await eventually("everything to be sent", () => this.ws.bufferedAmount === 0 || undefined)
   }
 
-  /** The first frame, past or to come, of this type (or that this accepts). */
+  /** The first frame, past or to come, of this type or that this predicate accepts. */
   waitFor(wanted: string | ((frame: Frame) => boolean), timeoutMs = PATIENCE_MS): Promise<Frame> {
     const wants = typeof wanted === "string" ? (frame: Frame) => frame.type === wanted : wanted
     const past = this.frames.find(wants)
@@ -180,9 +180,9 @@ export class Socket {
     return this.frames.filter((frame) => frame.type === type).length
   }
 
-  /** Everything this socket sent before has been dealt with when the answer is here. */
+  /** Resolves once the server has handled everything that this socket sent before: sends a ping, and waits for its pong. */
   async settled(): Promise<void> {
-    // Of what it wrote through one node another knows a commit later, and nothing says when.
+    // Other nodes see the effects only after a commit, and there is no event to wait for.
     if (NODES > 0) await pause(500)
     const before = this.count("pong")
     this.send({ type: "ping" })

@@ -1,9 +1,9 @@
 import type { RateRule } from "../../src/rates/RateRule.ts"
 
 /**
- * A sliding window of one key as it is defined, as slowly as it can be said. A clock
- * that goes back stands still, and one that would stand for longer than a window begins anew;
- * what was seen to leave the window does not come back with it.
+ * A model of a sliding window of one key, simple and slow, to compare implementations with. If the clock goes back, time
+ * stands still until it has caught up; if that would take longer than a window, the window is emptied. A request that has
+ * left the window does not come back with the clock.
  */
 export class WindowModel {
   private readonly accepted: Array<number> = []
@@ -14,7 +14,7 @@ export class WindowModel {
     this.rule = rule
   }
 
-  /** The milliseconds to wait for a place, 0 if there is one. */
+  /** The milliseconds to wait until a request is accepted; 0: it is accepted now. */
   wait(at: number): number {
     const { limit, windowMs } = this.rule
     const { now, within } = this.look(at)
@@ -36,7 +36,7 @@ export class WindowModel {
     }
   }
 
-  /** The most that was accepted in any window. */
+  /** The most requests that were accepted in any window. */
   busiest(): number {
     const { windowMs } = this.rule
     return Math.max(
@@ -50,7 +50,7 @@ export class WindowModel {
     if (newest > at + this.rule.windowMs) this.kept = []
     const now = newest > at && newest <= at + this.rule.windowMs ? newest : at
     this.kept = this.kept.filter((time) => time > now - this.rule.windowMs)
-    // A copy: adding must not change what was looked at.
+    // A copy, because `add` changes `kept` afterwards.
     return { now, within: [...this.kept] }
   }
 }

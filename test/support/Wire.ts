@@ -1,7 +1,7 @@
 import { once } from "node:events"
 import { type AddressInfo, connect, createServer, type Server, type Socket } from "node:net"
 
-/** A way to a server that can be cut, or kept from carrying anything, and mended. */
+/** A TCP proxy to a server that can be cut, or hang with its connections open, and be mended. */
 export class Wire {
   private readonly server: Server
   private readonly open = new Set<Socket>()
@@ -36,19 +36,19 @@ export class Wire {
     return (this.server.address() as AddressInfo).port
   }
 
-  /** Ends every connection, and takes no new one. */
+  /** Ends all connections, and closes new ones at once. */
   cut(): void {
     this.whole = false
     for (const socket of this.open) socket.destroy()
   }
 
-  /** Takes connections, keeps those that are there, and carries nothing. */
+  /** Accepts new connections and keeps the open ones, but passes no bytes. */
   hang(): void {
     this.hanging = true
     for (const socket of this.open) socket.unpipe()
   }
 
-  /** After a hang, cut it first: nothing that was on its way then is carried. */
+  /** Works again for new connections. After a hang, call `cut` first: the connections from then would never carry bytes. */
   mend(): void {
     this.whole = true
     this.hanging = false

@@ -1,4 +1,4 @@
-/** Fails in several ways, for PrintLogs.test.ts. */
+/** Tests that fail in several ways, for PrintLogs.test.ts. */
 import { afterAll, beforeAll, describe, it } from "@effect/vitest"
 import { mkdtemp } from "node:fs/promises"
 import { tmpdir } from "node:os"

@@ -1,4 +1,4 @@
-/** In place of a server: ready at once, writes the path of each request that it gets, and ends with CODE. */
+/** Stands in for a server: is ready at once, prints the path of each request, and exits with CODE on SIGTERM. */
 import { createServer } from "node:http"
 
 const server = createServer((request, response) => {
