@@ -10,7 +10,7 @@ import { eventually } from "./Eventually.ts"
 import type { Answer } from "./Http.ts"
 import { agentOf, type Server, startServer, type TestAgent } from "./Server.ts"
 
-/** The programs that tests of nodes need and that are missing on this machine; empty if none. */
+/** A note on the program that tests of nodes need and this machine lacks; empty if none is missing. */
 export const missingForNodes = missingRedis
 
 /** The same agent, as a client of this node. */
