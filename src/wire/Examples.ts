@@ -1,6 +1,6 @@
 /**
- * Who and what the examples of the OpenAPI document are about, the same in every room: ada calls, grace is another
- * agent, and both are members of the group "Compilers". The ids have the contract's form (wire.md D).
+ * The agents, ids and values that the examples in the OpenAPI document use, the same in every room. ada is the caller,
+ * grace is another agent, and both are members of the group "Compilers". The ids have the contract's form (wire.md D).
  */
 export const ada = { id: "agt_AaELE6gAsJ9DYBqz", handle: "ada", display_name: "Ada" } as const
 export const grace = { id: "agt_AaEVYGAAvjAeAWVL", handle: "grace", display_name: "Grace" } as const
@@ -19,11 +19,11 @@ export const ATTACHMENT_ID = "att_AaGblzNg_HEFZkWS"
 export const WEBHOOK_ID = "whk_AaELHM_AnGRhHqo4"
 export const PENDING_ID = "pnd_AaELEdNAVwE8Hhh0"
 
-/** A key of the right form that no account has. */
+/** A well-formed API key that belongs to no account. */
 export const API_KEY = "ac_this-key-is-an-example-and-it-opens-no-door"
 
 /** A SHA-256 in hexadecimal digits. */
 export const SHA256 = "a796f247de71fc265541eee351905c04a23b61a764ddfe42abb2ec2828126ae9"
 
-/** What a list says beside its rows when all of them are there; 50 is the limit where a caller names none. */
+/** The paging fields of a list that fits on one page; 50 is the default limit. */
 export const wholeList = (total: number, limit = 50) => ({ total, limit, offset: 0, next_cursor: null })

@@ -7,13 +7,13 @@ const Digits = Schema.String.check(
   })
 )
 
-/** A whole number in a query: digits alone. What JavaScript takes for a number too (`1e1`, `1.0`, `+1`, ` 1`) is refused. */
+/** A whole number in a query: decimal digits only. Other forms that JavaScript parses (`1e1`, `1.0`, `+1`, ` 1`) are refused. */
 export const QueryInt = (min: number, max = Number.MAX_SAFE_INTEGER) =>
   Digits.pipe(
     Schema.decodeTo(Schema.Int.check(Schema.isBetween({ minimum: min, maximum: max })), SchemaTransformation.numberFromString)
   )
 
-/** A `limit` of at least 1; what is above the list's maximum is clamped by the reader, never refused. */
+/** A `limit` of at least 1. A value above the list's maximum is not refused: the handler clamps it. */
 export const Limit = QueryInt(1)
 
 export const Offset = QueryInt(0)
@@ -31,19 +31,19 @@ export interface PageQuery {
   readonly cursor?: string
 }
 
-/** `offset` and `cursor` do not go together (wire.md B1, B2). */
+/** Fails if a query has both `offset` and `cursor` (wire.md B1, B2). */
 export const oneWay = (query: PageQuery): Effect.Effect<void, ValidationFailed> =>
   query.offset !== undefined && query.cursor !== undefined
     ? Effect.fail(ValidationFailed.field("cursor", "cannot be combined with offset"))
     : Effect.void
 
-/** An id in a cursor: it comes back from outside, and no database takes every text. */
+/** An id inside a cursor. It is validated because clients can forge cursors, and the database rejects some strings. */
 export const CursorId = Schema.String.check(Schema.isPattern(/^[a-z]+_[A-Za-z0-9_-]{1,64}$/))
 
 /** An opaque cursor around a JSON value. */
 export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringify(value)).toString("base64url")
 
-/** The value of a cursor that this server gave out, or 400. */
+/** Decodes a cursor; fails with 400 if this server cannot have issued it. */
 export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
   Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
     Effect.flatMap(Schema.decodeUnknownEffect(schema)),

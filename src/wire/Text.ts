@@ -2,10 +2,10 @@ import { Schema, SchemaTransformation } from "effect"
 
 const NUL = String.fromCharCode(0)
 
-/** Text that every database and every reader can hold: no NUL, no lone surrogate (wire.md C.0, Lengths). */
+/** Whether a text can be stored in PostgreSQL and encoded as UTF-8: no NUL, no lone surrogate (wire.md C.0, Lengths). */
 export const isStorable = (text: string): boolean => !text.includes(NUL) && text.isWellFormed()
 
-/** Length in Unicode code points; a string of n UTF-16 units never has more than n. */
+/** Length in Unicode code points, at most the number of UTF-16 units. */
 export const codePoints = (text: string): number => {
   let n = text.length
   for (let i = 0; i < text.length - 1; i++) {
@@ -29,18 +29,18 @@ export const Text = (min: number, max: number) =>
   )
 
 /**
- * What is not read but acts on the text around it: control characters, separators of lines and paragraphs, and the
- * characters that embed, override or isolate a direction of writing. The plain direction marks, which ordinary
- * Arabic and Hebrew need, are none of them: they turn nothing around that stands beyond them.
+ * Characters that are invisible but affect the text around them: control characters, line and paragraph separators,
+ * and bidirectional embeddings, overrides and isolates. The plain direction marks (U+200E, U+200F, U+061C) are allowed:
+ * ordinary Arabic and Hebrew need them, and they cannot reorder distant text.
  */
 const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/gu
 
 export const withoutControls = (text: string): string => text.replace(CONTROLS, "")
 
-/** Whether nothing of it is seen: spaces, characters without a glyph, the empty Braille cell; so is no text at all. */
+/** Whether a text is empty or has only invisible characters: white space, characters without a glyph, the empty Braille cell. */
 export const isBlank = (text: string): boolean => /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\u2800]*$/u.test(text)
 
-/** A name to show, of `max` code points at most, that stands in its place and can be seen; an empty one is none. */
+/** A display name of at most `max` code points, without control characters and not blank. The empty string is allowed: no name. */
 export const Name = (max: number) =>
   Text(0, max).check(
     Schema.makeFilter((text) =>
@@ -51,7 +51,7 @@ export const Name = (max: number) =>
 
 const MAX_DEPTH = 64
 
-/** Whether a parsed JSON value nests at most 64 deep and holds only storable text, keys included. */
+/** Whether a parsed JSON value nests at most 64 levels deep and all its strings and keys are storable. */
 export const isStorableJson = (value: unknown, depth = 0): boolean => {
   if (typeof value === "string") return isStorable(value)
   if (typeof value !== "object" || value === null) return true
@@ -70,13 +70,10 @@ export const JsonObject = Schema.Record(Schema.String, Schema.Unknown).check(
   )
 )
 
-/**
- * Lower case of A to Z alone: Unicode's would turn a Kelvin sign into a k, and so one
- * name into another that looks like it.
- */
+/** Lower-cases A to Z only. Unicode lower-casing would map the Kelvin sign to `k`, so a look-alike would match another handle. */
 export const lowerCase = (text: string): string => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
 
-/** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased; whether it exists is not asked here. */
+/** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased. Does not check that it exists. */
 export const HandleInput = Schema.String.pipe(
   Schema.decodeTo(
     Schema.String.check(Schema.makeFilter((text) => isStorable(text) || "must hold no NUL and no lone surrogate")),
@@ -87,7 +84,7 @@ export const HandleInput = Schema.String.pipe(
   )
 )
 
-/** Milliseconds as the wire's date-time: ISO 8601, UTC, milliseconds. */
+/** Milliseconds since the epoch as the wire's date-time: ISO 8601 in UTC, with milliseconds. */
 export const iso = (ms: number): string => new Date(ms).toISOString()
 
 export const isoOrNull = (ms: number | null): string | null => ms === null ? null : iso(ms)

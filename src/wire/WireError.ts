@@ -2,8 +2,8 @@ import type { Cause } from "effect"
 import { Effect, Schema } from "effect"
 
 /**
- * What every failure that reaches a caller has in common: the wire's stable
- * `code`, the HTTP status it travels under, and how long to wait if waiting helps.
+ * What every failure that reaches a client has in common: the wire's stable
+ * `code`, the HTTP status, and how long to wait before a retry, where a retry can help.
  */
 export interface WireFailure {
   readonly code: string
@@ -33,7 +33,7 @@ export const WireError = <Self>() =>
     /** The default text: what happened and what to do about it. */
     readonly message: string
     readonly details?: Details
-    /** A fixed wait for errors that carry no `retry_after_ms`. */
+    /** The default `Retry-After`, in milliseconds, for errors without `details.retry_after_ms`. */
     readonly retryAfterMs?: number
   }
 ) => {
@@ -54,7 +54,7 @@ export const WireError = <Self>() =>
       return typeof details?.retry_after_ms === "number" ? details.retry_after_ms : options.retryAfterMs
     }
   }
-  // `Self` is the subclass, which only the caller can name: the class is checked above with a stand-in.
+  // `Self` is the subclass, which only the caller can name, so the type of `Base` is replaced here.
   return Base as unknown as Schema.Class<
     Self,
     Schema.Struct<{
@@ -67,7 +67,7 @@ export const WireError = <Self>() =>
   >
 }
 
-/** The `details` of every refusal by a rate (wire.md H, `RATE_LIMITED`). */
+/** The `details` of every refusal by a rate limit (wire.md H, `RATE_LIMITED`). */
 export const rateDetails = {
   retry_after_ms: Schema.optionalKey(Schema.Int),
   limit: Schema.optionalKey(Schema.Int),
@@ -80,7 +80,7 @@ export class ValidationFailed extends WireError<ValidationFailed>()("ValidationF
   message: "The request is not valid.",
   details: { fields: Schema.optionalKey(Schema.Record(Schema.String, Schema.Array(Schema.String))) }
 }) {
-  /** One field that does not do, and why. */
+  /** A failure for one invalid field and the reason. */
   static field(name: string, text: string): ValidationFailed {
     return new ValidationFailed({ message: `${name}: ${text}`, details: { fields: { [name]: [text] } } })
   }
@@ -142,10 +142,10 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
   retryAfterMs: 2000
 }) {}
 
-/** The errors any route may answer with, on top of its own (wire.md C, last line of C.0). */
+/** The errors that any route may answer with in addition to its own (wire.md C, last line of C.0). */
 export const commonErrors = [ValidationFailed, PayloadTooLarge, RateLimited, InternalError, Unavailable] as const
 
-/** The exact body of a failure. */
+/** The JSON body of a failure, exactly as the wire defines it. */
 export const wireBody = (failure: WireFailure): { code: string; message: string; details?: object } =>
   failure.details === undefined
     ? { code: failure.code, message: failure.message }

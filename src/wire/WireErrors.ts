@@ -16,7 +16,7 @@ import {
   type WireFailure
 } from "./WireError.ts"
 
-/** The headers that go with a failure. */
+/** The response headers that a failure needs besides its body. */
 export const failureHeaders = (failure: WireFailure): Record<string, string> => {
   const headers: Record<string, string> = {}
   if (failure.status === 401) headers["www-authenticate"] = "Bearer"
@@ -30,7 +30,7 @@ export const failureHeaders = (failure: WireFailure): Record<string, string> => 
   return headers
 }
 
-/** The answer that a failure becomes: its status, its exact body, and the headers that go with it. */
+/** The HTTP response for a failure: status, body and headers. */
 export const toResponse = (
   failure: WireFailure,
   extra?: Record<string, string>
@@ -41,8 +41,8 @@ export const toResponse = (
   })
 
 /**
- * The same answer on a bare connection, which it ends: for upgrades that are
- * refused and for bytes that are no HTTP request.
+ * Writes the response for a failure to a raw connection and ends the connection: for refused
+ * upgrades and for bytes that are not an HTTP request.
  */
 export const refuse = (socket: Duplex, failure: WireFailure, requestId: string, extra?: Record<string, string>): void => {
   if (!socket.writable) {
@@ -62,13 +62,13 @@ export const refuse = (socket: Duplex, failure: WireFailure, requestId: string, 
   for (const [name, value] of Object.entries(headers)) head += `${name}: ${value}\r\n`
   socket.on("error", () => {})
   socket.end(`${head}\r\n${body}`)
-  // A peer that keeps its side open must not hold the connection.
+  // A peer that does not close its side must not keep the connection open.
   const timer = setTimeout(() => socket.destroy(), 1000)
   timer.unref()
   socket.once("close", () => clearTimeout(timer))
 }
 
-/** The one place where any failure or defect becomes what the wire knows (wire.md C.0, Error body). */
+/** The one place that maps a failure or defect to a wire error (wire.md C.0, Error body); undefined becomes a 500. */
 export const toWireFailure = (error: unknown): WireFailure | undefined => {
   if (isWireFailure(error)) return error
   if (HttpApiError.HttpApiSchemaError.is(error)) {
@@ -105,14 +105,14 @@ const invalidRequest = (error: HttpApiError.HttpApiSchemaError): ValidationFaile
 
 const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 
-/** Turns whatever a route fails with into its documented answer; the outermost middleware of every route. */
+/** Turns every failure of a route into its documented response; the outermost middleware of every route. */
 export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/wire/WireErrors", {
   error: commonErrors
 }) {
   static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, answer))
 }
 
-/** Answers with the failure's own response; what nobody expected is logged, and what has no response becomes a 500. */
+/** The response for a cause. SQL errors are logged and become 503; failures and defects that map to no wire error are logged and become 500. */
 export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   for (const reason of cause.reasons) {
     if (Cause.isInterruptReason(reason)) continue
@@ -122,7 +122,7 @@ export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerRes
     const response = Effect.succeed(toResponse(failure))
     return failure.status < 500 || isWireFailure(error)
       ? response
-      : Effect.andThen(Effect.logWarning("A request met storage that failed", cause), response)
+      : Effect.andThen(Effect.logWarning("A statement failed: its request is answered with 503", cause), response)
   }
   if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(toResponse(new Unavailable()))
   return Effect.as(Effect.logError("A request failed", cause), toResponse(new InternalError()))
