@@ -4,7 +4,7 @@ import { wireBody, type WireFailure } from "../wire/WireError.ts"
 import { failureHeaders } from "../wire/WireErrors.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 
-/** What a browser may send to, and read from, `/v1/*` (wire.md C.0). */
+/** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
 export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
 const CORS_RESPONSE_HEADERS =
@@ -12,9 +12,9 @@ const CORS_RESPONSE_HEADERS =
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 /**
- * The answer to a request, which adds what every answer has: the request id, and
- * on `/v1/*` what browsers want to see. `writeHead` is the one way out for all of
- * them, and headers given to it at once are cheaper than headers set one by one.
+ * A response that adds the headers every response has: the request id, and on `/v1/*` the CORS headers. They are
+ * added in `writeHead` because every response passes through it, and because headers passed to it together cost
+ * less than headers set one by one.
  */
 export class Answer extends ServerResponse {
   requestId = ""

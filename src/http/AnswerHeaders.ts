@@ -5,9 +5,8 @@ import { IncomingMessage } from "node:http"
 const pending = new WeakMap<object, Readonly<Record<string, string>>>()
 
 /**
- * Puts headers on the answer to the request that this context belongs to, whatever
- * the answer will be, a failure included. What the route itself sets wins. Under
- * this project's server a tenth of the cost of rewriting the response.
+ * Adds headers to the response of the request that this context belongs to, also if that response is a failure.
+ * Headers that the route itself sets take precedence. Under `HttpServer` this costs a tenth of rewriting the response.
  */
 export const addAnswerHeaders = (context: Context.Context<never>, headers: Readonly<Record<string, string>>): void => {
   const { source } = Context.getUnsafe(context, HttpServerRequest.HttpServerRequest)
@@ -20,6 +19,6 @@ export const addAnswerHeaders = (context: Context.Context<never>, headers: Reado
   }
 }
 
-/** What was put there, by Node's own request. */
+/** The headers added so far; `source` is Node's `IncomingMessage`. */
 export const answerHeadersOf = (source: object): Readonly<Record<string, string>> | undefined =>
   pending.get(source)

@@ -3,9 +3,9 @@ import type { HttpServerRequest } from "effect/http"
 import { isIP, isIPv6 } from "node:net"
 
 /**
- * The address of whoever made a request. Each of the `proxies` in front appends to
- * X-Forwarded-For whom it heard from, so the n-th entry from the right is the last
- * that none but a proxy can have written; what stands left of it is only claimed.
+ * The IP address of the client that made a request. Each of the `proxies` trusted proxies in front of the server
+ * appends its peer's address to X-Forwarded-For. So the entry at position `proxies` from the right was written by a
+ * trusted proxy; the client may have forged every entry to the left of it.
  */
 export const clientAddress = (
   remote: string | undefined,
@@ -24,7 +24,7 @@ export const clientAddress = (
 export const addressOf = (request: HttpServerRequest.HttpServerRequest, proxies: number): string =>
   clientAddress(Option.getOrUndefined(request.remoteAddress), request.headers["x-forwarded-for"], proxies)
 
-/** What limits per IP address count by: with IPv6 the network of one subscriber (/64), not each of its 2^64 addresses. */
+/** The key of rate limits per IP address: for IPv6 the subscriber's /64 network, because a subscriber has 2^64 addresses. */
 export const addressKey = (address: string): string => {
   if (!isIPv6(address)) return address
   const [head = "", tail] = address.split("::")
@@ -39,7 +39,7 @@ export const addressKey = (address: string): string => {
 
 const MAPPED = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/
 
-/** One spelling for each address; IPv4 in IPv6 is IPv4. Ports, brackets and zones are dropped. */
+/** The canonical form of an address: IPv4-mapped IPv6 becomes IPv4; ports, brackets and zones are dropped. Undefined: not an address. */
 const normalize = (text: string): string | undefined => {
   let address = text.trim()
   if (address.startsWith("[")) address = address.slice(1, address.indexOf("]"))

@@ -4,19 +4,19 @@ import { OpenApi } from "effect/http-api"
 type Operation = OpenApi.OpenAPISpecOperation
 type Content = OpenApi.OpenApiSpecContent
 
-/** How an operation is shown in the OpenAPI document. */
+/** The documentation of an operation in the OpenAPI document. */
 interface Documentation {
-  /** What the operation does, as the list of operations shows it: an imperative of two to five words. */
+  /** Its title in the list of operations: an imperative of two to five words. */
   readonly summary: string
-  /** What happens, who may call, and what a caller should know: one or two sentences. */
+  /** One or two sentences: what it does, who may call it, and what a caller should know. */
   readonly description: string
-  /** An example of each parameter in the path, and of parameters in the query, as they are written in the URL. */
+  /** Example values by name, as written in the URL: of every path parameter, and of query parameters. */
   readonly parameters?: Readonly<Record<string, string>>
   /** An example of the request body. */
   readonly body?: unknown
   /** Whether the request body may be left out; by default it may not. */
   readonly bodyIsOptional?: boolean
-  /** An example of the body that every 2xx answers with. */
+  /** An example of the body of 2xx responses. */
   readonly answer?: unknown
 }
 
@@ -37,8 +37,8 @@ const withAnswer = (responses: Operation["responses"], example: unknown): Operat
   ]))
 
 /**
- * The annotations that document an endpoint: `endpoint.annotateMerge(documented({ … }))`. The examples are put into the
- * document when it is made; nothing of them is read while requests are served.
+ * The annotations that document an endpoint: `endpoint.annotateMerge(documented({ … }))`. They are only read when the
+ * document is generated, never while a request is served.
  */
 export const documented = (
   { answer, body, bodyIsOptional = false, description, parameters = {}, summary }: Documentation

@@ -43,23 +43,23 @@ import {
 import { answer, refuse, toResponse } from "../wire/WireErrors.ts"
 
 /**
- * Routes whose handlers take their services when their group is built, as all
- * must (`routes satisfies SelfContained<typeof routes>`): a request has none.
+ * Checks at compile time that handlers get their services when their group is built
+ * (`routes satisfies SelfContained<typeof routes>`): the context of a request provides none.
  */
 export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R>
   ? [HttpRouter.Request.Only<"Requires" | "GlobalRequires", R>] extends [never] ? L
   : "a handler asks for a service at request time"
   : never
 
-/** How long the server waits for slow peers, in milliseconds; the first three are settings. */
+/** Time limits of the server, in milliseconds. `headers`, `request`, `stalled` and `linger` come from settings. */
 export interface Patience {
   readonly headers: number
   readonly request: number
   readonly stalled: number
   readonly keepAlive: number
-  /** How often connections are looked over for those that are late: by so much a time may be exceeded. */
+  /** Interval at which Node checks connections against `headers` and `request`, so either may be exceeded by this much. */
   readonly check: number
-  /** For which requests are still taken once the server is to stop. */
+  /** How long after the start of the shutdown new requests are still accepted. */
   readonly linger: number
   readonly drain: number
 }
@@ -81,18 +81,18 @@ const patienceOf = (config: Settings): Patience => {
 
 const every20Millis = Schedule.spaced("20 millis")
 
-/** Routes whose body is raw bytes of any content-type and of their own size limit. */
+/** Whether a route takes raw bytes of any content type, with a size limit of its own. */
 const isRaw = (method: string | undefined, path: string): boolean =>
   method === "PUT" && (path.endsWith("/avatar") || path.startsWith("/v1/files/"))
 
-/** The path of a request target as the router sees it: no query, repeated slashes as one, no slash at the end. */
+/** The path of a request target as the router sees it: without query, repeated slashes or trailing slash. */
 const pathOf = (target: string): string => {
   const end = target.search(/[?#;]/)
   const path = (end === -1 ? target : target.slice(0, end)).replace(/\/{2,}/g, "/")
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
 
-/** Remembers which methods each path answers, whatever adds them to the router. */
+/** Wraps a router to record the methods of each path in `routes`; they are needed for 405 and OPTIONS. */
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
   const record = (method: string, path: HttpRouter.PathInput) => {
@@ -114,20 +114,19 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>
 }
 
 /**
- * The HTTP server of this process: `node:http`, owned here because a socket must
- * not cost a fiber. Requests go to the routes, upgrades of `/v1/ws` to the
- * UpgradeHandler. Whatever is refused before either sees it is answered in the wire's
- * shape and with a request id, like everything else.
+ * The HTTP server of this process. It uses `node:http` directly so that a WebSocket costs no fiber. Requests go to
+ * the routes, upgrades of `/v1/ws` to the UpgradeHandler. Requests that are refused before they get to either also
+ * have the wire's error body and a request id.
  *
- * Closing it drains: readiness turns away, new sockets are, the port closes, requests in flight
- * finish within `drain`, then the sockets are told to go.
+ * On shutdown it drains: readiness turns false and new WebSockets are closed at once; after `linger` the port closes;
+ * requests in flight have `drain` milliseconds to finish; then the open WebSockets are closed.
  */
 export class HttpServer extends Context.Service<HttpServer, {
   readonly port: number
-  /** Base of absolute URLs that work from where the server listens. */
+  /** Base of absolute URLs: PUBLIC_URL, or the address that the server listens on. */
   readonly url: string
 }>()("parley/http/HttpServer") {
-  /** Listens once `routes` are built, and then `ready` has completed. */
+  /** Builds `routes`, waits for `ready`, then listens. */
   static readonly layer = <A, E, R, E2 = never, R2 = never>(
     routes: Layer.Layer<A, E, R>,
     changes?: Partial<Patience>,
@@ -151,7 +150,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       Effect.map(HttpRouter.HttpRouter, (router) => recording(router, known))
     )
     const routed = yield* HttpRouter.toHttpEffect(Layer.provide(routes, recordingRouter)).pipe(
-      // A name in a path may be as long as the request line; the route decides what it thinks of it.
+      // The router accepts path parameters as long as the request line; routes validate the length themselves.
       Effect.provideService(HttpRouter.RouterConfig, { maxParamLength: 16_384 })
     )
     const methodsOf = (target: string): Array<string> => {
@@ -171,7 +170,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const withBody = Effect.withFiber((fiber) => {
       const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
       const text = bodies.get(request.source)
-      // Shadows the getter that would read the stream, which has been read.
+      // Shadows the getter that would read the stream: it is already consumed.
       if (text !== undefined) Object.defineProperty(request, "text", { value: text })
       return routed
     })
@@ -186,8 +185,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     })
 
     const requestScope = yield* Scope.fork(scope, "parallel")
-    // Every request copies the context that it begins with. Handlers bring what they need, so it holds the settings
-    // of the runtime alone.
+    // The initial context is copied for every request. Handlers have their services already, so only the runtime's
+    // own references are kept in it.
     const handle = yield* NodeHttpServer.makeHandler(app, { scope: requestScope }).pipe(
       withRuntimeOnly,
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
@@ -215,12 +214,12 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       }
     }
 
-    /** What can be refused before a route is looked for; undefined lets the request pass. */
+    /** Checks that need no route; undefined: the request passes. */
     const refusal = (request: IncomingMessage, path: string, raw: boolean): WireFailure | undefined => {
       if (request.headers.host === undefined && request.httpVersion === "1.1") {
         return new ValidationFailed({ message: "The Host header is missing." })
       }
-      // In the query too: no text that comes in may hold one.
+      // Also in the query: no text from a client may contain NUL.
       if (request.url?.includes("%00") === true) {
         return new ValidationFailed({ message: "The address holds a NUL character." })
       }
@@ -293,7 +292,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
-      // The response that this connection is in the middle of; Node keeps it on the socket.
+      // The unfinished response of this connection, which Node keeps on the socket.
       const current = (socket as Duplex & { readonly _httpMessage?: ServerResponse | null })._httpMessage
       if (error.code === "ECONNRESET" || !socket.writable || current?.headersSent === true) {
         socket.destroy()
@@ -319,10 +318,10 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       connectionsCheckingInterval: patience.check,
       maxHeaderSize: 16_384,
       requireHostHeader: false,
-      // Any other protocol that a caller offers to switch to is answered in this one.
+      // An upgrade to any other protocol is ignored: the request is served as plain HTTP/1.1.
       shouldUpgradeCallback: (request: IncomingMessage) => request.headers.upgrade?.toLowerCase() === "websocket"
     }, (request, response) => onRequest(request, response))
-    // Without an end to it, a peer that stops reading keeps its connection and what waits on it for ever.
+    // Without a timeout, a peer that stops reading would hold its connection and the unsent data for ever.
     server.timeout = patience.stalled
     server.on("checkContinue", (request, response) => onRequest(request, response, true))
     server.on("checkExpectation", (request, response) => {
@@ -347,7 +346,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       state.draining = true
       upgrades.turnAway()
       readiness.set("draining", "The server is shutting down.")
-      // Whoever spreads the requests is to see it before connections are refused.
+      // Gives load balancers time to see that this server is not ready before it refuses connections.
       if (patience.linger > 0) yield* Effect.sleep(patience.linger)
       server.close()
       yield* Effect.suspend(() => {

@@ -4,12 +4,12 @@ import type { Server } from "node:net"
 import { Config, type Settings } from "../platform/Config.ts"
 
 /**
- * Connections that may wait to be accepted; the system may allow fewer (`net.core.somaxconn`). One too
- * many is dropped without a word, and its client tries again after 1, 3, 7, 15 and 31 seconds.
+ * The listen backlog: connections that may wait to be accepted. The kernel may cap it (`net.core.somaxconn`). It drops
+ * further attempts silently; the client's kernel repeats them after 1, 3, 7, 15 and 31 seconds.
  */
 const UNACCEPTED = 8_192
 
-/** The address cannot be listened on; the message says what to do. */
+/** The server cannot listen on its address; the message says what to do. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
 
 /** Listens on HOST and PORT. */
@@ -23,7 +23,7 @@ export const listen = (server: Server, config: Settings): Effect.Effect<void, Li
     })
   })
 
-/** Fails as the server would if its address cannot be had, for a start that has long work to do before it listens. */
+/** Fails early if the server cannot listen on its address, before the slow part of the start. */
 export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.gen(function*() {
   const config = yield* Config
   const server = createServer()

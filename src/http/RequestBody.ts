@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http"
 
-/** Reads on without keeping anything, so that the peer reads its answer before the connection goes, within reason. */
+/** Reads and drops the rest of a body, up to 8 times `maxBytes` in all, so that the client can read the response before the connection closes. */
 export const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
   let size = read
   request.on("data", (chunk: Buffer) => {
@@ -10,9 +10,8 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
 }
 
 /**
- * The body of a request that is no upload, whole: a fiber is not spent on it
- * before it is there, and reading it by callback costs half of what a fiber
- * waiting for the stream does. Undefined is one that is too large.
+ * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`.
+ * Callbacks cost half as much as a fiber that waits for the stream, and the request's fiber starts only when the body is complete.
  */
 export const readBody = (request: IncomingMessage, maxBytes: number, done: (body: Buffer | undefined) => void): void => {
   const { "content-length": length, "transfer-encoding": encoding } = request.headers

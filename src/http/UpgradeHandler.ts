@@ -2,17 +2,17 @@ import { Context, type Effect } from "effect"
 import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 
-/** What takes over the HTTP server's upgrade requests (`/v1/ws`) and holds the sockets of this node; the room `realtime` is one. */
+/** Handles the HTTP server's upgrade requests (`/v1/ws`) and holds the WebSockets of this node; the room `realtime` implements it. */
 export class UpgradeHandler extends Context.Service<UpgradeHandler, {
   /**
-   * Takes over an upgrade request of this path, whatever becomes of it: a socket, or
-   * a refusal with the wire's error body. Never throws.
+   * Takes over the connection of an upgrade request: it becomes a WebSocket, or is refused with the wire's
+   * error body. Never throws.
    */
   readonly upgrade: (request: IncomingMessage, socket: Duplex, head: Buffer, requestId: string) => void
-  /** From now on a socket that opens is closed with 1013; those that are there stay. */
+  /** From now on new sockets are closed with 1013; existing ones stay open. */
   readonly turnAway: () => void
   /** Closes every socket with 1001, and new ones with 1013; completes when all are gone. */
   readonly drain: Effect.Effect<void>
-  /** Sockets held now. */
+  /** The number of open sockets. */
   readonly size: () => number
 }>()("parley/http/UpgradeHandler") {}
