@@ -1,7 +1,7 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
 
-/** A variable that cannot be used, with what to do about it; all of them are reported together. */
+/** The configuration is invalid. Lists every problem, each with its remedy. */
 export class ConfigInvalid extends Data.TaggedError("ConfigInvalid")<{ readonly problems: ReadonlyArray<string> }> {
   override get message(): string {
     return this.problems.join("\n")
@@ -63,8 +63,8 @@ const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (
 const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
-/** One secret, or while it is changed the new one and the old one. */
-const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
+/** One secret, or during a rotation two: the new one, then the old one. */
+const secrets: ShownContext<Redacted.Redacted<string>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
   return parts.length <= 2 && parts.every((part) => part !== "")
     ? Result.succeed(Redacted.make(text))
@@ -72,8 +72,8 @@ const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
 }
 
 /**
- * Every variable that Parley reads, in the order of `--help`; `npm run docs` makes docs/configuration.md of them. Rates
- * are numbers of accepted requests in a sliding window.
+ * Every environment variable that Parley reads, in the order of `--help`; `npm run docs` generates
+ * docs/configuration.md from them. A rate is a number of accepted requests in a sliding window.
  */
 export const settings = {
   PORT: make(wholeNumber(0, 65535), 3000, "TCP port of the HTTP API and the WebSocket; 0 takes any free port"),
@@ -189,7 +189,7 @@ export const settings = {
 
 export type Settings = { readonly [K in keyof typeof settings]: (typeof settings)[K]["fallback"] }
 
-/** What is wrong with settings that are each right alone. */
+/** Conflicts between settings that are each valid alone. */
 const disagreements = (config: Settings): ReadonlyArray<string> => {
   const problems: Array<string> = []
   if (config.HTTP_HEADERS_SECONDS > config.HTTP_REQUEST_SECONDS) {
@@ -208,14 +208,14 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   return problems
 }
 
-/** A limit that is not set because its name is wrong would be missed when it is too late: it stops the start. */
+/** Whether a misspelt name stops the start: it does for limits, because nobody would notice in time that one is not in force. */
 const stops = ({ name }: Misspelt): boolean => name.startsWith("LIMITS_")
 
 const strangers = Effect.map(Environment, (environment) => misspelt(environment, Object.keys(settings)))
 
 /** The effective configuration, validated as a whole before anything starts. */
 export class Config extends Context.Service<Config, Settings>()("parley/platform/Config") {
-  /** Reads every variable from the `ConfigProvider` (the environment unless told otherwise); fails with all problems at once. */
+  /** Reads every variable from the `ConfigProvider` (by default the environment); fails with all problems at once. */
   static readonly load = Effect.gen(function*() {
     const problems: Array<string> = []
     const values: Record<string, unknown> = {}
@@ -239,7 +239,7 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
 
   static readonly layer = Layer.effect(Config, Config.load)
 
-  /** What an operator should know of variables that are set and change nothing. */
+  /** Warnings about variables that are set, have no effect, and look like misspelt settings. */
   static readonly warnings = Effect.map(strangers, (found) =>
     found.filter((one) => !stops(one)).map(({ name, nearest }) => `${name} is set and means nothing here: ${nearest} may be meant`))
 
@@ -251,10 +251,10 @@ export class Config extends Context.Service<Config, Settings>()("parley/platform
     })
 }
 
-/** One setting as it is in effect, in the words of docs/configuration.md. */
+/** One setting with its effective value; the texts are those of docs/configuration.md. */
 export interface EffectiveSetting {
   readonly name: string
-  /** A secret is only said to be set. */
+  /** For a secret, only that it is set. */
   readonly value: string
   readonly isDefault: boolean
   readonly about: string

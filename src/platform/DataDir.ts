@@ -5,7 +5,7 @@ import * as path from "node:path"
 import { DatabaseSync } from "node:sqlite"
 import { Config } from "./Config.ts"
 
-/** What is to become DATA_DIR or SHARED_DIR cannot be made, written to, or locked. */
+/** DATA_DIR or SHARED_DIR cannot be created, written to, or locked. */
 export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
   readonly setting: "DATA_DIR" | "SHARED_DIR"
   readonly path: string
@@ -16,7 +16,7 @@ export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
   }
 }
 
-/** Another process has it; two would corrupt it. */
+/** Another process uses this DATA_DIR; two would corrupt it. */
 export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
   readonly path: string
   readonly holder: string | undefined
@@ -45,19 +45,17 @@ const reasonOf = (error: unknown): string => {
 const SQLITE_BUSY = 5
 
 /**
- * The folder of a standalone server, which it has to itself.
+ * The folder of a standalone server, locked so that only one process uses it.
  *
- * The lock is SQLite's exclusive lock on the file `lock`, because Node has no
- * flock and SQLite comes with it: a lock of the kernel on the file itself, gone
- * with the process however that ends, seen by every process of the machine
- * whatever its container or mount, and decided by the kernel when two start at
- * once. (A socket has none of the first two, or leaves a file to clean up.) The
- * file must never be removed, and nothing else in this process may open it:
- * closing any descriptor of it would give up the lock. Who holds it is
- * therefore told in a file beside it.
+ * The lock is SQLite's exclusive lock on the file `lock`: Node has no flock, but it includes SQLite. It is a kernel
+ * lock on the file itself. So it is released however the process ends, every process on the machine sees it whatever
+ * its container or mount, and the kernel decides when two processes start at once. (A socket lacks the first two
+ * properties, or leaves a file to clean up.) The file must never be removed, and nothing else in this process may open
+ * it: closing any descriptor of it would release the lock. The holder is therefore named in another file,
+ * `lock.holder`.
  */
 export class DataDir extends Context.Service<DataDir, {
-  /** Absolute. */
+  /** The absolute path of the folder. */
   readonly path: string
 }>()("parley/platform/DataDir") {
   static readonly layerAt = (folder: string) =>
@@ -86,13 +84,13 @@ const holderFile = (folder: string): string => path.join(folder, "lock.holder")
 
 const prepare = (folder: string, mode?: number): void => {
   fs.mkdirSync(folder, { recursive: true, mode })
-  // Containers that share a folder may share the number of the process too.
+  // The host name is included because processes in different containers may have the same process id.
   const probe = path.join(folder, `.probe-${hostname()}-${process.pid}`)
   fs.writeFileSync(probe, "x")
   fs.rmSync(probe, { force: true })
 }
 
-/** Fails if SHARED_DIR is set and takes no files, which the first upload would show otherwise. */
+/** Fails if SHARED_DIR is set but not writable, at the start rather than at the first upload. */
 export const sharedDirIsUsable = Effect.gen(function*() {
   const { SHARED_DIR } = yield* Config
   if (SHARED_DIR === undefined) return

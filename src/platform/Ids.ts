@@ -1,19 +1,18 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { createHmac, hash, randomBytes } from "node:crypto"
 
-/** The kinds of id that have the form prefix, `_`, 16 url-safe base64 characters (wire.md D). */
+/** The prefixes of ids of the form: prefix, `_`, 16 url-safe base64 characters (wire.md D). */
 export type IdPrefix = "agt" | "msg" | "grp" | "gri" | "att" | "whk" | "whd" | "rpt" | "pnd" | "req"
 
 /**
- * Where ids, keys, codes and every other random choice come from, so that a
- * simulation can seed them. Ids begin with their millisecond: rows that are
- * made together lie together in an index.
+ * The source of ids, keys, codes and all other randomness, so that a simulation can seed them.
+ * Ids begin with the time in milliseconds, so rows created together are close together in an index.
  */
 export class Ids extends Context.Service<Ids, {
   readonly make: (prefix: IdPrefix) => string
   /** `ac_` and 43 url-safe base64 characters, 256 random bits. */
   readonly apiKey: () => string
-  /** Six decimal digits, uniformly. */
+  /** Six decimal digits, uniformly distributed. */
   readonly code: () => string
   readonly bytes: (n: number) => Buffer
 }>()("parley/platform/Ids") {
@@ -36,7 +35,7 @@ export class Ids extends Context.Service<Ids, {
         bytes: source
       }))
 
-  /** Random bytes of the operating system, drawn in blocks: a system call per id would cost more than the id. */
+  /** The operating system's random bytes, read in blocks of 8 KiB because a system call for each id would dominate its cost. */
   static readonly layer = Layer.effect(
     Ids,
     Effect.suspend(() => {
@@ -72,5 +71,5 @@ export class Ids extends Context.Service<Ids, {
     )
 }
 
-/** The only form in which keys and codes are stored. */
+/** The digest that is stored in place of keys and codes. */
 export const sha256 = (data: string | Buffer): Buffer => hash("sha256", data, "buffer")

@@ -5,31 +5,31 @@ import { createTransport, type SendMailOptions } from "nodemailer"
 import { Config, ConfigInvalid } from "./Config.ts"
 import { Ids } from "./Ids.ts"
 
-/** A plain mail to one address. The address must have been checked: it goes into a header. */
+/** A plain-text mail to one address. The address must be validated already: it is written into a header. */
 export interface Mail {
   readonly to: string
   readonly subject: string
   readonly text: string
-  /** What a person at the terminal of a standalone server is told instead of being mailed. */
+  /** The line that a standalone server prints at its terminal when mail goes to the outbox. */
   readonly note: string
 }
 
-/** The mail did not leave. `reason` names the failure and holds nothing of the mail. */
+/** The mail could not be sent. `reason` contains nothing from the mail. */
 export class MailFailed extends Data.TaggedError("MailFailed")<{ readonly reason: string }> {}
 
 /**
- * Sends mail, one attempt each: an effect that succeeds means that the next server
- * (or the outbox) has it. Neither text nor address of a mail is ever logged.
+ * Sends mail with one attempt each. Success means that the mail server, or the outbox, has accepted the mail.
+ * Neither the text nor the address of a mail is ever logged.
  */
 export class Mailer extends Context.Service<Mailer, {
   readonly send: (mail: Mail) => Effect.Effect<void, MailFailed>
   /**
-   * Whether mail can leave at all, as it was some seconds ago at the most. No mail that
-   * was sent has a part in the answer, so that it tells nothing of any address.
+   * Whether mail can be sent at present; the result may be up to 10 seconds old. It does not depend on the outcome of
+   * any mail, so it reveals nothing about any address.
    */
   readonly ready: Effect.Effect<void, MailFailed>
 }>()("parley/platform/Mailer") {
-  /** Through SMTP_URL: a few connections that are kept, ten seconds for each mail, a bound on how many wait. */
+  /** Sends through SMTP_URL over a pool of connections. Each mail has 10 seconds, its wait for a connection included; the queue is bounded. */
   static readonly layerSmtp = Layer.effect(
     Mailer,
     Effect.gen(function*() {
@@ -92,7 +92,7 @@ export class Mailer extends Context.Service<Mailer, {
     })
   )
 
-  /** Into MAIL_OUTBOX: a file for each mail, there whole or not at all, and its note on standard output. */
+  /** Writes each mail atomically as a file into MAIL_OUTBOX, and prints its note to standard output. */
   static readonly layerOutbox = Layer.effect(
     Mailer,
     Effect.gen(function*() {
@@ -124,7 +124,7 @@ export class Mailer extends Context.Service<Mailer, {
       })
       return Mailer.of({
         ready: Effect.tryPromise({
-          // With a separator at its end only a folder will do.
+          // With a trailing separator the check fails for anything but a folder.
           try: () => access(folder + sep, constants.W_OK | constants.X_OK),
           catch: (error) => new MailFailed({ reason: codeOf(error) })
         }),
@@ -142,7 +142,7 @@ export class Mailer extends Context.Service<Mailer, {
     })
   )
 
-  /** SMTP when SMTP_URL is set, and then never the outbox. */
+  /** SMTP if SMTP_URL is set, else the outbox. */
   static readonly layer = Layer.unwrap(
     Effect.map(Config, (config) => config.SMTP_URL === undefined ? Mailer.layerOutbox : Mailer.layerSmtp)
   )
@@ -153,7 +153,7 @@ const MAX_WAITING = 1_000
 const SEND_TIMEOUT = "10 seconds"
 const READY_TIMEOUT = "5 seconds"
 
-/** What went wrong, without what it went wrong with: a server's answer may quote the mail. */
+/** The codes of an error without its message, because a mail server's answer may quote the mail. */
 const codeOf = (error: unknown): string => {
   if (typeof error !== "object" || error === null) return "unknown"
   const { code, responseCode } = error as { readonly code?: unknown; readonly responseCode?: unknown }
@@ -162,7 +162,7 @@ const codeOf = (error: unknown): string => {
 
 const SENDER = /^(?:([^<>\r\n]*)<([^<>\s@]+@[^<>\s@]+)>|([^<>\s@]+@[^<>\s@]+))$/
 
-/** Turns a mail into a single text/plain part with the headers that a mail has. */
+/** Makes the message: one text/plain part with the usual headers. Fails if MAIL_FROM is invalid. */
 const composer = Effect.gen(function*() {
   const config = yield* Config
   const ids = yield* Ids

@@ -1,18 +1,18 @@
 import { Context } from "effect"
 
-/** The variables that this process was given. */
+/** The environment variables of this process. */
 export class Environment extends Context.Reference<Readonly<Record<string, string | undefined>>>(
   "parley/platform/Misspelt/Environment",
   { defaultValue: () => process.env }
 ) {}
 
-/** A variable that is none of the settings, though it looks as if it should be one, and the setting that is most like it. */
+/** An environment variable that looks like a misspelt setting, and the most similar setting. */
 export interface Misspelt {
   readonly name: string
   readonly nearest: string
 }
 
-/** Letters that have to be put in, left out, replaced or swapped with the next one to make one text of the other. */
+/** The Damerau-Levenshtein distance: insertions, deletions, substitutions and swaps of adjacent letters (optimal string alignment). */
 export const distance = (a: string, b: string): number => {
   let before: ReadonlyArray<number> = []
   let last: ReadonlyArray<number> = Array.from({ length: b.length + 1 }, (_, j) => j)
@@ -30,7 +30,7 @@ export const distance = (a: string, b: string): number => {
   return last[b.length] ?? 0
 }
 
-/** Whether it is the other name with words left out, or cut off after three letters or more. */
+/** Whether `name` is `right` with words left out, or shortened to their first three or more letters. */
 const abbreviates = (name: string, right: string): boolean => {
   let rest = right.split("_")
   for (const word of name.split("_")) {
@@ -43,21 +43,21 @@ const abbreviates = (name: string, right: string): boolean => {
 
 const firstWord = (name: string): string => name.split("_", 1)[0] ?? ""
 
-/** First words that nothing else on a machine is called by: whatever begins with one was meant for Parley. */
+/** First words that no other software uses: a variable that begins with one is meant for Parley. */
 const OWN: ReadonlySet<string> = new Set(["LIMITS", "SOCKETS", "PRESENCE", "RETENTION", "IDEMPOTENCY", "UPLOADS", "DOWNLOADS"])
 
-/** What Kubernetes and Docker say of a service beside this one, and what others say of a database or a mail server. */
+/** Variables of other software: Kubernetes and Docker set them for linked services, other programs for databases and mail servers. */
 const FOREIGN = [
   /_PORT$/,
   /_PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$/,
   /_SERVICE_HOST$/,
   /_SERVICE_PORT(_[A-Z0-9_]+)?$/,
   /^(DATABASE|REDIS|S3|SMTP|MAIL|HTTP)_(HOST|USER|USERNAME|PASSWORD|NAME|DB|ENV_\w+)$/,
-  // GitHub's and GitLab's.
+  // Set by the CI runners of GitHub and GitLab.
   /^RUNNER_(OS|ARCH|NAME|TEMP|TOOL_CACHE|DEBUG|ENVIRONMENT|TRACKING_ID|WORKSPACE|PERFLOG|ALLOW_RUNASROOT|TOKEN|EXECUTOR)$/
 ]
 
-/** So like a setting that it is one with a mistake in it. One that begins otherwise may only be a letter off. */
+/** Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, only one edit is allowed. */
 const isNear = (name: string, right: string): boolean => {
   if (firstWord(name) === firstWord(right) && name.includes("_")) {
     return abbreviates(name, right) || distance(name, right) <= Math.min(3, Math.floor(name.length / 5))
@@ -69,7 +69,7 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
   let nearest = ""
   let least = Infinity
   for (const right of rights) {
-    // However much is left out, it is nearer than another word.
+    // An abbreviation is always nearer than a name that is only similar.
     const far = distance(name, right) - (abbreviates(name, right) ? 1_000 : 0)
     if (far < least) {
       nearest = right
@@ -79,7 +79,7 @@ const nearestOf = (name: string, rights: ReadonlyArray<string>): string => {
   return nearest
 }
 
-/** The mistakes among the names of variables; an empty variable is one that is not set. */
+/** The variables that look like misspelt settings. Empty variables count as not set. */
 export const misspelt = (
   environment: Readonly<Record<string, string | undefined>>,
   rights: ReadonlyArray<string>

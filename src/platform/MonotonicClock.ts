@@ -1,4 +1,4 @@
 import type { Clock } from "effect"
 
-/** Milliseconds that never go back, whatever is done to the machine's date: for windows, deadlines and ages in memory. */
+/** Monotonic milliseconds, unaffected by changes of the wall clock: for windows, deadlines and ages in memory. */
 export const monotonicMillis = (clock: Clock.Clock) => (): number => Number(clock.monotonicTimeNanosUnsafe()) / 1e6

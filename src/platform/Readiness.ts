@@ -1,10 +1,10 @@
 import { Context, Layer } from "effect"
 
-/** Why this node should get no work right now, in words an operator can act on; empty when it is ready (wire.md C.13). */
+/** The reasons why this node should get no requests right now, written for operators; none: it is ready (wire.md C.13). */
 export class Readiness extends Context.Service<Readiness, {
-  /** Gives a reason, or takes back the one that was given under this name. */
+  /** Sets the reason of this name; undefined removes it. */
   readonly set: (name: string, reason: string | undefined) => void
-  /** Is asked for a reason whenever somebody wants to know, for as long as the process lives. */
+  /** Registers a check that `reasons` runs each time, for the life of the process; it returns a reason, or undefined if all is well. */
   readonly check: (look: () => string | undefined) => void
   readonly reasons: () => ReadonlyArray<string>
 }>()("parley/platform/Readiness") {

@@ -4,15 +4,15 @@ import { createHash } from "node:crypto"
 import { Config, ConfigInvalid } from "./Config.ts"
 
 /**
- * Why there is no answer. `down`: not connected; `slow`: none in time; `open`: it was
- * slow lately and is left alone for a moment; `refused`: an answer, but an error.
+ * Why a command failed. `down`: not connected; `slow`: no answer in time; `open`: the circuit is open after slow
+ * answers, so nothing was sent; `refused`: Redis answered with an error.
  */
 export class RedisFailed extends Data.TaggedError("RedisFailed")<{
   readonly reason: "down" | "slow" | "open" | "refused"
   readonly message: string
 }> {}
 
-/** A Lua script, which the server keeps under its hash. */
+/** A Lua script and the SHA-1 under which Redis caches it. */
 export interface RedisScript {
   readonly lua: string
   readonly hash: string
@@ -25,25 +25,24 @@ export const redisScript = (lua: string): RedisScript => ({
 
 type Argument = string | number
 
-/** Told exactly once: the failure, or undefined and the answer. */
+/** Called exactly once, with the failure, or with undefined and the answer. */
 export type Answered = (failure: RedisFailed | undefined, answer: unknown) => void
 
 /**
- * What one purpose asks of Redis. It has a circuit of its own: after answers that did not
- * come in time nothing is asked for a second, and then only whether they do again, by
- * a PING that no request waits for.
+ * The commands of one purpose, with a circuit breaker of its own. After repeated time-outs the circuit opens: nothing
+ * is sent, except that after each second a PING, which no request waits for, tests whether Redis answers again.
  */
 export interface RedisChannel {
-  /** Why nothing can be asked right now; undefined if it can. */
+  /** Why no command can be sent right now; undefined if one can. */
   readonly unusable: () => "down" | "open" | undefined
-  /** Runs the script, in one round trip if the server has it already. For hot paths: no fiber takes part. */
+  /** Runs the script, in one round trip if Redis has it cached. For hot paths: uses a callback, no fiber. */
   readonly send: (
     script: RedisScript,
     keys: ReadonlyArray<string>,
     args: ReadonlyArray<Argument>,
     answered: Answered
   ) => void
-  /** Removes the last such entry of a list, if it can; nobody is told. */
+  /** Removes the last occurrence of an entry from a list. Best effort: failures are ignored. */
   readonly remove: (key: string, entry: Argument) => void
   readonly run: (
     script: RedisScript,
@@ -54,13 +53,12 @@ export interface RedisChannel {
 }
 
 /**
- * The one connection to REDIS_URL. What is asked of it is optional by nature: nothing
- * ever waits for a connection or longer than REDIS_TIMEOUT_MS, and nothing is sent
- * twice. It connects again by itself.
+ * The process's one connection to REDIS_URL. Everything that uses it works without it too: no command waits for a
+ * connection or longer than REDIS_TIMEOUT_MS, and none is sent twice. The client reconnects by itself.
  *
- * The deadline counts the time that Redis takes. A process that is busy with other things, or
- * gets no processor, must not take an answer that waits to be read for one that is late: time is
- * counted in turns of the event loop, and the sockets are read before anything is given up.
+ * The deadline measures Redis, not this process. While this process is busy or gets no CPU, an answer may have arrived
+ * and not been read yet; it must not count as late. So time is counted in ticks of a timer, and sockets are read
+ * before a command is given up.
  */
 export class Redis extends Context.Service<Redis, {
   readonly channel: (purpose: string) => RedisChannel
@@ -82,10 +80,10 @@ export class Redis extends Context.Service<Redis, {
             autoResendUnfulfilledCommands: false,
             maxRetriesPerRequest: 0,
             connectTimeout: 2_000,
-            // A connection on which nothing comes any more is given up.
+            // Closes a connection on which nothing arrives while a command waits.
             socketTimeout: 5_000,
             retryStrategy: (times) => Math.min(100 * times, 1_000),
-            // Nothing that needs the newer one is asked for, and proxies know the older.
+            // RESP2 suffices for these commands, and proxies support it.
             protocol: 2,
             connectionName: "parley",
             disableClientInfo: true
@@ -98,7 +96,7 @@ export class Redis extends Context.Service<Redis, {
             for (const channel of channels) channel.end()
           })
       )
-      // It tries on for ever: why in vain is said once, not each second.
+      // Reconnecting goes on for ever, so each distinct error is logged once, not at every attempt.
       const problems = new Set<string>()
       client.on("error", ({ message }: Error) => {
         if (problems.has(message) || problems.size >= MAX_PROBLEMS) return
@@ -109,7 +107,7 @@ export class Redis extends Context.Service<Redis, {
         connected = true
         problems.clear()
         log(Effect.logInfo("Connected to Redis"))
-        // It has just answered.
+        // Redis has just answered, so the circuits can close.
         for (const channel of channels) channel.close()
       })
       client.on("close", () => {
@@ -117,10 +115,10 @@ export class Redis extends Context.Service<Redis, {
         connected = false
       })
 
-      // Whoever starts first is limited with the others, if Redis is there; a server that is away delays no start for longer.
+      // Waits for the connection so that even the first requests use the shared limits, but at most FIRST_CONNECT.
       yield* Effect.tryPromise(() => client.connect()).pipe(
         Effect.timeout(FIRST_CONNECT),
-        Effect.catchCause(() => Effect.logWarning("Starting without Redis: this server counts rates alone until it is there"))
+        Effect.catchCause(() => Effect.logWarning("Starting without Redis: this server counts rates alone until it can connect"))
       )
       return Redis.of({
         channel: (purpose) => {
@@ -138,7 +136,7 @@ export class Redis extends Context.Service<Redis, {
   )
 }
 
-/** Parts of the deadline; what is asked has waited for one part more or less. */
+/** The deadline is measured in this many ticks, so it is accurate to one tick. */
 const TICKS = 3
 const SLOW_IN_A_ROW = 3
 const LEFT_ALONE_MS = 1_000
@@ -146,7 +144,7 @@ const MAX_PROBLEMS = 10
 const FIRST_CONNECT = "1 second"
 
 interface Question {
-  /** The tick at which it was asked. */
+  /** The tick at which it was sent. */
   readonly asked: number
   readonly answered: Answered
 }
@@ -155,9 +153,9 @@ class Channel implements RedisChannel {
   private readonly client: Client
   private readonly tickMs: number
   private readonly changed: (open: boolean) => void
-  /** What waits for an answer, in the order in which it was asked. */
+  /** The commands without an answer yet, in the order in which they were sent. */
   private readonly waiting = new Set<Question>()
-  /** Goes on only while something waits, and by one however late the event loop is. */
+  /** Counts timer ticks while a command waits; advances by one per tick, however late the event loop is. */
   private tick = 0
   private ticking = false
   private slowInARow = 0
@@ -196,7 +194,7 @@ class Channel implements RedisChannel {
     return toEffect((answered) => this.ask(() => this.client.call(name, ...args), answered))
   }
 
-  /** Ends the circuit's break. */
+  /** Closes the circuit: commands are sent again. */
   close(): void {
     this.slowInARow = 0
     if (!this.open) return
@@ -239,7 +237,7 @@ class Channel implements RedisChannel {
     this.ticking = true
     setTimeout(() => {
       this.tick++
-      // Between a timer and an immediate the event loop reads its sockets: an answer that is there is taken before this looks.
+      // The event loop reads sockets between timers and immediates, so answers that have arrived are handled before `look`.
       setImmediate(() => this.look())
     }, this.tickMs)
   }
@@ -252,7 +250,7 @@ class Channel implements RedisChannel {
       slow = true
       question.answered(new RedisFailed({ reason: "slow", message: MESSAGES.slow }), undefined)
     }
-    // However many wait together, it is one answer that does not come.
+    // Commands that time out together count as one slow answer.
     if (slow && this.tick - this.lastSlow >= TICKS) {
       this.lastSlow = this.tick
       if (++this.slowInARow >= SLOW_IN_A_ROW && !this.open && !this.ended) {
@@ -267,7 +265,7 @@ class Channel implements RedisChannel {
 
   private probeLater(): void {
     this.probe = setTimeout(() => {
-      // Without a connection there is nothing to ask; one that comes back has answered already.
+      // Without a connection there is nothing to test; when the client reconnects, `ready` closes the circuit.
       if (this.client.status !== "ready") return this.probeLater()
       this.exchange(() => this.client.ping(), (failure) => {
         if (!this.open || this.ended) return

@@ -3,8 +3,8 @@ import { Effect } from "effect"
 const INTERVAL_MS = 1_000
 
 /**
- * Lets one log line a second through, however many are written: for failures that every request meets
- * while something is down. A line that follows suppressed ones says how many in `suppressed`.
+ * Writes at most one log line per second and drops the others: for failures that every request meets while something
+ * is down. The next line that is written carries the number of dropped lines in `suppressed`.
  */
 export class Seldom {
   private last: number | undefined
@@ -13,7 +13,7 @@ export class Seldom {
   log(line: Effect.Effect<void>): Effect.Effect<void> {
     return Effect.clockWith((clock) => {
       const now = Number(clock.monotonicTimeNanosUnsafe()) / 1e6
-      // Another clock, as another test has it, may be behind.
+      // Tests may use another clock, which may be behind `last`.
       if (this.last !== undefined && now >= this.last && now - this.last < INTERVAL_MS) {
         this.suppressed++
         return Effect.void

@@ -2,22 +2,22 @@ import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import { monotonicMillis } from "./MonotonicClock.ts"
 
 const BEAT = "500 millis"
-/** A caller that waited so long for an answer may have asked another node meanwhile, and been answered there. */
+/** A client that waited this long may have sent its request to another node meanwhile and got an answer there. */
 const STALL_MS = 5_000
-/** How long after a stall requests may still be read that came before or during it. */
+/** How long after a stall the process may still read requests that arrived before or during it. */
 const AFTERMATH_MS = 1_000
 
 /** The ports of this process: for clients, and for the other nodes. */
 export type Port = "http" | "nodes"
 
 /**
- * True shortly after a stall of this process (paused, moved to another machine, or busy with one thing for 5 s):
- * requests that are read then may be stale, so changes are refused. Whoever asked for a change has probably asked
- * another node since, and may even have taken the change back. Each port counts from when it began to listen:
- * nothing can have waited on it before.
+ * Reports a recent stall of this process (paused, moved to another machine, or busy with one thing for 5 s): requests
+ * that are read then may be stale, so changes are refused. The client has probably repeated its request at another
+ * node since, and may even have undone the change. For each port only the time since it began to listen counts:
+ * before that no request can have waited on it.
  */
 export class StallGuard extends Context.Reference<{
-  /** To be called when the port begins to listen. */
+  /** Call this when the port begins to listen. */
   readonly listensOn: (port: Port) => void
   /** Whether the process stalls, or stalled within the last second, while this port was listening. */
   readonly stalledLately: (port: Port) => boolean

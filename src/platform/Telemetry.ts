@@ -3,10 +3,10 @@ import { monitorEventLoopDelay } from "node:perf_hooks"
 import { Config } from "./Config.ts"
 import { requestIdOf } from "./RequestId.ts"
 
-/** What a key looks like, wherever it turns up. */
+/** Matches an API key anywhere in a text. */
 const KEY = /ac_[A-Za-z0-9_-]{8,}/g
 
-/** Takes API keys out of a text: no line of the log may hold one, whoever wrote it. */
+/** Removes API keys from a text. Applied to every log line. */
 export const redact = (text: string): string => text.includes("ac_") ? text.replace(KEY, "ac_[redacted]") : text
 
 const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
@@ -17,12 +17,12 @@ const plain = (value: unknown): string => {
   try {
     return JSON.stringify(value) ?? String(value)
   } catch {
-    // What cannot be written as JSON must not take the line with it.
+    // A value that cannot be written as JSON must not lose the log line.
     return String(value)
   }
 }
 
-/** One event of the log, before it is written. */
+/** The fields of a log line. */
 const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {
   const parts: ReadonlyArray<unknown> = Array.isArray(options.message) ? options.message : [options.message]
   const line: Record<string, unknown> = {
@@ -39,10 +39,10 @@ const lineOf = (options: Logger.Options<unknown>): Record<string, unknown> => {
   return line
 }
 
-/** A line of JSON for machines. */
+/** A log line as JSON, for machines. */
 export const formatJson = (options: Logger.Options<unknown>): string => redact(JSON.stringify(lineOf(options)))
 
-/** The same for a person at a terminal. */
+/** A log line as text, for a person at a terminal. */
 export const formatText = (options: Logger.Options<unknown>): string => {
   const { time, level, message, cause, ...rest } = lineOf(options)
   const notes = Object.entries(rest).map(([name, value]) => ` ${name}=${plain(value)}`).join("")
@@ -50,7 +50,7 @@ export const formatText = (options: Logger.Options<unknown>): string => {
   return redact(`${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${String(message)}${notes}${more}`)
 }
 
-/** Log lines on standard error, at LOG_LEVEL; standard output belongs to the person who started the server. */
+/** Writes log lines at LOG_LEVEL and above to standard error; standard output is for messages to the person who started the server. */
 export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const format = process.stderr.isTTY ? formatText : formatJson
   return Layer.mergeAll(
@@ -74,7 +74,7 @@ const requests: Record<string, ReadonlyArray<Metric.Metric<number, Metric.Counte
   ])
 )
 
-/** Counts an answered request; the labels are bounded whatever callers send. */
+/** Counts an answered request. An unknown method is counted as `other`, so that clients cannot add label values. */
 export const countRequest = (method: string | undefined, status: number): void => {
   const byStatus = requests[method ?? "other"] ?? requests["other"]
   byStatus?.[Math.floor(status / 100) - 1]?.updateUnsafe(1, none)
@@ -88,7 +88,7 @@ const stored = (kind: string) =>
   })
 const storedMessages = { direct: stored("direct"), group: stored("group") }
 
-/** Counts what became a message; a repeated send or one that was refused is none. */
+/** Counts stored messages; repeated and refused sends do not count. */
 export const countStored = (kind: keyof typeof storedMessages, outcomes: ReadonlyArray<{ readonly _tag: string }>): void =>
   storedMessages[kind].updateUnsafe(outcomes.filter(({ _tag }) => _tag === "Stored").length, none)
 
@@ -100,7 +100,7 @@ const lagSeconds = Metric.gauge("event_loop_lag_p99_seconds", {
   description: "99th percentile of the event loop's delay since the last scrape"
 })
 
-/** What can only be read at the moment of a scrape. */
+/** Metrics that are read at the moment of a scrape. */
 export class ProcessMetrics extends Context.Service<ProcessMetrics, {
   readonly refresh: () => void
 }>()("parley/platform/Telemetry/ProcessMetrics") {
