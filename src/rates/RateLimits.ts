@@ -10,27 +10,26 @@ import { SlidingWindows } from "./SlidingWindows.ts"
 import { RateLimited } from "../wire/WireError.ts"
 
 /**
- * Rates by key. Fails open: where the count that processes share cannot be asked, a request
- * passes as far as this process's own count allows (wire.md G.17). Of all that a request
- * takes, the answer shows in `RateLimit-*` what will be used up first.
+ * Rate limits by key. They fail open: while the shared count (Redis) does not answer, a request passes if this
+ * process's own count allows it (wire.md G.17). The `RateLimit-*` headers of a response describe the limit, of all
+ * those that the request counts against, with the fewest requests remaining.
  */
 export class RateLimits extends Context.Service<RateLimits, {
-  /** Counts one request, or refuses it and counts nothing; `Retry-After` is exact. */
+  /** Counts one request, or refuses it without counting it; the refusal's `Retry-After` is exact. */
   readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateLimited>
-  /** Counts one request in several windows of different rules, or in none; the longest wait refuses. */
+  /** Counts one request in several windows of different rules, or in none; of several refusals the one with the longest wait is reported. */
   readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
   /**
-   * Counts a request whose own work begins with a take: before it, or, where a take
-   * costs a round trip, together with that one. It is counted whatever that one says.
+   * Counts `charge` for a request whose effect begins with a take of its own: before the effect, or, with Redis, in
+   * the same round trip as that take. The charge counts even if that take is refused.
    */
   readonly owing: <A, E, R>(charge: Charge, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
-  /** Frees the place of a request that turns out not to count, a moment later where the store is elsewhere. */
+  /** Frees the place of a request that should not count after all; in Redis this happens a moment later. */
   readonly giveBack: (rule: RateRule, key: string, state: RateState) => void
 }>()("parley/rates/RateLimits") {
   /**
-   * The limits of one process, lost on restart. On the send path, so a take is one
-   * synchronous step. Measured on the monotonic clock: a step of the wall clock
-   * neither frees nor freezes anybody.
+   * The limits of one process, lost on restart. A take is one synchronous step, because it is on the send path. Uses
+   * the monotonic clock, so a step of the wall clock changes nothing.
    */
   static readonly layerMemory = Layer.effect(
     RateLimits,
@@ -65,8 +64,8 @@ export class RateLimits extends Context.Service<RateLimits, {
   )
 
   /**
-   * The limits of all processes that share a Redis, above this one's own count (SharedWindows): one
-   * question for whatever a request takes at its beginning, and one command for all that ask in the same turn.
+   * The limits that all processes on one Redis share, on top of this process's own count (SharedWindows). A request's
+   * first takes go together, and the takes of one turn of the event loop share one command.
    */
   static readonly layerRedis = Layer.effect(
     RateLimits,
@@ -111,12 +110,12 @@ export class RateLimits extends Context.Service<RateLimits, {
     })
   )
 
-  /** Redis when REDIS_URL is set. */
+  /** Shared in Redis if REDIS_URL is set, else in memory. */
   static readonly layer = Layer.unwrap(Effect.map(Config, (config) =>
     config.REDIS_URL === undefined ? RateLimits.layerMemory : Layer.provide(RateLimits.layerRedis, Redis.layer)))
 }
 
-/** What the request at hand has not been counted in yet. */
+/** A charge of the current request that its first take is to count too (`owing`). */
 interface Debt {
   readonly charge: Charge
   paid: boolean
@@ -124,7 +123,7 @@ interface Debt {
 
 const Debt = Context.Reference<Debt | undefined>("parley/rates/RateLimits/Debt", { defaultValue: () => undefined })
 
-/** Puts what is left on the answer to this fiber's request, unless less is left of something else. */
+/** Sets the `RateLimit-*` headers on the response, unless they already show a limit with fewer requests remaining. */
 export const show = (
   context: Context.Context<never>,
   { limit, remaining, resetMs }: Pick<RateState, "limit" | "remaining" | "resetMs">

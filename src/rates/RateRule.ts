@@ -6,13 +6,13 @@ export interface RateRule {
   readonly name: string
   readonly limit: number
   readonly windowMs: number
-  /** How the window is called in `details.window`: `second`, `minute`, `hour`, … */
+  /** The window's name in `details.window`: `second`, `minute`, `hour`, … */
   readonly window: string
-  /** What a refusal says, where the general text does not do. */
+  /** The message of a refusal, in place of the general one. */
   readonly message?: string
 }
 
-/** A place in the window that a rule gives to a key. */
+/** A rule and the key to count under it: together they name one window. */
 export interface Charge {
   readonly rule: RateRule
   readonly key: string
@@ -21,15 +21,15 @@ export interface Charge {
 export interface RateState {
   readonly limit: number
   readonly remaining: number
-  /** Milliseconds until the window holds one accepted request less. */
+  /** Milliseconds until the oldest accepted request leaves the window. */
   readonly resetMs: number
-  /** Which place was taken: its time in this process's own count, in milliseconds that never go back. */
+  /** Identifies the place in this process's own count: its time in monotonic milliseconds. */
   readonly at: number
-  /** And its time in the count that all processes share, in that one's own time; null: that has no such place, as far as is known. */
+  /** Identifies the place in Redis: its time in microseconds of Redis's clock. Null: Redis is not known to have counted the request. */
   readonly sharedAt: number | null
 }
 
-/** How a rate is refused. */
+/** The refusal of a rule; `waitMs` is the time until a request would be accepted. */
 export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
   new RateLimited({
     message: rule.message ?? `Too many requests: at most ${rule.limit} per ${rule.window}.`,

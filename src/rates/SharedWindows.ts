@@ -13,16 +13,15 @@ interface Request extends Taking {
 }
 
 /**
- * The windows that this process shares with others in Redis, above a count of its own.
+ * The windows that all processes share in Redis, on top of a local count of this process.
  *
- * - A process never accepts more than a limit, whatever becomes of Redis: a request first holds
- *   its places in the own count, and is refused without a question where there are none.
- * - What one turn of the event loop asks goes in one command (in several above MOST_WINDOWS).
- * - A place that Redis refuses is free again in the own count; one that it gives is counted there under the
- *   same moment, so that the own count refuses nothing that Redis would accept.
- * - Without an answer the own count has decided, and what it has accepted stays counted in it. A question
- *   that Redis finds when its deadline is long over counts nothing there: what waited while it hung
- *   must not fill the windows of those who come when it goes on.
+ * - Whatever happens to Redis, one process alone never accepts more than a limit: a request first holds places in the
+ *   local count, and is refused without a call to Redis if there are none.
+ * - The requests of one turn of the event loop share one command (several above MOST_WINDOWS windows).
+ * - A place that Redis refuses is released in the local count. A place that Redis grants is counted locally at the same
+ *   time, so the local count refuses nothing that Redis would accept.
+ * - If Redis does not answer, the local count decides, and the places stay counted there. A command that Redis executes
+ *   after the deadline counts nothing: what queued up while Redis hung must not fill the windows of later requests.
  */
 export class SharedWindows {
   private readonly own: SlidingWindows
@@ -32,7 +31,7 @@ export class SharedWindows {
   private readonly patienceMs: number
   private gathered: Array<Request> = []
 
-  /** `now` are milliseconds that never go back; `patienceMs` is how long the channel waits. */
+  /** `now` returns monotonic milliseconds; `patienceMs` is the time-out of the channel. */
   constructor(redis: RedisChannel, now: () => number, patienceMs: number) {
     this.redis = redis
     this.now = now
@@ -41,15 +40,15 @@ export class SharedWindows {
   }
 
   /**
-   * Takes a place in every window, or in none; the first `alone` whatever the others say. An outcome
-   * that needs no question to Redis is returned, any other is told to `decided` once.
+   * Takes a place in every window, or in none; the first `alone` charges count even if the others are refused.
+   * Returns the outcome if it needs no call to Redis; otherwise calls `decided` once.
    */
   take(charges: ReadonlyArray<Charge>, alone: number, decided: (outcome: Outcome) => void): Outcome | undefined {
     const first = alone === 0 ? [] : this.own.hold(charges.slice(0, alone))
     if (first instanceof RateLimited) return first
     const others = this.own.hold(alone === 0 ? charges : charges.slice(alone))
     if (others instanceof RateLimited) {
-      // Refused, and counted all the same in what counts whatever the others say. Nobody waits for that.
+      // The request is refused, but its first `alone` charges count all the same. Nothing waits for the result.
       if (alone > 0) this.ask({ charges: charges.slice(0, alone), alone: 0, held: first, decided: () => undefined })
       return others
     }
@@ -64,7 +63,7 @@ export class SharedWindows {
   private ask(request: Request): Outcome | undefined {
     const reason = this.redis.unusable()
     if (reason !== undefined) return this.settleAlone(request, reason)
-    // After the sockets of this turn were read: what they ask goes together.
+    // Runs after this turn's sockets were read, so that their requests go in one command.
     if (this.gathered.push(request) === 1) setImmediate(() => this.flush())
     return undefined
   }
@@ -113,7 +112,7 @@ export class SharedWindows {
     })
   }
 
-  /** The own count has decided already: it holds the places. */
+  /** Accepts the request without Redis: the local count already holds its places. */
   private settleAlone({ held }: Request, reason: Reason): ReadonlyArray<RateState> {
     countedAlone[reason].updateUnsafe(1, none)
     const now = this.now()
@@ -121,7 +120,7 @@ export class SharedWindows {
   }
 }
 
-/** One run of the script on so many windows takes Redis about a millisecond. */
+/** Redis needs about a millisecond to run the script on this many windows. */
 const MOST_WINDOWS = 200
 
 const none = Context.empty()
@@ -142,24 +141,24 @@ const countedAlone = {
 } satisfies Record<Reason, unknown>
 
 /**
- * What Redis's clock shows, by what it showed in answers. Never less: an answer was given after its
- * question was asked. As close as the fastest answer was.
+ * Estimates Redis's clock from the times in its answers. Redis reads its clock after the command was sent, so the
+ * estimate is never behind that clock; it is ahead by at most the delay of the fastest answer.
  */
 export class RedisClock {
-  /** By how many microseconds it is ahead of this process's, at the most; undefined: not known yet. */
+  /** Upper bound of how far Redis's clock is ahead of this process's, in microseconds; undefined: not known yet. */
   private aheadMicros: number | undefined
 
-  /** Redis's time in microseconds at a moment of this process; 0: not known. */
+  /** Redis's time in microseconds at a time of this process in milliseconds; 0: not known. */
   at(millis: number): number {
     return this.aheadMicros === undefined ? 0 : millis * 1_000 + this.aheadMicros
   }
 
-  /** The moment of this process that was a time of Redis's, which came in answer to a question. */
+  /** Converts the Redis time of an answer to monotonic milliseconds of this process, and improves the estimate. */
   read(micros: number, askedAt: number, answeredAt: number): number {
     const most = micros - askedAt * 1_000
     if (
       this.aheadMicros === undefined || most < this.aheadMicros ||
-      // One of the clocks was set: it cannot have been after the answer.
+      // The result would be later than the answer itself, so Redis's clock was set: start again.
       micros - this.aheadMicros > answeredAt * 1_000
     ) this.aheadMicros = most
     return (micros - this.aheadMicros) / 1_000

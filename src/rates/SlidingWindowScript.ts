@@ -3,22 +3,21 @@ import { redisScript } from "../platform/Redis.ts"
 import type { RateLimited } from "../wire/WireError.ts"
 
 /**
- * True sliding windows in Redis, on its own clock: under each key a list of the times
- * (microseconds) of what was accepted, oldest first, as long as its limit at the most
- * and gone a window after the last one. One run decides many requests, one after the other.
+ * True sliding windows in Redis, on Redis's clock. Each key holds a list of the times (microseconds) of accepted
+ * requests, oldest first. The list never has more entries than the limit, and expires one window after the last one.
+ * One run of the script decides many requests, one after the other.
  *
- * KEYS: the windows of all requests. ARGV: the time, 0 for Redis's own; the time after which
- * nothing is counted any more, 0 for none; then for each request how many windows it has, how
- * many of them count whatever the others say (the first ones), and limit and window in
- * milliseconds of each.
+ * KEYS: the windows of all requests. ARGV: the current time, 0 for Redis's own; the latest time at which anything may
+ * be counted, 0 for no bound; then for each request the number of its windows, the number of windows (the first ones)
+ * that count even if others refuse, and the limit and the length in milliseconds of each window.
  *
- * Answers its time, and nothing else if that is too late. Then for each request: 0 if it is
- * accepted, i if its window i refuses it (of those that refuse together, the one with the
- * longest wait), -1 if a key holds something else; how many places were taken; the wait in
- * milliseconds, if refused; and of each place what remains, the milliseconds until the
- * window holds one less, and the time under which it was taken.
+ * Returns the time of the decision, and nothing else if that is past the bound. Then for each request: 0 if it is
+ * accepted, i if its window i refuses it (the one with the longest wait if several do), -1 if a key is not a list;
+ * the number of places taken; if refused, the wait in milliseconds; and for each place the number of requests
+ * remaining, the milliseconds until the oldest entry leaves the window, and the time of the place.
  *
- * A clock that goes back stands still meanwhile, unless that would take longer than a window.
+ * If the clock goes back, a window uses the time of its newest entry until the clock has caught up. If the newest
+ * entry is more than a window ahead of the clock, the window is cleared instead.
  */
 export const TAKE = redisScript(`
 local given, latest = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -43,7 +42,7 @@ local function prune(key, before)
   end
 end
 
--- Takes a place in each of these windows or in none: which one refuses and the wait, or 0.
+-- Takes a place in each of these windows, or in none. Returns 0, or the refusing window and the wait in milliseconds.
 local function decide(keys, limits, windows, first, last, places)
   local now, longest, refusing = {}, 0, 0
   for i = first, last do
@@ -100,13 +99,13 @@ const PREFIX = "parley:rate:"
 /** The key of a window in Redis. */
 export const windowKey = ({ key, rule }: Charge): string => `${PREFIX}${rule.name}:${key}`
 
-/** What one request takes; the first `alone` places whatever the windows of the others say. */
+/** The charges of one request; the first `alone` of them count even if others are refused. */
 export interface Taking {
   readonly charges: ReadonlyArray<Charge>
   readonly alone: number
 }
 
-/** A place in a window, as Redis tells of it. */
+/** A place in a window, as the script returns it; `at` in microseconds of Redis's clock. */
 export interface TakenPlace {
   readonly remaining: number
   readonly resetMs: number
@@ -114,23 +113,23 @@ export interface TakenPlace {
 }
 
 export interface Taken {
-  /** Of the first windows; those that are missing were not taken. */
+  /** The places taken, for the first charges in order; the remaining charges took none. */
   readonly places: ReadonlyArray<TakenPlace>
-  /** Undefined: the request is accepted. `Broken`: a key holds something else than a window. */
+  /** Undefined: the request is accepted. `Broken`: a key does not hold a window. */
   readonly refusal: RateLimited | "Broken" | undefined
 }
 
 export interface TakenAll {
-  /** When it was decided, in microseconds of Redis's clock. */
+  /** The time of the decision, in microseconds of Redis's clock. */
   readonly at: number
-  /** One for each request; undefined: it was too late, and nothing was counted. */
+  /** The result of each request; undefined: the command came after its deadline, and nothing was counted. */
   readonly all: ReadonlyArray<Taken> | undefined
 }
 
 export const takeKeys = (takings: ReadonlyArray<Taking>): ReadonlyArray<string> =>
   takings.flatMap(({ charges }) => charges.map(windowKey))
 
-/** What the script is to be told; times in microseconds, 0 for none. */
+/** The script's ARGV; times in microseconds, 0 for none. */
 export const takeArguments = (takings: ReadonlyArray<Taking>, { latest = 0, now = 0 } = {}): ReadonlyArray<number> => {
   const args = [now, Math.ceil(latest)]
   for (const { alone, charges } of takings) {
@@ -140,7 +139,7 @@ export const takeArguments = (takings: ReadonlyArray<Taking>, { latest = 0, now 
   return args
 }
 
-/** What it says; undefined if that makes no sense. */
+/** Decodes the script's answer; undefined if it is malformed. */
 export const readTaken = (takings: ReadonlyArray<Taking>, answer: unknown): TakenAll | undefined => {
   if (!Array.isArray(answer) || !answer.every((part) => Number.isSafeInteger(part) && part >= -1)) return undefined
   // Checked in the line above.

@@ -2,9 +2,8 @@ import { type Charge, rateRefusal, type RateRule, type RateState } from "./RateR
 import type { RateLimited } from "../wire/WireError.ts"
 
 /**
- * True sliding windows in the memory of this process, lost on restart: a log of
- * times for each key. Every call is one synchronous step. `now` are milliseconds
- * that never go back.
+ * True sliding windows in the memory of this process, lost on restart: for each key a log of the times of accepted
+ * requests. Every call is one synchronous step. `now` returns monotonic milliseconds.
  */
 export class SlidingWindows {
   private readonly tables = new Map<string, KeyTable>()
@@ -14,7 +13,7 @@ export class SlidingWindows {
     this.now = now
   }
 
-  /** Takes a place, or says why not and takes none. */
+  /** Takes a place, or returns the refusal and takes none. */
   take(rule: RateRule, key: string): RateState | RateLimited {
     const now = this.now()
     const log = this.table(rule).log(key, rule.windowMs, now)
@@ -22,7 +21,7 @@ export class SlidingWindows {
     return waitMs > 0 ? rateRefusal(rule, waitMs) : taken(log, rule, now)
   }
 
-  /** Takes a place in every window, or in none; then it is the longest wait that refuses. Each rule at most once. */
+  /** Takes a place in every window, or in none and returns the refusal with the longest wait. Each rule at most once. */
   takeAll(charges: ReadonlyArray<Charge>): ReadonlyArray<RateState> | RateLimited {
     const now = this.now()
     const logs = charges.map(({ key, rule }) => this.table(rule).log(key, rule.windowMs, now))
@@ -30,8 +29,8 @@ export class SlidingWindows {
   }
 
   /**
-   * Holds a place in every window, or in none, for a request that somebody else decides on. Nobody else
-   * gets it; each must be settled or released.
+   * Reserves a place in every window, or in none, for a request that Redis decides on. A held place counts against
+   * the limit; it must be settled or released.
    */
   hold(charges: ReadonlyArray<Charge>): ReadonlyArray<HeldPlace> | RateLimited {
     const now = this.now()
@@ -73,7 +72,7 @@ const taken = (log: WindowLog, rule: RateRule, now: number): RateState => {
   }
 }
 
-/** A place in a window that is not decided yet. */
+/** A reserved place in a window, until the request is decided. */
 export class HeldPlace {
   private readonly rule: RateRule
   private readonly log: WindowLog
@@ -84,7 +83,7 @@ export class HeldPlace {
     log.held++
   }
 
-  /** The place is taken, and was at that time; `now` is not earlier. */
+  /** Takes the place as of the time `at`, which is not later than `now`. */
   settle(at: number, now: number): RateState {
     this.log.held--
     this.log.prune(this.rule.windowMs, now)
@@ -96,12 +95,12 @@ export class HeldPlace {
   }
 }
 
-/** Above this many keys of one rule, the one that came first is forgotten: memory stays bounded and the limit fails open. */
+/** With more keys than this under one rule the oldest key is dropped: memory stays bounded, and that key's limit fails open. */
 const MAX_KEYS = 500_000
 
 /**
- * The logs of one rule by key. Each new key, and each 64th request, looks at a few
- * others and drops the idle ones, so that at most about a third of all keys are idle.
+ * The logs of one rule by key. Each new key, and every 64th request, checks four other keys
+ * and drops the idle ones, so that at most about a third of all keys are idle.
  */
 class KeyTable {
   private readonly logs = new Map<string, WindowLog>()
@@ -125,7 +124,7 @@ class KeyTable {
     if (first.done !== true) this.logs.delete(first.value)
   }
 
-  /** The log, if anything is in it. */
+  /** The key's log, if there is one. */
   peek(key: string): WindowLog | undefined {
     return this.logs.get(key)
   }
@@ -147,18 +146,18 @@ class KeyTable {
 
 const SMALLEST = 4
 
-/** The times of what was accepted within the window, oldest first, in a ring that grows up to the limit. */
+/** The times of accepted requests within the window, oldest first, in a ring buffer that grows up to the limit. */
 export class WindowLog {
   count = 0
-  /** Places that are not decided yet; they count. */
+  /** Held places; they count against the limit. */
   held = 0
   private times = new Float64Array(SMALLEST)
   private head = 0
 
-  /** The whole milliseconds until there is a place; 0: there is one. */
+  /** Milliseconds, rounded up, until there is a place; 0: there is one. */
   wait(rule: RateRule, now: number): number {
     this.prune(rule.windowMs, now)
-    // Which of those that count, oldest first, must leave for the next one to come.
+    // The index, oldest first, of the entry that must leave the window before another request is accepted.
     const leaving = this.count + this.held - rule.limit
     if (leaving < 0) return 0
     return leaving < this.count ? Math.max(1, Math.ceil(this.at(leaving) + rule.windowMs - now)) : rule.windowMs
@@ -166,13 +165,13 @@ export class WindowLog {
 
   add(rule: RateRule, time: number): void {
     if (this.count === this.times.length) this.resize(Math.max(SMALLEST, this.count + 1, Math.min(this.count * 2, rule.limit)))
-    // Decisions come almost in the order of their times.
+    // Insertion sort: entries arrive almost in the order of their times.
     let i = this.count++
     for (; i > 0 && this.at(i - 1) > time; i--) this.times[this.indexOf(i)] = this.at(i - 1)
     this.times[this.indexOf(i)] = time
   }
 
-  /** Takes the newest entry of that time out again, if there is one. */
+  /** Removes the newest entry of that time, if there is one. */
   remove(time: number): void {
     let i = this.count - 1
     while (i >= 0 && this.at(i) > time) i--
