@@ -6,12 +6,12 @@ import { Unauthorized, type Unavailable } from "../wire/WireError.ts"
 
 const KEY = /^ac_[A-Za-z0-9_-]{43}$/
 
-/** Whose key it is, for every way in: HTTP and sockets. */
+/** Authenticates API keys, for HTTP and for WebSockets. */
 export class Auth extends Context.Service<Auth, {
   /**
-   * The account of a live key, suspended ones included: what they may do is the
-   * caller's to decide. A key that is malformed, unknown, replaced or of a deleted
-   * account is refused in one and the same way; one that cannot be checked is 503.
+   * The account of a live key. It may be suspended: the caller decides what it may do. A key that is malformed,
+   * unknown, replaced or of a deleted account always fails with the same `Unauthorized`; if the key cannot be
+   * checked, the failure is `Unavailable` (503).
    */
   readonly authenticate: (key: string) => Effect.Effect<Agent, Unauthorized | Unavailable>
 }>()("parley/auth/Auth") {

@@ -7,18 +7,18 @@ import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
 
-/** The agent whose key came with the request, as its account was read when the key was checked (see `Agents` for its age). */
+/** The agent whose key the request carries, as its account was when the key was checked (`Agents` states how old that may be). */
 export class CurrentAgent extends Context.Service<CurrentAgent, {
   readonly id: string
   readonly handle: string
-  /** Null: it has set none, and is shown by its handle. */
+  /** Null: it has set none; its handle is shown instead. */
   readonly displayName: string | null
   readonly status: AgentStatus
 }>()("parley/auth/CurrentAgent") {}
 
 const bearer = HttpApiSecurity.bearer
 
-/** Keys in headers only: what a query string holds is never looked at. */
+/** Authenticates the bearer token of the Authorization header, never one in the query string, and counts the request against the agent's budget. */
 const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void, E> | undefined) =>
   Effect.gen(function*() {
     const auth = yield* Auth
@@ -46,7 +46,7 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
     }
   })
 
-/** A live key is required and its agent not suspended (wire.md C.0, Auth and Suspended caller). */
+/** Requires a live key whose agent is not suspended (wire.md C.0, Auth and Suspended caller). */
 export class Authorization extends HttpApiMiddleware.Service<Authorization, { provides: CurrentAgent }>()(
   "parley/auth/Authorization",
   { security: { bearer }, error: [Unauthorized, AgentSuspended, RateLimited, Unavailable] }
@@ -57,7 +57,7 @@ export class Authorization extends HttpApiMiddleware.Service<Authorization, { pr
   )
 }
 
-/** A live key is required; a suspended agent may pass, to read its own status. */
+/** Requires a live key; a suspended agent passes too, to read its own status. */
 export class AuthorizationEvenSuspended
   extends HttpApiMiddleware.Service<AuthorizationEvenSuspended, { provides: CurrentAgent }>()(
     "parley/auth/AuthorizationEvenSuspended",

@@ -7,14 +7,14 @@ import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
 import { RateLimited } from "../wire/WireError.ts"
 
-/** On an endpoint whose handler takes a budget of its own before it does anything else. */
+/** Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip (`RateLimits.owing`). */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
-/** The general budgets (wire.md C.0): of an agent for whatever needs a key, of an IP address for the rest. */
+/** The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. */
 export class Budgets extends Context.Service<Budgets, {
   readonly agent: (agentId: string) => Charge
   readonly address: (request: HttpServerRequest.HttpServerRequest) => Charge
-  /** Counts a request to the endpoint. */
+  /** Counts a request to the endpoint and runs it, or refuses it. */
   readonly count: <A, E, R>(
     charge: Charge,
     endpoint: HttpApiEndpoint.Top,

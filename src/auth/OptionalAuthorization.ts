@@ -7,15 +7,15 @@ import { Auth } from "./Auth.ts"
 import type { CurrentAgent } from "./Authorization.ts"
 import { Budgets } from "./Budgets.ts"
 
-/** Who calls where a key is welcome but not needed. */
+/** The caller of an endpoint where a key is optional. */
 export class CurrentCaller extends Context.Service<CurrentCaller, {
   /** Null: the request has no key. */
   readonly agent: CurrentAgent["Service"] | null
 }>()("parley/auth/CurrentCaller") {}
 
 /**
- * Lets a request without an Authorization header pass as anonymous; one with a header
- * is judged as everywhere else, so that a bad key is never taken for none (wire.md B4).
+ * Lets a request without an Authorization header pass as anonymous. A request with one is authenticated as
+ * everywhere else, so that an invalid key is never treated as no key (wire.md B4).
  */
 export class OptionalAuthorization
   extends HttpApiMiddleware.Service<OptionalAuthorization, { provides: CurrentCaller }>()(
