@@ -31,7 +31,7 @@ export class AlreadyUploaded extends WireError<AlreadyUploaded>()("AlreadyUpload
   message: "This file has been uploaded already; it does not change any more."
 }) {}
 
-/** A file that somebody announced. */
+/** A file that an agent announced before uploading it. */
 export interface Upload {
   readonly id: string
   readonly size: number
@@ -39,16 +39,16 @@ export interface Upload {
   readonly sha256: string
 }
 
-/** How a file is given out, whatever it was uploaded as. */
+/** The content type and file name with which a file is downloaded, independent of the upload. */
 export interface Presentation {
   readonly contentType: string
   readonly filename: string
 }
 
-/** What has become of an announced file; `stored` never changes any more. */
+/** The state of an announced file: `size` and `checksum` mean that the uploaded bytes do not match. `stored` is final. */
 export type Verdict = "stored" | "missing" | "size" | "checksum"
 
-/** A file that this server gives out itself. */
+/** An open file that this server sends itself. */
 export interface Opened {
   readonly stream: Readable
   readonly size: number
@@ -56,42 +56,41 @@ export interface Opened {
   readonly disposition: string
 }
 
-/** What this server does itself where the store has no URLs of its own. */
+/** Uploads and downloads through this server, for a store that cannot serve signed URLs itself. */
 export interface SignedFiles {
-  /** Takes the bytes of an upload: streamed, bounded by the announced size, kept only if they are the announced ones. */
+  /** Receives an upload as a stream of at most the announced size, and keeps it only if size and SHA-256 match. `announced` is the Content-Length. */
   readonly accept: (
     token: string,
     bytes: Readable,
     announced: number | undefined
   ) => Effect.Effect<void, Forbidden | SizeMismatch | ChecksumMismatch | AlreadyUploaded | StorageUnavailable>
-  /** Closed with the scope, read or not. */
+  /** Opens a file for download; it is closed with the scope. */
   readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable, Scope.Scope>
 }
 
 /**
- * Bytes outside of the database: files of agents, which travel by URLs that are
- * signed for one file and one purpose, and small public objects of the server's
- * own. What `verify` has once called stored is immutable: no URL that was ever
- * handed out can change it. Every operation may be repeated.
+ * The store for bytes outside the database. It holds files of agents, which are uploaded and downloaded by URLs signed
+ * for one file and one purpose, and small public objects of the server. Once `verify` has returned `stored`, a file is
+ * immutable: no URL that was ever handed out can change it. Every operation is idempotent.
  */
 export class Blobs extends Context.Service<Blobs, {
-  /** Where exactly these bytes may be put with PUT and no key, for 900 s. */
+  /** A URL to which exactly these bytes can be uploaded with PUT, without an API key, for UPLOADS_URL_SECONDS. */
   readonly uploadUrl: (upload: Upload) => Effect.Effect<string, StorageUnavailable>
   readonly verify: (upload: Upload) => Effect.Effect<Verdict, StorageUnavailable>
-  /** Where a stored file can be fetched without a key, as often as wanted for 300 s. */
+  /** A URL from which a stored file can be downloaded without an API key, any number of times for DOWNLOADS_URL_SECONDS. */
   readonly downloadUrl: (id: string, as: Presentation) => Effect.Effect<string, StorageUnavailable>
-  /** Once the upload's URL has expired: removes what was put there after the file was stored. */
+  /** Removes bytes that were uploaded again after the file was stored. Call it once the upload's URL has expired. */
   readonly tidy: (id: string) => Effect.Effect<void, StorageUnavailable>
-  /** Removes the file and whatever was put for it. */
+  /** Removes the file and its upload. */
   readonly remove: (id: string) => Effect.Effect<void, StorageUnavailable>
-  /** Stores an object of the server's own; the same name always has the same bytes. */
+  /** Stores an object of the server; the same name must always have the same bytes. */
   readonly putObject: (name: string, bytes: Buffer, contentType: string) => Effect.Effect<void, StorageUnavailable>
   readonly getObject: (name: string) => Effect.Effect<Buffer | undefined, StorageUnavailable>
   readonly removeObject: (name: string) => Effect.Effect<void, StorageUnavailable>
-  /** Undefined where the store serves its URLs itself. */
+  /** Undefined: the store serves its signed URLs itself. */
   readonly signedFiles: SignedFiles | undefined
 }>()("parley/files/Blobs") {
-  /** S3 if a bucket is set, else files in DATA_DIR. The S3 client is loaded only then: it is large. */
+  /** S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if needed. */
   static readonly layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.unwrap(Effect.gen(function*() {
     const config = yield* Config
     return config.S3_BUCKET === undefined
@@ -100,17 +99,17 @@ export class Blobs extends Context.Service<Blobs, {
   }))
 }
 
-/** A store that fails is logged, and 503 to the caller. */
+/** Runs an operation of the store; a failure is logged and becomes `StorageUnavailable` (503). */
 export const attempt = <A>(run: () => Promise<A>): Effect.Effect<A, StorageUnavailable> =>
   Effect.catch(
     Effect.tryPromise({ try: run, catch: (error) => error }),
     (error) => Effect.andThen(Effect.logError("The file store failed", error), Effect.fail(new StorageUnavailable()))
   )
 
-/** Of a file whose own name leaves nothing to call it by. */
+/** The file name where nothing usable is left of the given one. */
 const NAMELESS = "file"
 
-/** A name to save a file under: of a path its last part that is a name, and nothing in it that is not read. */
+/** The name to save a file under: the last usable part of a path, without control characters. */
 const savedAs = (filename: string): string =>
   withoutControls(filename).split(/[/\\]|^[A-Za-z]:/)
     .map((part) => part.trim())

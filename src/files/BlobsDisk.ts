@@ -20,14 +20,14 @@ import { publicUrl } from "../platform/PublicUrl.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Forbidden } from "../wire/WireError.ts"
 
-/** What a URL is signed for: nothing of it can be changed, and neither kind passes for the other. */
+/** The claims of a signed URL. `op` is signed too, so an upload URL cannot be used for a download or the reverse. */
 type Grant =
   | ({ readonly op: "put"; readonly until: number } & Upload)
   | ({ readonly op: "get"; readonly until: number; readonly id: string } & Presentation)
 
 const isMissing = (error: unknown): boolean => Reflect.get(Object(error), "code") === "ENOENT"
 
-/** Reads on without keeping anything, so that the peer gets to its answer, within reason. */
+/** Reads and drops the rest of an upload, up to 32 MiB, so that the client can read the response. */
 const discard = (bytes: Readable): void => {
   let size = 0
   bytes.on("data", (chunk: Buffer) => {
@@ -45,7 +45,7 @@ const syncFolder = async (folder: string): Promise<void> => {
   }
 }
 
-/** The stream closes the file: at its end, or when it is destroyed. */
+/** Opens a file, or returns undefined if it is missing. The stream closes it at its end or when it is destroyed. */
 const openFile = async (file: string): Promise<{ readonly size: number; readonly stream: Readable } | undefined> => {
   let handle: fs.FileHandle
   try {
@@ -62,10 +62,10 @@ const openFile = async (file: string): Promise<{ readonly size: number; readonly
   }
 }
 
-/** Longer than any upload takes. */
+/** An unfinished upload older than this is abandoned: no upload takes a day. */
 const ABANDONED_MS = 86_400_000
 
-/** Removes what was last written before. */
+/** Removes the files of a folder that were last modified before a time. */
 const sweep = async (folder: string, before: number): Promise<void> => {
   for (const name of await fs.readdir(folder)) {
     const file = path.join(folder, name)
@@ -74,10 +74,10 @@ const sweep = async (folder: string, before: number): Promise<void> => {
 }
 
 /**
- * Files in DATA_DIR/blobs, which one process has to itself, or in SHARED_DIR, which
- * all nodes have. A file appears under its name complete, checked and synced to the
- * disk, or not at all; what a killed server was in the middle of lies in `incoming`,
- * which the next one rids of all that is too old for another's work.
+ * Files in DATA_DIR/blobs, used by one process, or in SHARED_DIR, shared by all nodes. A file appears under its name
+ * only when it is complete, checked and synced to disk. Unfinished uploads are in `incoming`. At the start a server
+ * removes those that a killed server left: all of them in DATA_DIR, in SHARED_DIR only those older than a day, because
+ * another node may be writing the others.
  */
 export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.effect(
   Blobs,
@@ -118,7 +118,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
       }
     }
 
-    /** Writes to a name of its own, syncs, and moves it where it belongs if nothing speaks against it. */
+    /** Writes a temporary file, syncs it, and renames it to `target`, unless `write` returns a refusal. */
     const store = async <R>(
       target: string,
       write: (handle: fs.FileHandle) => Promise<R | undefined>
@@ -157,7 +157,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
           await handle.writeFile(chunk)
         }
       } catch (error) {
-        // The peer went away in the middle.
+        // The client disconnected during the upload.
         if (bytes.errored !== null || bytes.destroyed) return new SizeMismatch()
         throw error
       }
@@ -187,7 +187,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
       removeObject: (name) => attempt(() => fs.rm(objectOf(name), { force: true })),
       signedFiles: {
         accept: Effect.fnUntraced(function*(token, bytes, announced) {
-          // A peer that goes away while nothing is read from it must not end the process.
+          // Without a listener, a client that disconnects while nothing reads would end the process.
           bytes.on("error", () => {})
           const upload = read(token, "put", yield* Clock.currentTimeMillis)
           if (upload === undefined) return yield* forbidden()

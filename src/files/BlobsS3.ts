@@ -16,7 +16,7 @@ import { Readable } from "node:stream"
 import { attempt, Blobs, contentDisposition, type Upload, type Verdict } from "./Blobs.ts"
 import { Config } from "../platform/Config.ts"
 
-/** Uploads that are read to be checked at the same time. */
+/** The number of uploads that may be read and checked at once. */
 const CHECKS = 4
 
 const isMissing = (error: unknown): boolean =>
@@ -32,9 +32,9 @@ const missingIs = async <A, B>(run: Promise<A>, other: B): Promise<A | B> => {
 }
 
 /**
- * A bucket. Agents put to `uploads/`, by URLs of the store's own that are signed with
- * the announced length. At its first use a file is read, and the very version that
- * had the announced digest copied to `files/`, which no URL for putting reaches.
+ * Files in an S3 bucket. Agents upload to `uploads/` with presigned URLs that fix the announced length. At its first
+ * use a file is read, and exactly the version that has the announced digest is copied to `files/`, for which no upload
+ * URL exists.
  */
 export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
   Blobs,
@@ -55,7 +55,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
                 secretAccessKey: Redacted.value(config.S3_SECRET_ACCESS_KEY)
               }
             }),
-            // A checksum of the bytes that are not there yet must not be signed into a URL.
+            // By default the client would sign a checksum into upload URLs, before the bytes are known.
             requestChecksumCalculation: "WHEN_REQUIRED",
             responseChecksumValidation: "WHEN_REQUIRED",
             requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
@@ -64,15 +64,16 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
         ),
         (client) => Effect.sync(() => client.destroy())
       )
-    /** Signs and never calls: the host of an address is a part of its signature. */
+    /** Only signs URLs: the host is part of the signature, so it must be the one that clients use. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
-    // Said at the start, not by the first upload; nobody waits for it. Who may use a bucket need not be allowed to ask for it (403).
+    // Warns at the start rather than at the first upload; the start does not wait for it. 403 is fine: credentials may
+    // be allowed to use a bucket without being allowed HeadBucket.
     yield* Effect.tryPromise({ try: () => client.send(new HeadBucketCommand({ Bucket: bucket })), catch: (error) => error }).pipe(
       Effect.catch((error) =>
         error instanceof S3ServiceException && error.$metadata.httpStatusCode === 403
           ? Effect.void
-          : Effect.logWarning(`The bucket ${bucket} does not answer, or is not there: no files until it is`, error)
+          : Effect.logWarning(`The bucket ${bucket} does not answer or does not exist: uploads and downloads fail until it does`, error)
       ),
       Effect.forkScoped
     )
@@ -85,7 +86,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       if (stored !== undefined) return "stored"
       const found = await missingIs(client.send(new GetObjectCommand(uploadOf(upload.id))), undefined)
       if (found === undefined) return "missing"
-      // In Node the body is a stream of Node's.
+      // On Node.js the body is a Readable.
       const body = found.Body as Readable
       if (found.ContentLength !== upload.size) {
         body.destroy()

@@ -350,7 +350,7 @@ it.live("a bucket that is not there is told of at the start", () =>
     const logger = Logger.make(({ message }) => Deferred.doneUnsafe(told, Effect.succeed(String(message))))
     const start = Layer.build(Layer.fresh(layerS3({ S3_BUCKET: "elsewhere" })))
     yield* Effect.provide(start, Logger.layer([logger]))
-    assert.match(yield* Deferred.await(told), /^The bucket elsewhere does not answer, or is not there/)
+    assert.match(yield* Deferred.await(told), /^The bucket elsewhere does not answer or does not exist/)
   }).pipe(Effect.scoped))
 
 it("a filename cannot end its header, or say anything else in it", () => {
