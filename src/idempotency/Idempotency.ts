@@ -34,30 +34,30 @@ export class IdempotencyKeyConflict extends WireError<IdempotencyKeyConflict>()(
 type Refusal = IdempotencyKeyInvalid | IdempotentInProgress | IdempotencyKeyConflict | Unavailable
 
 /**
- * On an endpoint whose body is bytes of its own limit. With a key they are read here first: its handler asks for
- * `request.arrayBuffer`, which remembers them, and not for the stream.
+ * Annotates an endpoint that takes raw bytes with a size limit of its own, in bytes. A request with a key has its body
+ * read here first, so the handler must use `request.arrayBuffer`, which caches it, and not the stream.
  */
 export const RawBodyLimit = Context.Reference<number | undefined>("parley/idempotency/Idempotency/RawBodyLimit", {
   defaultValue: () => undefined
 })
 
-/** What a last statement of a handler that was cut off may wait for a lock. */
+/** How long the last statement of a handler that was cut off may wait for a lock. */
 const LAST_STATEMENT_MILLIS = 5_000
 
-/** How long the handler of a request with a key may take; it is cut off then. */
+/** The time after which the handler of a request with a key is interrupted. */
 const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE_SECONDS * 1_000
 
-/** From when on an attempt that did not end counts as abandoned. */
+/** The time after which an attempt that has not ended counts as abandoned. */
 export const lapseMillis = (config: Settings): number => deadlineMillis(config) + LAST_STATEMENT_MILLIS
 
-/** An answer does not wait longer than this for being kept. */
+/** The longest time that an answer is delayed while it is being stored. */
 const FINISH_MILLIS = 5_000
 
 const HOUR_MILLIS = 3_600_000
 
 const KEY = /^[ -~]{1,255}$/
 
-/** The bytes of an answer, null for none; undefined if it has no such form. */
+/** The bytes of an answer's body; null: it has no body; undefined: the body is a stream or another form that cannot be stored. */
 const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
   body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
 
@@ -66,7 +66,7 @@ const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.Htt
   return body === null ? HttpServerResponse.empty(options) : HttpServerResponse.uint8Array(body, options)
 }
 
-/** Forgets some of the keys whose time is over. */
+/** Removes a batch of the keys that are past their retention. */
 export const sweepIdempotencyKeys = Effect.gen(function*() {
   const config = yield* Config
   const repo = yield* IdempotencyRepo
@@ -74,15 +74,13 @@ export const sweepIdempotencyKeys = Effect.gen(function*() {
 })
 
 /**
- * Makes a repeated request with the same Idempotency-Key have one effect and one
- * answer (wire.md C.0, Idempotency). It goes on every endpoint that changes
- * something for an agent, before the group's `Authorization`, except where an
- * answer holds a key that must not be stored.
+ * Gives repeated requests with the same Idempotency-Key one effect and one answer (wire.md C.0, Idempotency). Put it
+ * on every endpoint that changes something for an agent, before the group's `Authorization`, except where the answer
+ * contains an API key, which must not be stored.
  *
- * A claimed request is worked on to its end even if its caller hangs up, so that
- * the caller's repetition finds the answer. What a process that dies was working
- * on is attempted again by the same request after `lapseMillis`, so handlers must
- * bear a second attempt; what they create gets its ids from `IdempotentIds`.
+ * A claimed request runs to its end even if the client disconnects, so that the client's repetition finds the answer.
+ * If the process dies, the same request may be attempted again after `lapseMillis`. So handlers must tolerate a second
+ * attempt: they take the ids of what they create from `IdempotentIds`.
  */
 export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requires: CurrentAgent }>()(
   "parley/idempotency/Idempotency",
@@ -99,7 +97,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       const work = yield* FiberSet.make<HttpServerResponse.HttpServerResponse, Refusal>()
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
 
-      /** What becomes of a claim with the answer that came of it; a claim that this fails for lapses. */
+      /** Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429). If this fails, the claim lapses. */
       const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {
         const { status } = response
         const body = bytesOf(response)
@@ -110,7 +108,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
           : repo.finish(attempt, { status, headers: { ...response.headers }, body })
         return settled.pipe(
           Effect.timeout(FINISH_MILLIS),
-          Effect.catchCause((cause) => Effect.logWarning("The answer to an Idempotency-Key was not kept", cause))
+          Effect.catchCause((cause) => Effect.logWarning("The answer to an Idempotency-Key was not stored", cause))
         )
       }
 
@@ -138,7 +136,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
             }),
             Effect.catchCause(answer)
           )
-          // What was cut off may have a statement under way: its claim lapses in its time.
+          // An interrupted handler may still have a statement under way, so its claim is left to lapse.
           if (!late) yield* settle(attempt, response)
           return response
         })

@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { Database } from "../database/Sql.ts"
 
-/** An attempt at a request, by its agent, key and nonce. */
+/** Identifies one attempt at a request. */
 export interface AttemptId {
   readonly agentId: string
   readonly key: string
@@ -15,12 +15,12 @@ export interface AttemptId {
 export interface StoredAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
-  /** Null: none, which is not the same as an empty one. */
+  /** Null: no body, which differs from an empty one. */
   readonly body: Buffer | null
 }
 
 export type Claim =
-  /** Nobody else works on it; the time at which the first attempt began. */
+  /** This attempt has the claim; `createdAt` is when the first attempt began. */
   | { readonly _tag: "Claimed"; readonly createdAt: number }
   | { readonly _tag: "Running" }
   | { readonly _tag: "Conflict" }
@@ -36,24 +36,24 @@ interface Row {
 }
 
 /**
- * Table idempotency_keys. Claiming is one statement: of any number of attempts at
- * the same request, in any number of processes, one gets it until it ends or
- * lapses. Whatever ends an attempt does nothing once another has taken over.
+ * Table idempotency_keys. Claiming is one statement: of any number of attempts at the same request, in any number of
+ * processes, one holds the claim until it ends or lapses. `finish`, `release` and `forget` do nothing once another
+ * attempt has taken over.
  */
 export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   readonly claim: (attempt: AttemptId, request: {
     readonly fingerprint: Buffer
     readonly now: number
     readonly lapsesAt: number
-    /** Rows that began then or earlier do not count any more. */
+    /** Rows created at this time or earlier are expired and count as absent. */
     readonly expired: number
   }) => Effect.Effect<Claim, SqlError.SqlError>
   readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, SqlError.SqlError>
-  /** Lets the same request, and no other, be attempted again at once: whether it had an effect is not known. */
+  /** Lets the same request, and no other with this key, be attempted again at once: it is not known whether it had an effect. */
   readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
-  /** As if the request had never come: it had no effect. */
+  /** Removes the key, for a request that had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
-  /** Removes some rows that began then or earlier; true if there may be more. */
+  /** Removes a batch of the rows created at this time or earlier. */
   readonly sweep: (expired: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/idempotency/IdempotencyRepo") {
   static readonly layer = Layer.effect(
@@ -80,7 +80,7 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
             DELETE FROM idempotency_keys WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce}`),
         sweep: (expired) =>
           Effect.map(
-            // The outer test is what still holds for a row that was claimed again meanwhile.
+            // The outer condition is tested again on the locked row, so a row that was claimed again meanwhile is kept.
             sql`DELETE FROM idempotency_keys WHERE created_at <= ${expired} AND (agent_id, key) IN (
               SELECT agent_id, key FROM idempotency_keys WHERE created_at <= ${expired}
               ORDER BY created_at LIMIT ${SWEEP_ROWS}) RETURNING 1`,
@@ -102,11 +102,12 @@ const outcome = (row: Row, nonce: Buffer, fingerprint: Buffer): Claim => {
   return { _tag: "Done", answer: { status: row.status, headers, body: row.body } }
 }
 
-/** An expired row counts as none; a lapsed one without an answer is taken over by the same request alone. */
+/** An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request. */
 const EXPIRED = "k.created_at <= $7"
 const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
 
-// It updates the row even where it changes nothing: only that returns it, also one that was committed a moment ago.
+// Updates the row even where nothing changes: only an update returns an existing row, and one that another session has
+// just committed.
 const CLAIM = `
   INSERT INTO idempotency_keys AS k (agent_id, key, fingerprint, nonce, created_at, lapses_at)
   VALUES ($1, $2, $3::bytea, $4::bytea, $5::bigint, $6::bigint)

@@ -2,7 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import { hash } from "node:crypto"
 import { type IdPrefix, Ids } from "../platform/Ids.ts"
 
-/** The attempt at a request with an Idempotency-Key that a fiber works for. */
+/** The request with an Idempotency-Key that a fiber works for. */
 export interface Attempt {
   readonly agentId: string
   readonly key: string
@@ -10,22 +10,21 @@ export interface Attempt {
   readonly createdAt: number
 }
 
-/** Undefined where no Idempotency-Key came. */
+/** Undefined: the request has no Idempotency-Key. */
 export const CurrentAttempt = Context.Reference<Attempt | undefined>("parley/idempotency/IdempotentIds/CurrentAttempt", {
   defaultValue: () => undefined
 })
 
 /**
- * Ids for what a request creates. With an Idempotency-Key they derive from the
- * agent and the key, so that another attempt at the same request, after a crash,
- * meets the row of the first: insert it `ON CONFLICT (id) DO NOTHING`. Without one
- * they are fresh. Once a key has been forgotten, the same key gives others.
+ * Ids for the rows that a request creates. With an Idempotency-Key they are derived from the agent, the key and the
+ * time of the first attempt, so that a second attempt after a crash meets the rows of the first: insert them
+ * `ON CONFLICT (id) DO NOTHING`. Without a key they are random. After the key's row is removed, the same key gives
+ * other ids.
  *
- * Only the request's own fiber and its children know of the key: make ids there,
- * and hand them to entities.
+ * Only the request's own fiber and its children can see the key: make ids there and pass them to entities.
  */
 export class IdempotentIds extends Context.Service<IdempotentIds, {
-  /** `which` tells apart several of a kind in one request; without it, two of them would be equal. */
+  /** `which` distinguishes several ids with the same prefix in one request; without it they would be equal. */
   readonly make: (prefix: IdPrefix, which?: string | number) => Effect.Effect<string>
 }>()("parley/idempotency/IdempotentIds") {
   static readonly layer = Layer.effect(
@@ -41,7 +40,7 @@ export class IdempotentIds extends Context.Service<IdempotentIds, {
   )
 }
 
-/** In the form of every id: a millisecond, then 48 bits that nobody else's request has but by chance. */
+/** An id in the usual form: 48 bits of time in milliseconds, then 48 bits of a hash that other requests share only by chance. */
 const derive = (attempt: Attempt, prefix: IdPrefix, which: string | number): string => {
   const raw = Buffer.alloc(12)
   raw.writeUIntBE(attempt.createdAt, 0, 6)
