@@ -3,22 +3,22 @@ import { SqlClient } from "effect/sql"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 
-/** Between two measurements, and over how long what they find is made up for. */
+/** The interval between measurements, and the shortest time over which a difference is corrected. */
 const INTERVAL_MS = 30_000
-/** How often it is looked whether somebody has set the clock of this machine. */
+/** How often to check whether this machine's wall clock was set. */
 const TICK_MS = 1_000
 const ROUND_TRIPS = 5
-/** More than this in one step is nothing that clocks do by themselves. */
+/** A difference above this is a jump (a clock was set), not drift. */
 const JUMP_MS = 1_000
-/** A measurement that may be wrong by more says nothing. */
+/** Measurements with a larger error bound are discarded. */
 const VAGUE_MS = 500
 /** Measurements in a row, a tick apart, that must agree before a jump is believed. */
 const AGREEING = 3
 const PATIENCE = "5 seconds"
 
 /**
- * A wall clock on top of a monotonic one: never goes back, and follows what it is told
- * in small steps, at half its pace at the slowest. Only forward it may leap.
+ * A wall clock on top of a monotonic one. It never goes back. It approaches a new offset gradually, at no less than
+ * half the normal rate; only a large correction forward is applied at once.
  */
 export class SteeredTime {
   private from: number
@@ -32,7 +32,7 @@ export class SteeredTime {
     this.to = offset
   }
 
-  /** What is added to the monotonic time. */
+  /** The offset to add to the monotonic time. */
   offset(monotonic: number): number {
     const passed = monotonic - this.began
     return passed >= this.span ? this.to : this.from + (this.to - this.from) * (passed / this.span)
@@ -53,7 +53,7 @@ export class SteeredTime {
   }
 }
 
-/** What the database's clock was ahead of the monotonic one of this process, and by how much that may be wrong. */
+/** How far the database's clock is ahead of this process's monotonic clock, and the error bound, both in milliseconds. */
 interface Measured {
   readonly offset: number
   readonly error: number
@@ -62,11 +62,10 @@ interface Measured {
 const seconds = (ms: number): string => `${Math.abs(ms) < 10_000 ? (Math.abs(ms) / 1_000).toFixed(1) : Math.round(Math.abs(ms) / 1_000)} s`
 
 /**
- * A clock that shows what `ask`, milliseconds of somebody else's clock, says: measured
- * now and every 30 seconds, by the quickest of a few round trips, and taken from the
- * machine's own wall clock while that agrees as far as a round trip can tell. When that
- * is set, or the two no longer agree, this node is not ready until measurements have
- * agreed for a moment.
+ * A clock that follows a remote clock; `asks` opens a connection on which the remote time is read in milliseconds. It
+ * is measured now and every 30 seconds by the fastest of a few round trips. While the machine's wall clock agrees
+ * within the error of that round trip, the wall clock is used instead. When the wall clock is set, or the remote clock
+ * jumps, this node is not ready until several measurements in a row agree.
  */
 export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effect.Effect<number, E>, E, R>) {
   const machine = yield* Clock.Clock
@@ -84,7 +83,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
       found.push({ offset: answer - (before + after) / 2, error: (after - before) / 2 })
     }
     const best = found.reduce((a, b) => b.error < a.error ? b : a)
-    // As far as anybody can tell the machine's own clock is right: nodes on one machine then have one time.
+    // Within the error the machine's own clock is right; using it gives all nodes on one machine the same time.
     const own = machineOffset()
     return Math.abs(best.offset - own) <= best.error ? { ...best, offset: own } : best
   }))
@@ -100,7 +99,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
 
   let measured = monotonic()
   let machineWas = machineOffset()
-  /** What was measured since a jump, if that is not settled. */
+  /** The measurements since a jump, until enough of them agree; undefined: there was no jump. */
   let doubtful: Array<number> | undefined
 
   const doubt = (why: string) => {
@@ -159,7 +158,7 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
   return clock
 })
 
-/** The database's own clock, on one connection: waiting for a free one is no part of a round trip. */
+/** Reads the database's clock on a reserved connection, so that waiting for a free one does not distort the round trip. */
 const askDatabase = Effect.gen(function*() {
   const session = yield* (yield* SqlClient.SqlClient).reserve
   return Effect.map(
@@ -169,9 +168,10 @@ const askDatabase = Effect.gen(function*() {
 })
 
 /**
- * How many milliseconds after it was asked for a change that cannot be told from a later one may still be made; null where
- * the time is not the database's, which alone can say when a statement that was on its way for long arrives. As long as
- * a caller is held (`RemoteDeadline.ts`): then it is told to try again, and perhaps does so elsewhere.
+ * For changes without an idempotent id, such as a block: how many milliseconds after the request the statement may
+ * still take effect. The statement checks this against the database's clock, because it may be delayed on its way. It
+ * is as long as a caller is held (`RemoteDeadline.ts`); after that the caller may have repeated the request elsewhere.
+ * Null: no limit, because the process's time is not the database's.
  */
 export const MadeWithin = Context.Reference<number | null>("parley/database/DatabaseClock/MadeWithin", {
   defaultValue: () => null
@@ -179,7 +179,7 @@ export const MadeWithin = Context.Reference<number | null>("parley/database/Data
 
 const MADE_WITHIN_MS = 5_000
 
-/** For whatever is built on it time is the database's, as on every other node: a row's age is the same to all of them. */
+/** Replaces the clock by the database's, so that all nodes agree on the age of a row. */
 export const layer = Layer.effectContext(
   Effect.map(follow(askDatabase), (clock) => Context.make(Clock.Clock, clock).pipe(Context.add(MadeWithin, MADE_WITHIN_MS)))
 )

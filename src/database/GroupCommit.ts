@@ -7,9 +7,9 @@ import { sqlState } from "./Sql.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
 /**
- * What became of one item. `Failed` is not "nothing happened": a connection that
- * broke during the commit leaves open whether it did; asking again with the same key tells.
- * Its `exit` is what the caller gets: `Unavailable`, which is logged already, or the defect, which is not.
+ * The result of one item. `Failed` does not prove that nothing was committed: if the connection broke during the
+ * commit, only a repetition with the same key can tell. `exit` is for the caller: `Unavailable`, which is already
+ * logged, or a defect, which is not.
  */
 export type Settled<Out> =
   | { readonly _tag: "Done"; readonly value: Out }
@@ -17,23 +17,22 @@ export type Settled<Out> =
 
 const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unavailable()) })
 
-/** Rows that the commit of an item locks. While somebody else holds one of them, the item waits without the others. */
+/** The rows that the commit of an item locks. While another session holds one of them, the item waits apart from its batch. */
 export interface Locks<In> {
-  /** Names of the rows, as far as they are known beforehand. Items with the same first name keep their order. */
+  /** Names of the rows that are known before the commit. Items with the same first name keep their order. */
   readonly of: (item: In) => readonly [string, ...Array<string>]
-  /** Those of the rows of these items that are locked right now, each with the name of who holds it. Waits for none. */
+  /** Which rows of these items are locked right now, and by whom: row name to holder. Does not wait for locks. */
   readonly held: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyMap<string, string>, SqlError.SqlError>
 }
 
 export interface GroupCommit<In, Out> {
   /**
-   * Queues an item; `settle` runs exactly once, in the order of the commits, after
-   * the commit and never inside this call; one that throws is called once more, with its own defect.
-   * Items of one lane are committed in the order of their submission, but for those that wait for a lock,
-   * and one batch of a lane is in flight at a time. `age`: for how many milliseconds the item has waited already.
+   * Queues an item. `settle` runs exactly once, after the commit, in commit order, and never inside this call. If it
+   * throws, it is called once more, with its own defect. The items of a lane are committed in submission order, except
+   * those that wait for a lock; each lane has one batch in flight. `age`: milliseconds that the item has already waited.
    */
   readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number) => void
-  /** Items that wait or are being committed. */
+  /** The number of waiting items, plus one for each lane that is committing; 0: idle. */
   readonly size: () => number
   /** Completes once nothing waits and nothing is being committed. */
   readonly idle: Effect.Effect<void>
@@ -48,19 +47,19 @@ interface Waiting<In, Out> {
 interface Lane<In, Out> {
   queue: Array<Waiting<In, Out>>
   running: boolean
-  /** Since when the oldest of those waits that are being committed. */
+  /** When the oldest item of the batch in flight was submitted; undefined: none is in flight. */
   since: number | undefined
 }
 
-/** Insufficient resources, errors of its system, a read-only transaction: no fault of what was to be committed. */
+/** SQLSTATEs of insufficient resources (53), system errors (58) and read-only transactions (25006): not caused by the batch. */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
-/** How long an item may wait for a lock that somebody else holds, from its submission on: as long as a caller is held. */
+/** How long after its submission an item may wait for another session's lock, in milliseconds: as long as a caller is held. */
 const HELD_MS = 5_000
-/** How often it is looked whether such locks are free. */
+/** How often to check whether such locks are free, in milliseconds. */
 const LOOK_MS = 100
 
-/** Why a commit failed, as its metric says: `system` is the database's own trouble, `refused` what the batch brought. */
+/** The metric's label of why a commit failed: `system`: a problem of the database itself; `refused`: the batch caused it. */
 type Reason = "connection" | "system" | "lock" | "refused" | "defect"
 
 const reasonOf = (error: SqlError.SqlError): Reason => {
@@ -69,7 +68,7 @@ const reasonOf = (error: SqlError.SqlError): Reason => {
       return "connection"
     case "LockTimeoutError":
       return "lock"
-    // A part would hold up the lane for as long again.
+    // Not halved: each half could block the lane for another full time-out.
     case "StatementTimeoutError":
       return "system"
     default:
@@ -77,10 +76,10 @@ const reasonOf = (error: SqlError.SqlError): Reason => {
   }
 }
 
-/** Whoever waits for longer than this waits on a node that makes no progress. */
+/** If an item has waited longer than this, in milliseconds, the node makes no progress and is not ready. */
 const OLD_MS = 10_000
 
-/** Deadlock (40P01), serialisation failure (40001), a unique key that somebody else took meanwhile (23505): the same batch may succeed. */
+/** Whether the same batch may succeed if repeated: deadlock (40P01), serialisation failure (40001), or a unique key taken concurrently (23505). */
 const mayPass = (error: SqlError.SqlError): boolean => {
   const { _tag } = error.reason
   return _tag === "DeadlockError" || _tag === "SerializationError" || _tag === "UniqueViolation"
@@ -92,28 +91,28 @@ const turn = Effect.callback<void>((resume) => {
 })
 
 /**
- * Group commit: while one batch commits, the next gathers. A batch that is refused, or meets a defect, is
- * not an answer: it is tried again when the failure may pass, then halved until the
- * culprit stands alone, so that no item fails for its neighbour. Trouble of the database's own fails the batch.
- * Items whose rows somebody else has locked are set aside for up to 5 s, and the others are committed at once.
+ * Group commit: while one batch commits, the next gathers. If a batch is refused or meets a defect, it is retried if
+ * the failure may be transient, then halved until the culprit is alone, so that no item fails because of its
+ * neighbours. A failure of the database itself fails the whole batch. Items whose rows another session has locked are
+ * set aside for up to 5 s, and the others are committed at once.
  */
 export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Label of the metrics. */
   readonly name: string
   readonly lanes: number
   readonly laneOf: (item: In) => number
-  /** What an item adds to its batch, in rows. */
+  /** The number of rows that an item adds to its batch. */
   readonly rowsOf: (item: In) => number
   readonly bytesOf: (item: In) => number
   readonly maxRows: number
   readonly maxBytes: number
   /** Items that may wait in a lane; one more fails at once. */
   readonly capacity: number
-  /** Gather for a turn of the event loop before each batch: pays where the database works in this very thread. */
+  /** Wait for one turn of the event loop before each batch: pays off where the database runs in this thread (PGlite). */
   readonly gather: boolean
-  /** One statement: all of the batch or nothing; results in the order of the items. */
+  /** Commits the batch in one statement, all or nothing; results in the order of the items. */
   readonly commit: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
-  /** For statements that wait for a lock only briefly (SQLSTATE 55P03 after that); without it they are halved. */
+  /** For statements with a short lock time-out (SQLSTATE 55P03). Without it, a batch that meets a lock is halved. */
   readonly locks?: Locks<In>
 }): Effect.fn.Return<GroupCommit<In, Out>> {
   const context = yield* Effect.context<never>()
@@ -141,7 +140,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   })
   const lines = { failed: new Seldom(), full: new Seldom(), aside: new Seldom(), late: new Seldom() }
 
-  /** One that throws is nobody else's harm: the rest of its batch is told all the same. */
+  /** Settles one item. A callback that throws does not keep the rest of its batch from being settled. */
   const tell = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {
     try {
       settle(settled)
@@ -149,7 +148,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       try {
         settle({ _tag: "Failed", exit: Exit.die(error) })
       } catch (again) {
-        runFork(Effect.logError(`What ${options.name} committed could not be told`, Cause.combine(Cause.die(error), Cause.die(again))))
+        runFork(Effect.logError(`A result of ${options.name} could not be delivered to its caller`, Cause.combine(Cause.die(error), Cause.die(again))))
       }
     }
   }
@@ -176,7 +175,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         if (error === undefined) {
           if (Cause.hasInterruptsOnly(cause)) return fail(batch, cause)
           if (batch.length > 1) return Effect.andThen(countFailed("defect"), halve(batch))
-          // Whoever asked for it logs it, with the request that it was for.
+          // The caller logs the defect, with its request id.
           tell(batch[0]!, { _tag: "Failed", exit: Exit.failCause(cause as Cause.Cause<never>) })
           return countFailed("defect")
         }
@@ -200,22 +199,22 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     return batch.length === 1 ? fail(batch, cause) : halve(batch)
   }
 
-  /** Items that wait for a lock, in the order of their submission. */
+  /** Items that wait for a lock, in submission order. */
   let aside: Array<Waiting<In, Out>> = []
-  /** First names of these: what comes later and has the same waits behind them. */
+  /** First row names of the items in `aside`: later items with the same first name wait behind them. */
   let behind = new Set<string>()
-  /** Rows that others have locked, and who. */
+  /** Rows that other sessions have locked, and their holders. */
   const holders = new Map<string, string>()
   let looking = false
 
-  /** Whether an item has to wait for a lock, or behind one that has to. */
+  /** Whether an item must wait for a lock, or behind an item that waits for one. */
   const isHeld = (item: In): boolean => {
     if (options.locks === undefined || holders.size === 0) return false
     const names = options.locks.of(item)
     return behind.has(names[0]) || names.some((name) => holders.has(name))
   }
 
-  /** Takes those that have to wait out of the list, and gives the rest. */
+  /** Moves the items that must wait to `aside`, and returns the rest. */
   const divert = (locks: Locks<In>, list: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> =>
     list.filter((waiting) => {
       if (!isHeld(waiting.item)) return true
@@ -224,7 +223,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       return false
     })
 
-  /** After a batch that met a lock: those that it is in the way of wait by themselves, the rest is committed at once. */
+  /** After a batch met a lock: sets the items that need the locked rows aside, and commits the rest at once. */
   const setAside = (
     locks: Locks<In>,
     batch: ReadonlyArray<Waiting<In, Out>>,
@@ -238,7 +237,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         const rest = divert(locks, batch)
         const count = batch.length - rest.length
         if (count === 0) {
-          // Free by now, or a lock that has no name.
+          // The lock is free by now, or is on a row that `locks.of` does not name.
           if (tries < 3) return attempt(batch, tries + 1)
           return batch.length === 1 ? fail(batch, cause) : halve(batch)
         }
@@ -247,7 +246,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         return countSetAside.pipe(
           Metric.update(count),
           Effect.andThen(lines.aside.log(Effect.logWarning(
-            `Rows that ${options.name} writes are locked by others: what needs them waits, for 5 s at most`
+            `Rows that ${options.name} writes are locked by others: items that need them wait for 5 s at most`
           ).pipe(Effect.annotateLogs({ waiting: aside.length })))),
           Effect.andThen(rest.length === 0 ? Effect.void : attempt(rest, 0))
         )
@@ -271,7 +270,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         }
         const known = [...holders]
         const found = aside.length === 0 ? new Map<string, string>() : yield* locks.held(aside.map((waiting) => waiting.item))
-        // Somebody else's lock is waited for in the batch, in its turn: only who goes on holding one is in the way.
+        // A row whose holder has changed is tried in a batch again, which waits its turn for the lock. Only a row with
+        // the same holder as before still blocks its items.
         for (const [name, holder] of known) {
           if (found.get(name) !== holder && holders.get(name) === holder) holders.delete(name)
         }
@@ -286,7 +286,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     })
   }
 
-  /** Those whose rows are free go back to the head of their lanes. */
+  /** Returns the items whose rows are free to the heads of their lanes. */
   const letGo = (locks: Locks<In>): void => {
     const waited = aside
     aside = []
@@ -323,7 +323,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       while (lane.queue.length > 0) {
         if (options.gather) yield* turn
         const batch = take(lane)
-        // Another lane may have set all of them aside meanwhile.
+        // Another lane may have set all items aside meanwhile.
         if (batch.length === 0) continue
         lane.since = batch[0]!.since
         yield* Metric.update(batchSize, batch.length)
@@ -346,15 +346,15 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   const whenIdle = (): void => {
     if (!isIdle()) return
-    // Whoever is resumed may submit and wait again, at once.
+    // A resumed waiter may submit and wait again immediately, so the set is copied first.
     const waiters = [...idleWaiters]
     idleWaiters.clear()
     for (const resume of waiters) resume()
   }
 
-  /** When the database last could commit nothing, and nothing has been committed since. */
+  /** The last commit that failed with an SQLSTATE of OUT_OF_ROOM; undefined once a commit has succeeded since. */
   let refused: { readonly state: string; readonly at: number } | undefined
-  /** How long the one that waits longest has waited, in milliseconds; 0 when none does. */
+  /** How long the oldest item in the lanes has waited, in milliseconds; 0: none waits. Items set aside do not count. */
   const oldest = (): number => {
     let since = Number.POSITIVE_INFINITY
     for (const lane of lanes) since = Math.min(since, lane.since ?? lane.queue[0]?.since ?? since)
@@ -378,7 +378,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       const held = isHeld(item)
       if ((held ? aside : lane.queue).length >= options.capacity) {
         queueMicrotask(() => tell(waiting, failed()))
-        runFork(lines.full.log(Effect.logWarning(`More waits for a commit of ${options.name} than may`)))
+        runFork(lines.full.log(Effect.logWarning(`The commit queue of ${options.name} is full: an item is refused`)))
         return
       }
       if (held && options.locks !== undefined) {

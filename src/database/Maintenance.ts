@@ -2,13 +2,12 @@ import { Effect, Layer, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { Database } from "./Sql.ts"
 
-/** A table is looked at again when it has twice the size it had, and this many bytes more. */
+/** A table is analysed again when it has twice its size at the last analysis plus this many bytes. */
 const GROWTH_BYTES = 65_536
 
 /**
- * What PostgreSQL's autovacuum does for the planner and PGlite has nobody for: tables
- * that have grown are analysed, so that plans made when they were empty are made
- * again. A small sample bounds it to some ten milliseconds a table.
+ * Analyses tables that have grown, so that plans made when they were empty are made again. Only for PGlite, which has
+ * no autovacuum. A small sample limits this to about ten milliseconds per table.
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { driver } = yield* Database

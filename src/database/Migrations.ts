@@ -4,7 +4,7 @@ import { createHash } from "node:crypto"
 import { readdir, readFile } from "node:fs/promises"
 import { AnswerTimeout } from "./SqlPostgres.ts"
 
-/** The database was not made by this version's schema files; nothing was changed. */
+/** The database does not match this version's schema files; nothing was changed. */
 export class SchemaMismatch extends Data.TaggedError("SchemaMismatch")<{
   readonly file: string
   readonly problem: string
@@ -30,7 +30,7 @@ interface Applied {
 
 const FILE = /^(\d{4})_[a-z0-9_]+\.sql$/
 
-/** The files of a folder in their order, which must be dense from 0001. */
+/** The schema files of a folder in order; their numbers must start at 0001 and have no gaps. */
 export const read = Effect.fnUntraced(function*(folder: URL) {
   const names = (yield* Effect.promise(() => readdir(folder))).filter((name) => name.endsWith(".sql")).sort()
   const migrations: Array<Migration> = []
@@ -89,7 +89,7 @@ const mismatch = (migrations: ReadonlyArray<Migration>, applied: ReadonlyArray<A
 
 const applied = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
-  // Not to_regclass: it may answer from a cache that is older than the lock.
+  // Not to_regclass: it may read a catalog cache that is older than the migration lock.
   const tables = yield* sql`SELECT 1 FROM pg_tables WHERE schemaname = current_schema() AND tablename = 'migrations'`
   return tables.length > 0 ? yield* sql<Applied>`SELECT id, name, sha256 FROM migrations ORDER BY id` : []
 })
@@ -100,15 +100,15 @@ const pendingOf = Effect.fnUntraced(function*(migrations: ReadonlyArray<Migratio
   return problem === undefined ? migrations.slice(rows.length) : yield* problem
 })
 
-/** Any number: whoever holds this lock is the only one that changes the schema. */
+/** The key of the advisory lock under which the schema is changed; an arbitrary number. */
 const LOCK = 7_217_536_001
 const LOCK_TIMEOUT = "120s"
 const LONGEST_MILLIS = 3_600_000
 
 /**
- * Brings the schema up to this version: each file together with its row in one
- * transaction, under a lock, so that of several nodes starting together one does
- * it and the others wait. What was interrupted is wholly absent and done again.
+ * Brings the schema up to this version. Each file is applied in one transaction with its row in `migrations`, under a
+ * lock, so that of several nodes that start together one migrates and the others wait. An interrupted migration leaves
+ * nothing and is applied again.
  */
 export const run = (
   migrations?: ReadonlyArray<Migration>
@@ -157,5 +157,5 @@ export const verify = (
     }
   })
 
-/** Runs before whatever is built on it. */
+/** Migrates the database before the layers above it are built. */
 export const layer = Layer.effectDiscard(run())

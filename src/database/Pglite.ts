@@ -6,7 +6,7 @@ import * as path from "node:path"
 import { PgliteSession } from "./PgliteSession.ts"
 import { PLANNER_SETTINGS } from "./SqlValues.ts"
 
-/** What Emscripten's streams and file systems are here, as far as syncing needs them. */
+/** The parts of Emscripten's streams and file systems that syncing needs. */
 interface Stream {
   nfd?: number
   readonly path: string
@@ -24,15 +24,15 @@ interface Mounted {
 const EIO = 29
 
 /**
- * PGlite's file system with the sync that it lacks: as shipped, PostgreSQL's
- * fsync reaches the disk never, and a power cut takes what was committed.
+ * PGlite's file system with a working fsync. As shipped, PostgreSQL's fsync never reaches the disk, so a power failure
+ * loses committed data.
  */
 class SyncedNodeFS extends NodeFS {
   readonly #onSync: (file: string) => void
   #mounted: Mounted | undefined
   #settled: Settled | undefined
 
-  /** Files that are still as they were when they were synced need not be synced again, until `opened`. */
+  /** Until `opened` is called, files that have not changed since they were synced (`settled`) are not synced again. */
   constructor(folder: string, onSync: (file: string) => void, settled: Settled | undefined) {
     super(folder)
     this.#onSync = onSync
@@ -46,7 +46,7 @@ class SyncedNodeFS extends NodeFS {
   override async init(pg: PGlite, options: Partial<postgresMod.PostgresMod>) {
     const { emscriptenOpts } = await super.init(pg, options)
     const addSync = (module: unknown) => {
-      // The module is Emscripten's own; its types leave out both file systems' insides.
+      // Emscripten's module, whose types leave out the internals of its file systems.
       const mounted = module as Mounted
       this.#mounted = mounted
       mounted.NODEFS.stream_ops.fsync = (stream) => {
@@ -81,7 +81,7 @@ const syncFolder = (folder: string): void => {
   }
 }
 
-/** By inode, when each file last changed before it was synced. */
+/** By inode, the change time (ctime, ns) of each file just before it was synced. */
 type Settled = ReadonlyMap<bigint, bigint>
 
 const isSettled = (descriptor: number, settled: Settled | undefined): boolean => {
@@ -90,7 +90,7 @@ const isSettled = (descriptor: number, settled: Settled | undefined): boolean =>
   return settled.get(ino) === ctimeNs
 }
 
-/** Many at once, which the file system commits together: one after the other takes seconds for a thousand files. */
+/** Syncs all files of a folder, 16 at once, so that the file system commits them together: one by one takes seconds for a thousand files. */
 const syncTree = async (folder: string): Promise<Settled> => {
   const settled = new Map<bigint, bigint>()
   const left = fs.readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => path.join(folder, name))
@@ -112,17 +112,17 @@ const syncTree = async (folder: string): Promise<Settled> => {
 }
 
 export interface PgliteSettings {
-  /** Where its folder `database` is or will be; undefined keeps everything in memory. */
+  /** The parent of the folder `database`; undefined: everything is in memory. */
   readonly dataDir: string | undefined
-  /** A dump to begin from instead of an empty database, in memory only: made by `snapshot`. */
+  /** A dump made by `snapshot` to start from instead of an empty database; in memory only. */
   readonly snapshot?: Blob | undefined
-  /** Told each file that was synced. */
+  /** Called with each file that was synced. */
   readonly onSync?: ((file: string) => void) | undefined
 }
 
 const folderOf = (dataDir: string): string => path.join(dataDir, "database")
 
-/** Whether opening it means making it first, which takes seconds. */
+/** Whether the database has to be created first, which takes seconds. */
 export const databaseIsNew = (settings: PgliteSettings): boolean =>
   settings.dataDir !== undefined && !fs.existsSync(folderOf(settings.dataDir))
 
@@ -141,7 +141,7 @@ const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !
   wal_sync_method: "fsync"
 })
 
-/** Makes the database's folder. An interrupted making leaves nothing that would be opened. */
+/** Creates the database's folder under another name and renames it at the end, so an interrupted creation is never opened. */
 const makeFolder = async (folder: string): Promise<void> => {
   const unfinished = `${folder}.creating`
   fs.rmSync(unfinished, { recursive: true, force: true })
@@ -153,12 +153,12 @@ const makeFolder = async (folder: string): Promise<void> => {
   syncFolder(path.dirname(folder))
 }
 
-/** WAL between two checkpoints, in segments of 16 MB: PGlite makes none of its own accord, and recovery reads it all. */
+/** WAL segments of 16 MB between two checkpoints. PGlite starts no checkpoints itself, and recovery reads all WAL since the last one. */
 const SEGMENTS_PER_CHECKPOINT = 4
 
 /**
- * The one database of a folder, or of memory, over the crashes of PGlite: a
- * folder can be opened again, which recovers what was committed.
+ * The database of a folder, or in memory. It survives crashes of PGlite: a folder can be opened again, which recovers
+ * everything that was committed.
  */
 export class PgliteDatabase {
   readonly #settings: PgliteSettings
@@ -173,7 +173,7 @@ export class PgliteDatabase {
     this.#onCheckpointDue = onCheckpointDue
   }
 
-  /** `onCheckpointDue` is told, amid a statement, that so much was written that a checkpoint should follow. */
+  /** `onCheckpointDue` is called during a statement when enough WAL was written that a checkpoint should follow. */
   static async open(settings: PgliteSettings, onCheckpointDue: () => void = () => {}): Promise<PgliteDatabase> {
     const database = new PgliteDatabase(settings, onCheckpointDue)
     if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeFolder(folderOf(settings.dataDir))
@@ -181,7 +181,7 @@ export class PgliteDatabase {
     return database
   }
 
-  /** In memory, of a session that its owner takes back by `takeBack`; after that it is not open. */
+  /** An in-memory database on a session of the caller, who gets it back with `takeBack`; then the database is closed. */
   static lend(session: PgliteSession): PgliteDatabase {
     const database = new PgliteDatabase({ dataDir: undefined }, () => {})
     database.#session = session
@@ -199,7 +199,7 @@ export class PgliteDatabase {
     return this.#session
   }
 
-  /** After a crash. In memory there is nothing to open again. */
+  /** Opens the database, also after a crash. In memory a second opening fails: the data are lost. */
   async reopen(): Promise<void> {
     const { dataDir, snapshot } = this.#settings
     if (dataDir === undefined) {
@@ -210,7 +210,7 @@ export class PgliteDatabase {
     }
     this.#files?.abandon()
     const folder = folderOf(dataDir)
-    // It syncs every file itself after a crash, one after the other.
+    // After a crash PostgreSQL syncs every file itself, one by one; syncing them here first, in parallel, spares that.
     const settled = fs.existsSync(path.join(folder, "postmaster.pid")) ? await syncTree(folder) : undefined
     const files = new SyncedNodeFS(folder, this.#synced, settled)
     this.#files = files
@@ -242,7 +242,7 @@ export class PgliteDatabase {
     if (++this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
-  /** Bounds the WAL and what recovery has to read; stops the event loop while it writes. */
+  /** Writes a checkpoint, which limits the WAL and the time of a recovery; blocks the event loop meanwhile. */
   checkpoint(): void {
     this.session.query("CHECKPOINT", [])
     this.#segments = 0

@@ -1,7 +1,7 @@
 import type { PGlite } from "@electric-sql/pglite"
 import { DatabaseFault, encode, type Outcome, parserOf } from "./SqlValues.ts"
 
-/** PostgreSQL's messages, written into one buffer that is used again for the next statement. */
+/** Writes messages of the PostgreSQL protocol into a buffer that is reused for the next statement. */
 class MessageWriter {
   #buffer = Buffer.allocUnsafe(64 * 1024)
   #length = 0
@@ -51,7 +51,7 @@ class MessageWriter {
     return this
   }
 
-  /** Text that ends in a zero byte. */
+  /** Text followed by a zero byte. */
   text(value: string): this {
     this.#room(value.length * 3 + 1)
     this.#length += this.#buffer.write(value, this.#length)
@@ -59,7 +59,7 @@ class MessageWriter {
     return this
   }
 
-  /** A value that begins with its length. */
+  /** A value preceded by its length in bytes. */
   sized(value: string | Buffer): this {
     this.#room(4 + (typeof value === "string" ? value.length * 3 : value.length))
     const bytes = typeof value === "string"
@@ -82,14 +82,14 @@ interface Column {
 
 const cstringEnd = (buffer: Buffer, from: number): number => buffer.indexOf(0, from)
 
-/** What PostgreSQL answered to one buffer of messages. */
+/** PostgreSQL's answer to one buffer of messages. */
 export interface Answer {
   readonly columns: ReadonlyArray<Column> | undefined
   readonly rows: ReadonlyArray<ReadonlyArray<unknown>>
   readonly tag: string
 }
 
-/** What runs PostgreSQL's main loop in PGlite's module; a siglongjmp leaves it as an exception with this status. */
+/** The exports of PGlite's module that run PostgreSQL's main loop. A siglongjmp out of it throws an exception with the status LONGJMP. */
 interface MainLoop {
   _PostgresMainLoopOnce: () => void
   stackRestore: (pointer: number) => void
@@ -98,14 +98,12 @@ interface MainLoop {
 const LONGJMP = 100
 
 /**
- * PGlite below its `query`, which takes five round trips through the protocol
- * and plans each time: here a statement is one buffer, and a named one keeps its
- * plan. Every call is synchronous, so nothing can come between; whoever needs
- * several statements in a row takes turns above this.
+ * A session on PGlite's protocol interface. PGlite's own `query` takes five protocol round trips and plans every time;
+ * here a statement is one buffer, and a named one keeps its plan. Every call is synchronous, so statements cannot
+ * interleave; exclusive use for several statements in a row is arranged by the layer above.
  *
- * A PANIC, a trap or an overflow of the stack ends the session, as a crash would
- * end a server: what was committed is in the files, for another session to
- * recover. (PGlite itself would go on in undefined state, or spin for ever.)
+ * A PANIC, a trap or a stack overflow ends the session as a crash ends a server: what was committed is in the files,
+ * and another session can recover it. (PGlite itself would continue in an undefined state, or loop for ever.)
  */
 export class PgliteSession {
   readonly #pg: PGlite
@@ -127,7 +125,7 @@ export class PgliteSession {
       } catch (error) {
         if (Reflect.get(Object(error), "status") !== LONGJMP) {
           this.#crash = error
-          // PGlite swallows what its loop throws and calls this next.
+          // PGlite swallows exceptions of its loop and calls this next.
           loop.stackRestore = () => {
             throw error
           }
@@ -141,22 +139,22 @@ export class PgliteSession {
     return this.#crash === undefined && this.#status !== "I"
   }
 
-  /** Whether it crashed; nothing can be asked of it any more. */
+  /** Whether the session has crashed; then every statement fails. */
   get hasCrashed(): boolean {
     return this.#crash !== undefined
   }
 
-  /** With a last checkpoint, unless it crashed. */
+  /** Closes PGlite, which writes a last checkpoint, unless it has crashed. */
   async close(): Promise<void> {
     if (!this.hasCrashed) await this.#pg.close()
   }
 
-  /** A dump to begin another database in memory from. */
+  /** A dump from which another in-memory database can start. */
   snapshot(): Promise<Blob> {
     return this.#pg.dumpDataDir("none")
   }
 
-  /** One statement; without parameters it may be several, of which the last answers. Throws `DatabaseFault`. */
+  /** Runs one statement; without parameters it may be several, and the last one's result is returned. Throws `DatabaseFault`. */
   query(text: string, params: ReadonlyArray<unknown>): Answer {
     const writer = this.#writer.reset()
     if (params.length === 0) return this.#exchange(writer.begin("Q").text(text).end(), undefined)
@@ -166,7 +164,7 @@ export class PgliteSession {
     return this.#exchange(this.#execute(), undefined)
   }
 
-  /** A statement that is parsed once under its name. */
+  /** Runs a statement that is parsed only once, under its name. */
   prepared(name: string, text: string, params: ReadonlyArray<unknown>): Answer {
     let columns = this.#named.get(name)
     if (columns === undefined) {
@@ -181,7 +179,7 @@ export class PgliteSession {
     return this.#exchange(this.#execute(), columns)
   }
 
-  /** Forgets what is parsed under a name, for somebody whose statements may have the same names. */
+  /** Drops all prepared statements, because the next user of the session may use the same names for others. */
   deallocate(): void {
     this.query("DEALLOCATE ALL", [])
     this.#named.clear()
@@ -207,7 +205,7 @@ export class PgliteSession {
     this.#length = 0
     if (this.#crash === undefined) {
       const done = this.#pg.execProtocolRawStream(message.bytes, { syncToFs: false, onRawData: this.#receive })
-      // All of it has happened by now, and a crash was noticed where it happened.
+      // Everything has run synchronously by now; a crash was recorded by the wrapped main loop.
       done.catch(() => {})
     }
     return this.#read(columns)

@@ -3,10 +3,9 @@ import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /**
- * The database below `SqlClient`, for the statements that are worth preparing:
- * they keep one name and one plan per connection, and take and give plain rows.
- * Integers of 64 bits come back as numbers, `bytea` as `Buffer`. Inside a
- * transaction they run on its connection.
+ * Direct access to the database below `SqlClient`, for statements that are worth preparing: each has one name and one
+ * plan per connection. 64-bit integers are returned as numbers, `bytea` as `Buffer`. Inside a transaction they run on
+ * its connection.
  */
 export class Database extends Context.Service<Database, {
   readonly driver: "pg" | "pglite"
@@ -15,22 +14,22 @@ export class Database extends Context.Service<Database, {
     text: string
   ) => (params: ReadonlyArray<unknown>) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
   /**
-   * One statement that waits for no other one: to see whether the database answers, however much is asked of it. On
-   * PostgreSQL it has a connection to itself, opened by the first of them and kept; another one waits for the one before.
-   * On PGlite it runs between two statements, and waits for a transaction at most.
+   * Runs one statement ahead of all queued ones, to check whether the database answers even under load. On PostgreSQL
+   * probes share one connection of their own, opened by the first and kept; they wait only for each other. On PGlite a
+   * probe runs between two statements, and waits at most for a transaction.
    */
   readonly probe: <Row extends object>(text: string) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
 }>()("parley/database/Sql/Database") {}
 
-/** The SQLSTATE that the database answered with; undefined when it could not be asked. */
+/** The SQLSTATE of the database's answer; undefined: there was no answer. */
 export const sqlState = (error: SqlError.SqlError): string | undefined =>
   error.reason.cause instanceof DatabaseFault ? error.reason.cause.code : undefined
 
 type Transform = (<A extends object>(rows: ReadonlyArray<A>) => ReadonlyArray<A>) | undefined
 
-/** A connection that this adapter made. Statements given to it at once run one after the other. */
+/** A connection of this adapter. Statements that are submitted concurrently run one after the other. */
 export abstract class Session implements SqlConnection.Connection {
-  /** False once the connection is lost too: there is nothing to roll back then. */
+  /** Also false once the connection is lost: then there is nothing to roll back. */
   abstract readonly inTransaction: boolean
   abstract run(text: string, params: ReadonlyArray<unknown>, name?: string): Effect.Effect<Outcome, SqlError.SqlError>
   abstract executeValues(
@@ -55,7 +54,7 @@ export abstract class Session implements SqlConnection.Connection {
     return this.executeValues(text, params)
   }
 
-  /** Not from a cursor: the whole result is in memory first. */
+  /** Does not use a cursor: the whole result is read into memory first. */
   executeStream(text: string, params: ReadonlyArray<unknown>, transform: Transform) {
     return Stream.unwrap(Effect.map(this.execute(text, params, transform), Stream.fromIterable))
   }
@@ -81,13 +80,13 @@ const commit = (connection: SqlConnection.Connection): Effect.Effect<void, SqlEr
       ? Effect.fail(sqlError(new DatabaseFault({ code: "25P02", message: "the transaction had failed" }), "commit"))
       : Effect.void)
 
-/** The services of a database whose sessions are lent by `acquirer` and `borrower`. */
+/** The services `SqlClient` and `Database` on sessions from `acquirer` and `borrower`. */
 export const services = Effect.fnUntraced(function*(options: {
   readonly driver: "pg" | "pglite"
   /** Lends a session to the scope. */
   readonly acquirer: Effect.Effect<Session, SqlError.SqlError, Scope.Scope>
   readonly borrower: SqlConnection.Borrower
-  /** Runs a statement beside all others. */
+  /** Runs a statement ahead of all queued ones (see `Database.probe`). */
   readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
 }) {
   const client = yield* SqlClient.make({

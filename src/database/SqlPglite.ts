@@ -6,7 +6,7 @@ import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { services, Session } from "./Sql.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
-/** The one session of PGlite. A statement runs at once and stops the event loop meanwhile. */
+/** The one session of PGlite. A statement runs synchronously and blocks the event loop. */
 class EmbeddedSession extends Session {
   readonly #database: PgliteDatabase
   #retryAt = 0
@@ -30,7 +30,7 @@ class EmbeddedSession extends Session {
     return this.#attempt((session) => session.query(text, params).rows)
   }
 
-  /** A statement of whoever does not hold the session, between two of its holder; undefined within a transaction. */
+  /** Runs a statement without holding the session, between two statements of its holder; undefined: the holder is in a transaction. */
   runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
     return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
   }
@@ -39,7 +39,7 @@ class EmbeddedSession extends Session {
     return this.#database.session.hasCrashed
   }
 
-  /** Between two holders: what one left open must not become part of the next one's work, and a crash is recovered from. */
+  /** Prepares the session for the next holder: rolls back a transaction that was left open, or recovers from a crash. */
   readonly ready: Effect.Effect<void, SqlError.SqlError> = Effect.suspend(() => {
     if (this.#database.session.hasCrashed) return this.#recover
     return this.inTransaction ? Effect.asVoid(this.run("ROLLBACK", [])) : Effect.void
@@ -55,7 +55,7 @@ class EmbeddedSession extends Session {
       catch: (error) => sqlError(error, "connect")
     })
     this.#retryAt = 0
-    // Two that open the folder at once would corrupt it.
+    // Uninterruptible because two concurrent openings of the folder would corrupt it.
   }).pipe(Effect.uninterruptible)
 
   readonly checkpoint = this.#attempt(() => this.#database.checkpoint())
@@ -71,28 +71,25 @@ class EmbeddedSession extends Session {
   }
 }
 
-/** How soon after a failed recovery the next is tried: each stops the event loop for a moment. */
+/** The pause after a failed recovery before the next attempt: each attempt blocks the event loop. */
 const RECOVERY_INTERVAL_MILLIS = 1_000
-/** How often a probe looks whether the transaction that is under way has ended. */
+/** How often a probe checks whether the current transaction has ended. */
 const BETWEEN_TRANSACTIONS = "5 millis"
 
-/** What opens a database and what is done with it at the end. */
+/** How a database is opened and closed. */
 interface Opening {
   readonly open: (onCheckpointDue: () => void) => Promise<PgliteDatabase>
   readonly close: (opened: PgliteDatabase) => Promise<void>
 }
 
-/**
- * PGlite, in a folder or in memory. It has one session: a transaction holds it
- * to itself, and every other statement waits.
- */
+/** PGlite, in a folder or in memory. It has one session: while a transaction holds it, every other statement waits. */
 export const layerPglite = (settings: PgliteSettings) =>
   layerPgliteOf({
     open: (onCheckpointDue) => PgliteDatabase.open(settings, onCheckpointDue),
     close: (opened) => opened.close()
   })
 
-/** The same around a database that the caller opens and closes. */
+/** The same, with the caller's functions to open and close the database. */
 export const layerPgliteOf = ({ close, open }: Opening) =>
   Layer.effectContext(Effect.gen(function*() {
     const checkpointDue = yield* Latch.make()

@@ -8,8 +8,8 @@ import { services, Session } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError } from "./SqlValues.ts"
 
 /**
- * How long the server lets a statement run, wait for a lock, and a transaction idle. With a few seconds more for the
- * answer it is less than the 30 s after which a request's key is free for the next attempt (wire.md C.0).
+ * PostgreSQL's limits: how long a statement may run, wait for a lock, and a transaction be idle. A statement's limit
+ * plus a few seconds for the answer is less than the 30 s that a request with an Idempotency-Key has by default (wire.md C.0).
  */
 const STATEMENT_TIMEOUT_MILLIS = 20_000
 const LOCK_TIMEOUT_MILLIS = 5_000
@@ -17,12 +17,12 @@ const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
 const IDLE_MILLIS = 60_000
 
-/** After how many milliseconds without an answer PostgreSQL is held for unreachable, and the connection given up. */
+/** Milliseconds without an answer after which PostgreSQL counts as unreachable and the connection is closed. */
 export const AnswerTimeout = Context.Reference<number>("parley/database/SqlPostgres/AnswerTimeout", {
   defaultValue: () => STATEMENT_TIMEOUT_MILLIS + 5_000
 })
 
-/** A server that refused a statement says a moment later that it is ready for the next. */
+/** Calls `then` when the server is ready for the next statement, which it reports shortly after an error. */
 const onceReady = (client: PoolClient, then: () => void): void => {
   const events = ["drain", "error", "end"]
   const ready = () => {
@@ -32,44 +32,44 @@ const onceReady = (client: PoolClient, then: () => void): void => {
   for (const event of events) client.once(event, ready)
 }
 
-/** A connection that can be reset under TLS too: Node can do that with the socket below it alone, which pg forgets. */
+/** A connection that can be reset under TLS too. Node can only reset the TCP socket, and pg drops its reference to that, so it is kept here. */
 class ResettableClient extends Client {
   readonly #socket = this.connection.stream
 
-  /** What the machine still has of it reaches nobody. */
+  /** Resets the TCP connection and discards its unsent data. */
   reset(): void {
     if (this.#socket instanceof Socket) this.#socket.resetAndDestroy()
   }
 }
 
-/** A connection of the pool, from its checking out to its return. */
+/** A connection of the pool, from check-out to return. */
 class PgSession extends Session {
   readonly #reserved: boolean
   #client: PoolClient | undefined
   #returned = false
   #lost = false
-  /** Statements that were sent and are not answered: more than one only where they are pipelined. */
+  /** Statements that were sent and not answered yet: more than one only with pipelining. */
   #underWay = 0
   #submitted = 0
   #answered = 0
   readonly #waiting: Array<() => void> = []
 
-  /** A reserved one is held for several statements, which may leave locks and settings to the session. */
+  /** A reserved session runs several statements, which may leave session-level locks and settings. */
   constructor(reserved: boolean) {
     super()
     this.#reserved = reserved
   }
 
-  /** The pool's answer may come when nobody waits for it any more. */
+  /** Takes the connection from the pool. The session may have been given back meanwhile: then the connection is released at once. */
   accept(client: PoolClient): void {
     this.#client = client
     if (this.#returned) this.#release()
   }
 
   /**
-   * Gives the connection back, as soon as the statement that an interrupted fiber left behind has ended. A reserved one
-   * whose last statement was not answered with success is ended at once: that one was to tidy up, and whoever got the
-   * connection next would hold the locks of the one before, for as long as it is used.
+   * Returns the connection to the pool, once the statement that an interrupted fiber left running has ended. A reserved
+   * connection whose last statement did not succeed is closed at once instead: that statement was to clean up, and
+   * otherwise the next user of the connection would inherit the locks of the previous one.
    */
   giveBack(): void {
     this.#returned = true
@@ -83,9 +83,9 @@ class PgSession extends Session {
   #release(): void {
     const client = this.#client
     this.#client = undefined
-    // What has not left this machine must not reach the database later, when somebody else has done it again.
+    // Unsent data must not reach the database later, when the request may have been repeated elsewhere.
     if (this.#lost && client instanceof ResettableClient) client.reset()
-    // One that is still in a transaction is ended rather than handed to the next.
+    // A connection that is still in a transaction is closed rather than reused.
     client?.release(this.#lost || this.#isUntidy || client.getTransactionStatus() !== "I")
   }
 
@@ -99,7 +99,7 @@ class PgSession extends Session {
   }
 
   executeValues(text: string, params: ReadonlyArray<unknown>) {
-    // In this mode pg gives its rows as arrays.
+    // With rowMode "array" pg returns rows as arrays.
     return Effect.map(this.#submit(text, params, undefined, true), ({ rows }) => rows as unknown as ReadonlyArray<Array<unknown>>)
   }
 
@@ -120,7 +120,7 @@ class PgSession extends Session {
         const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
           this.#underWay--
           this.#waiting.shift()?.()
-          // Runs the fiber at once, which may come back with its next statement.
+          // Resumes the fiber synchronously; it may submit its next statement before this returns.
           resume(outcome)
           if (this.#returned && this.#underWay === 0) this.#release()
         }
@@ -152,13 +152,13 @@ interface PgOptions {
   readonly url: Redacted.Redacted<string>
   readonly poolSize: number
   /**
-   * Sends what a session is given at once without waiting for the answer to what it was given before, so that
-   * many small statements on one connection cost a turn of a busy event loop together rather than one each.
+   * Sends each statement of a session without waiting for the answers to earlier ones, so that many small statements
+   * on one connection take one turn of a busy event loop together rather than one each.
    */
   readonly pipeline?: boolean
 }
 
-/** Connections that are closed when nobody has used them for so many milliseconds; 0: never. */
+/** A pool of connections; each is closed after `idleMillis` without use, or never if that is 0. */
 const pool = (options: PgOptions, idleMillis: number) =>
   Effect.acquireRelease(
     Effect.sync(() => {
@@ -178,12 +178,12 @@ const pool = (options: PgOptions, idleMillis: number) =>
         keepAliveInitialDelayMillis: 10_000,
         types: { getTypeParser: (oid: number) => parserOf(oid) } as CustomTypesConfig
       })
-      // Without a listener a lost connection would end the process; the pool listens to idle ones only.
+      // Without an error listener a lost connection would end the process; the pool listens only on idle ones.
       made.on("error", () => {})
       made.on("connect", (client) => client.on("error", () => {}))
       return made
     }),
-    // A connection whose statement never ends must not hold up the end of the process.
+    // A connection whose statement never ends must not delay the end of the process.
     (made) => Effect.promise(() => Promise.race([made.end(), wait(5_000, undefined, { ref: false })]))
   )
 

@@ -2,14 +2,13 @@ import { SqlError } from "effect/sql"
 import { types } from "pg"
 
 /**
- * A prepared statement's plan is often made while its tables are empty, and kept:
- * for good in PGlite, which has no autovacuum to notice that they grew. A plan
- * that then reads whole tables is ruled out, as far as this can, and with it the
- * compiling of plans that only look expensive.
+ * Planner settings of every session. A prepared statement is often planned while its tables are empty, and keeps that
+ * plan: for ever in PGlite, which has no autovacuum to notice that they grew. So sequential scans are discouraged. JIT
+ * compilation is off too, because plans without them can look too expensive.
  */
 export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
 
-/** What a statement answered; `command` is its tag's first word, as in `ROLLBACK` for the COMMIT of a failed transaction. */
+/** The result of a statement. `command` is the first word of its tag, for example `ROLLBACK` for the COMMIT of a failed transaction. */
 export interface Outcome<Row = Record<string, unknown>> {
   readonly command: string
   readonly rowCount: number | null
@@ -35,9 +34,8 @@ const arrayLiteral = (values: ReadonlyArray<unknown>): string => {
 }
 
 /**
- * A parameter as it goes over the wire, in both drivers alike: bytes in binary,
- * everything else as text. An array becomes PostgreSQL's array literal, any
- * other object JSON.
+ * Encodes a parameter for PostgreSQL's protocol, the same for both drivers: bytes as binary, everything else as text.
+ * An array becomes an array literal, any other object JSON.
  */
 export const encode = (value: unknown): string | Buffer | null => {
   switch (typeof value) {
@@ -62,7 +60,7 @@ const INT8_ARRAY = 1016
 const numbers = (text: string): Array<number | null> =>
   text === "{}" ? [] : text.slice(1, -1).split(",").map((n) => n === "NULL" ? null : Number(n))
 
-/** How a column's text becomes a value: 64-bit integers are numbers, `numeric` stays text, the rest is as `pg` has it. */
+/** The parser of a column's text: 64-bit integers become numbers, `numeric` stays text, the rest is parsed as `pg` does. */
 export const parserOf = (oid: number): (text: string) => unknown =>
   oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : types.getTypeParser(oid, "text")
 
@@ -74,8 +72,8 @@ const field = (cause: object, name: string): string | undefined => {
 const SQLSTATE = /^[0-9A-Z]{5}$/
 
 /**
- * What the database, or the way to it, said. It keeps none of the texts that
- * may quote rows or parameters (detail, hint, where), so it may be logged.
+ * An error of the database or of the connection to it. It omits the fields that may quote rows or parameters (detail,
+ * hint, where), so it may be logged.
  */
 export class DatabaseFault extends Error {
   override readonly name = "DatabaseFault"
@@ -137,7 +135,7 @@ const reason = (cause: DatabaseFault, operation: string): SqlError.SqlErrorReaso
   return new SqlError.UnknownError(props)
 }
 
-/** The same classification whichever driver failed. */
+/** Classifies an error of either driver in the same way. */
 export const sqlError = (cause: unknown, operation: string): SqlError.SqlError => {
   const fault = cause instanceof DatabaseFault
     ? cause

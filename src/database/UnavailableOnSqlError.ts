@@ -5,15 +5,14 @@ import { Unavailable } from "../wire/WireError.ts"
 
 type Unanswered = SqlError.SqlError | Cause.TimeoutError
 
-/** Lines about a database that does not answer, over all requests of the process. */
+/** Limits the log lines about failed statements, over all requests of the process. */
 export const SqlErrorLines = Context.Reference<Seldom>("parley/database/UnavailableOnSqlError/SqlErrorLines", {
   defaultValue: () => new Seldom()
 })
 
 /**
- * A statement that fails or takes too long is logged, once a second at most, and answered with 503 `UNAVAILABLE`
- * (wire.md C.0). Every other failure passes as it is, and so does a defect: it becomes 500 and one log line where
- * the request ends.
+ * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), and logs it, at most once a second. Other
+ * failures and defects pass unchanged; a defect becomes a 500 with one log line where the request ends.
  */
 export const unavailableOnSqlError = <A, E, R>(
   effect: Effect.Effect<A, E, R>
@@ -25,5 +24,5 @@ export const unavailableOnSqlError = <A, E, R>(
           lines.log(Effect.logWarning("A statement failed or took too long: its request is answered with 503", Cause.fail(error))),
           Effect.fail(new Unavailable())
         ))
-      // The tests above exclude these, which the type of a parameter cannot show.
+      // The type guards above exclude these errors, but cannot narrow a type parameter.
       : Effect.fail(error as Exclude<E, Unanswered>))
