@@ -3,10 +3,10 @@ import { MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding
 import { ownsShards, Peers } from "./Peers.ts"
 import { RemoteCalls } from "./RemoteCalls.ts"
 
-/** How many pieces the entities are dealt out in; the same on every node of a cluster, for ever. */
+/** The number of shards. It must be the same on every node of a cluster and never change. */
 const SHARDS = 300
 
-/** Entities leave memory when they have been idle, not because there are many of them. */
+/** Settings that all shapes share. Entities are evicted from memory after being idle, not because there are many of them. */
 export const common = {
   simulateRemoteSerialization: false,
   shardsPerGroup: SHARDS,
@@ -16,10 +16,7 @@ export const common = {
   entityTerminationTimeout: "5 seconds"
 } as const
 
-/**
- * Entities in this process alone: every shard is here, nothing is persisted and
- * nothing is encoded on the way.
- */
+/** The cluster of a standalone server: this process owns every shard, and messages to entities are neither persisted nor encoded. */
 export const layerStandalone = Layer.merge(RemoteCalls.layerAlone, Peers.layerAlone).pipe(
   Layer.provideMerge(Sharding.layer),
   Layer.provideMerge(Runners.layerNoop),
@@ -28,10 +25,10 @@ export const layerStandalone = Layer.merge(RemoteCalls.layerAlone, Peers.layerAl
   Layer.provide(ShardingConfig.layer(common))
 )
 
-/** Every shard there is. */
+/** All shards. */
 export const shards: ReadonlyArray<ShardId.ShardId> = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
 
-/** Completes once this process holds every shard: before that a call to an entity would wait or be refused. */
+/** Completes once this process holds every shard. Before that a call to an entity would wait or be refused. */
 export const awaitShards = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
   yield* Effect.suspend(() =>
@@ -39,7 +36,7 @@ export const awaitShards = Effect.gen(function*() {
   ).pipe(Effect.retry(Schedule.spaced("10 millis")), Effect.timeout("30 seconds"), Effect.orDie)
 })
 
-/** Completes once this node has its first shards, or has waited long enough: then the others serve it. */
+/** Completes once this node holds a shard, or after 15 seconds: then the other nodes serve its calls. */
 export const awaitShare = Effect.gen(function*() {
   const sharding = yield* Sharding.Sharding
   yield* Effect.suspend(() =>
@@ -51,7 +48,7 @@ export const awaitShare = Effect.gen(function*() {
   )
 })
 
-/** Completes once a node that owns shards is known, or it was waited long enough: readiness says so then. */
+/** Completes once a node that owns shards is known, or after 15 seconds: then readiness reports that none is. */
 export const awaitOwners = Effect.gen(function*() {
   const peers = yield* Peers
   yield* Effect.suspend(() =>

@@ -30,10 +30,10 @@ import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { layerPg } from "../database/SqlPostgres.ts"
 
-/** Any number: whoever holds this lock is the only one that makes the tables of the cluster. */
+/** The key of the advisory lock under which the cluster's tables are created; an arbitrary number. */
 const LOCK = 7_217_536_002
 
-/** Makes the tables in which nodes find each other, unless they are there. */
+/** Creates the tables in which nodes find each other, unless they exist. */
 export const migrate = Effect.gen(function*() {
   const sql = yield* SqlClient.SqlClient
   yield* sql.withTransaction(Effect.andThen(
@@ -42,7 +42,7 @@ export const migrate = Effect.gen(function*() {
   ))
 })
 
-/** Two nodes with one address. */
+/** Another process holds the lock of this node's address. */
 export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ readonly address: string }> {
   override get message(): string {
     return `Another node of this database is ${this.address}: set RUNNER_HOST and RUNNER_PORT to where the others reach this one`
@@ -52,8 +52,8 @@ export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ rea
 const LOCK_EXPIRES_MS = 10_000
 
 /**
- * Claims the node's address for as long as it lives, on a session that PostgreSQL
- * ends when it is not heard of: whoever is started again waits that long for itself.
+ * Claims the node's address for the life of the process, with a lock on a session that PostgreSQL ends after
+ * LOCK_EXPIRES_MS of silence. A node that is restarted may have to wait that long for the lock of its predecessor.
  */
 export const claimAddress = (
   { RUNNER_HOST, RUNNER_PORT }: Pick<Settings, "RUNNER_HOST" | "RUNNER_PORT">,
@@ -66,7 +66,7 @@ export const claimAddress = (
     const claimed = yield* Deferred.make<void>()
     const hold = Effect.scoped(Effect.gen(function*() {
       const session = yield* sql.reserve
-      // The session goes back to the pool.
+      // Cleans up, because the session goes back to the pool.
       yield* Effect.addFinalizer(() =>
         Effect.ignore(Effect.andThen(
           session.executeRaw("SELECT pg_advisory_unlock_all()", []),
@@ -85,25 +85,28 @@ export const claimAddress = (
       yield* Deferred.succeed(claimed, undefined)
       yield* Effect.repeat(session.executeRaw("SELECT 1", []), Schedule.spaced(LOCK_EXPIRES_MS / 4))
     }))
-    // Its session may be lost, with the database for one: then it is claimed again.
+    // If the session is lost, for example because the database restarts, the address is claimed again.
     yield* hold.pipe(Effect.ignore, Effect.repeat(Schedule.spaced("1 second")), Effect.forkScoped)
     yield* Deferred.await(claimed).pipe(
       Effect.timeoutOrElse({ duration: patience, orElse: () => Effect.fail(new NodeAddressTaken({ address })) })
     )
   })
 
-/** The shard locks have a connection to themselves; the others are for what hangs while it is asked again. */
+/** One connection is for the shard locks; the others are needed while statements hang and are repeated. */
 const CONNECTIONS = 4
-/** How long a node that asks to be listed waits before it is asked whether it is stopping. */
+/** How long one attempt to register a node waits for it to be accepted. It is bounded so that a node that is stopping gives up. */
 const JOINS_WITHIN = "2 seconds"
 
 /**
- * The list of nodes and the locks of shards, on connections of their own: whoever is too busy to
- * answer agents must still say that it lives. Who in the list belongs to the cluster is decided from what all nodes say
- * of each other (`Membership.ts`), never by one of them, and a node is listed once it would belong. The last node to
- * leave is not told that nobody is left: it would report that as a failure. Shards that move are let go of one by one,
- * some hundred at once, and each has a third of the locks' life for it: on a connection that waits for every answer those
- * at the end would run out of theirs where the database is some milliseconds away or the node is busy.
+ * The list of nodes and the shard locks, on database connections of their own, so that a node too busy to serve agents
+ * still renews its locks.
+ *
+ * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
+ *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
+ * - For the last node that leaves, the empty list is withheld: effect would report it as a failure.
+ * - The connections are pipelined. Shards that move are released one statement each, some hundred at once, and each
+ *   has a third of the lock's expiry for it. Without pipelining the last ones would miss that deadline if the database
+ *   is some milliseconds away or the node is busy.
  */
 export const storage = (url: Redacted.Redacted<string>) =>
   Layer.effect(
@@ -132,7 +135,7 @@ export const storage = (url: Redacted.Redacted<string>) =>
             left = true
             return Effect.andThen(storage.unregister(address), Effect.ignore(table.leave(nameOf(address))))
           }),
-        // Nobody condemns or revives anybody.
+        // No node sets the health of another: membership is computed.
         setRunnerHealth: () => Effect.void,
         getRunners: Effect.flatMap(sightings, ({ listed, runners }) => {
           if (left && runners.length === 0) return Effect.never
@@ -157,7 +160,7 @@ const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight =>
   reaches: said?.reaches ?? NOBODY
 })
 
-/** A process that starts has no place in the list: what its predecessor at this address left there would speak for it. */
+/** Removes the rows that an earlier process at this address left, so that they are not taken for this process's. */
 const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
   Effect.gen(function*() {
     const sql = yield* SqlClient.SqlClient
@@ -166,7 +169,7 @@ const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
     yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
   })
 
-/** What all nodes of a cluster should have in common. */
+/** This node's versions and settings that should be the same on all nodes. */
 const factsOf = (config: Settings) =>
   Effect.map(Migrations.latest, (schema): Facts => ({
     wire: WIRE,
@@ -179,11 +182,10 @@ const factsOf = (config: Settings) =>
   }))
 
 /**
- * One of many nodes on PostgreSQL: its share of the shards is locked there, on a
- * connection of its own, and calls come from the other nodes on RUNNER_PORT. A node
- * that is killed loses its shards within about three seconds, one that hangs after
- * ten, when the database ends its locks. A gateway is a node like the others, listed
- * and listening for what they push to its sockets, but for its share, which is empty.
+ * One of many nodes on PostgreSQL. It holds advisory locks for its share of the shards there, on a connection of its
+ * own, and takes calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within about three
+ * seconds; one that hangs, after ten, when PostgreSQL ends its session. A gateway is a node without shards: it is
+ * listed, and listens for pushes to its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(
@@ -213,7 +215,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),
       assignedShardGroups: config.ROLE === "gateway" ? [] : ["default"],
       refreshAssignmentsInterval: "500 millis",
-      // Nobody's health is checked by a single node; see `storage`.
+      // Health checks by single nodes are not used; see `storage`.
       runnerHealthCheckInterval: "1 hour",
       shardLockExpiration: LOCK_EXPIRES_MS,
       entityMessagePollInterval: "1 second"

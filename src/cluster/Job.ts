@@ -1,15 +1,15 @@
 import { Cause, Clock, Duration, Effect, type Layer, Metric } from "effect"
 import { type Sharding, Singleton } from "effect/cluster"
 
-/** What one batch of a job did. */
+/** The result of one batch of a job. */
 export interface Batch {
-  /** Rows that it removed or took on. */
+  /** Rows removed or processed. */
   readonly rows: number
   /** Whether another batch should follow soon; false: nothing is left for now. */
   readonly more: boolean
 }
 
-/** Of a batch that stops at a number of rows: when it got there, more may be left. */
+/** The result of a batch that processes at most `most` rows: if it reached that number, more may be left. */
 export const batchUpTo = (most: number) => (rows: number): Batch => ({ rows, more: rows >= most })
 
 export interface Job<E, R> {
@@ -17,22 +17,21 @@ export interface Job<E, R> {
   readonly name: string
   readonly every: Duration.Input
   /**
-   * A bounded piece of work, safe to run twice and in two processes at once: for a moment two nodes may both
-   * take themselves for the one whose job it is, and a process may die at any statement.
+   * A bounded piece of work that is safe to run twice and in two processes at once: for a moment two nodes may both
+   * run the job, and a process may die at any statement.
    */
   readonly batch: Effect.Effect<Batch, E, R>
 }
 
-/** Between two batches, so that a job with much to do leaves room for the requests. */
+/** The pause between two batches, so that a long job leaves room for requests. */
 const PAUSE = Duration.millis(10)
-/** After a failure, if the job's period is not shorter. */
+/** The pause after a failure, unless the job's period is shorter. */
 const AGAIN = Duration.seconds(30)
 
 /**
- * Work on what is stored, done by one process of the cluster: batch after batch until
- * nothing is left, once when the process takes it over and then every period. A batch
- * that fails is logged, counted and tried again. What only concerns a process's own
- * memory is no job.
+ * A background job on stored data, which one process of the cluster runs: once when it takes the job over and then
+ * every period, batch after batch until nothing is left. A batch that fails is logged, counted and tried again. Work
+ * on a process's own memory is not a job.
  */
 export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never, never, Sharding.Sharding | R> => {
   const attributes = { job: name }

@@ -2,8 +2,8 @@ import { Cause, Effect } from "effect"
 import { InternalError } from "../wire/WireError.ts"
 
 /**
- * For what is done for a caller on another node: a defect is logged here, with its stack and the id of the request that
- * the fiber works for, and goes on as `InternalError`, which becomes 500 and no second line where the request ends.
+ * For work on behalf of another node: a defect is logged here, with its stack and request id, and passed on as
+ * `InternalError`. On the caller's node that becomes a 500 without a second log line.
  */
 export const logDefect = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
   Effect.catchCause(effect, (cause) =>
@@ -11,5 +11,5 @@ export const logDefect = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effec
       ? Effect.failCause(cause)
       : Effect.andThen(Effect.logError("A call from another node failed", cause), Effect.die(new InternalError())))
 
-/** Whether a defect is one that another node has logged, as it is after its way between nodes. */
+/** Whether a defect was logged by another node already, recognised after it was serialised between nodes. */
 export const isLoggedDefect = (defect: unknown): boolean => defect instanceof Error && defect.name === "InternalError"

@@ -1,26 +1,26 @@
-/** What is known of a node when it is decided who belongs to the cluster. */
+/** What is known of a node when membership is computed. */
 export interface NodeSight {
   /** RUNNER_HOST:RUNNER_PORT. */
   readonly address: string
-  /** Whether it takes shards; a gateway does not. */
+  /** Whether it owns shards; a gateway does not. */
   readonly ownsShards: boolean
   /** Its place in the order in which nodes were listed. */
   readonly listed: number
-  /** Whether its lock lives and what it said is young; of any other node its own word does not count. */
+  /** Whether its address lock is held and its row is fresh; otherwise its own reports do not count. */
   readonly isCurrent: boolean
-  /** The nodes that answer it. */
+  /** The addresses of the nodes that answer it. */
   readonly reaches: ReadonlySet<string>
 }
 
 /**
  * Which of the listed nodes belong to the cluster. Every node computes this from the same rows.
  *
- * - While two owners of shards cannot talk both ways, the one that can talk with the fewest is left out; of equals, the
- *   one that was listed last. So a node that cannot talk with the others is left out alone, whatever it says of them,
- *   and of two that cannot talk with each other the one listed earlier stays.
- * - A gateway belongs if it can talk both ways with every owner that does; it never decides about an owner.
- * - A node that says nothing at the moment belongs if more than half of those owners reach it. It decides nothing.
- * - While no owner says anything, everybody stays: that is no sign that somebody is dead.
+ * - While any two current owners of shards do not reach each other both ways, the owner with the fewest two-way
+ *   contacts is excluded; of equals, the one listed last. So a node that is cut off from the others is excluded alone,
+ *   whatever it reports, and of two that do not reach each other the one listed earlier stays.
+ * - A gateway belongs if it and every remaining owner reach each other. It has no influence on owners.
+ * - A node that is not current belongs if more than half of the remaining owners reach it. It has no influence.
+ * - If no owner is current, all listed nodes belong: missing reports do not prove that a node is dead.
  */
 export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> => {
   const owners = nodes.filter(({ isCurrent, ownsShards }) => isCurrent && ownsShards)
@@ -37,7 +37,7 @@ export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> 
   return new Set(nodes.filter(belongs).map(({ address }) => address))
 }
 
-/** Whether a node that is not listed yet may be: as the last in the list it would belong to the cluster. */
+/** Whether a node may be listed: whether it would belong to the cluster as the last one listed. */
 export const mayJoin = (listed: ReadonlyArray<NodeSight>, self: NodeSight): boolean => {
   const others = listed.filter(({ address }) => address !== self.address)
   return membersOf([...others, { ...self, isCurrent: true, listed: Number.POSITIVE_INFINITY }]).has(self.address)

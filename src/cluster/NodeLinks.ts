@@ -9,20 +9,20 @@ import type { Settings } from "../platform/Config.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { clientTls } from "./NodeSecret.ts"
 
-/** What is said goes out at once: two small texts in a row would wait for the other side's 40 ms. */
+/** Disables Nagle's algorithm: the second of two small writes would wait for the peer's delayed ACK (40 ms). */
 export const AT_ONCE = { noDelay: true }
-/** A connection that cannot be made soon is given up: the call is tried again. */
+/** The time-out of one attempt to connect; the call that needs the connection is tried again. */
 const PATIENCE = "1 second"
-/** Other nodes whose last connection is remembered. */
+/** The number of nodes whose last connection is remembered. */
 const MAX_REMEMBERED = 1_000
 
-/** What became of the last connections that this node tried to make to others. */
+/** The results of this node's last attempts to connect to other nodes. */
 export class NodeLinks extends Context.Service<NodeLinks, {
-  /** Why the last attempt to connect to this node failed, in words for an operator; undefined: it did not. */
+  /** Why the last attempt to connect to a node failed, written for operators; undefined: it did not fail. */
   readonly problem: (node: string) => string | undefined
 }>()("parley/cluster/NodeLinks") {}
 
-/** Why no connection came about, as far as the machine or the other side says so. */
+/** Explains a failed connection to operators, as far as its error code tells. */
 const explain = (error: NodeJS.ErrnoException, hasSecret: boolean): string => {
   const code = error.code ?? ""
   if (code === "ECONNREFUSED") return "nothing listens there (RUNNER_HOST and RUNNER_PORT of that node)"
@@ -37,12 +37,12 @@ const explain = (error: NodeJS.ErrnoException, hasSecret: boolean): string => {
 
 const timedOut: NodeJS.ErrnoException = Object.assign(new Error("no connection in time"), { code: "ETIMEDOUT" })
 
-/** One attempt. */
+/** One attempt to connect; `opened` is the event of success. */
 const attempt = (open: () => NetSocket, opened: string): Effect.Effect<NetSocket, NodeJS.ErrnoException> =>
   Effect.callback<NetSocket, NodeJS.ErrnoException>((resume) => {
     const connection = open()
     connection.once(opened, () => resume(Effect.succeed(connection)))
-    // Its reader hears of later ones; a connection that nobody reads must not end the process.
+    // The reader handles later errors. Without this listener an error on an unread connection would end the process.
     connection.on("error", (error) => resume(Effect.fail(error)))
     connection.on("close", () => resume(Effect.fail(Object.assign(new Error("closed"), { code: "ECONNRESET" }))))
     return Effect.sync(() => connection.destroy())
@@ -50,17 +50,17 @@ const attempt = (open: () => NetSocket, opened: string): Effect.Effect<NetSocket
     Effect.timeoutOrElse({ duration: PATIENCE, orElse: () => Effect.fail(timedOut) })
   )
 
-/** Answers of the machine or the network: no other secret would help. */
+/** Whether the error came from this machine or the network, so that trying another secret is useless. */
 const isFromNetwork = ({ code }: NodeJS.ErrnoException): boolean =>
   code !== undefined && ["ECONNREFUSED", "ETIMEDOUT", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"].includes(code)
 
-/** The connections that this node makes to others, each secret tried in turn. */
+/** The connections from this node to others. Each tries the secrets in turn, beginning with the one that worked last. */
 export const layer = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">) =>
   Layer.effectContext(Effect.gen(function*() {
     const serialization = yield* RpcSerialization.RpcSerialization
     const ways = RUNNER_SECRET === undefined ? [] : clientTls(RUNNER_SECRET)
     const problems = new Map<string, string>()
-    /** Which way worked last. */
+    /** The index in `ways` that worked last, by node. */
     const preferred = new Map<string, number>()
 
     const remember = <A>(known: Map<string, A>, node: string, value: A): void => {

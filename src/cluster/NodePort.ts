@@ -11,7 +11,7 @@ import { serverTls } from "./NodeSecret.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
-/** The other nodes could not reach this one. */
+/** This node cannot listen on RUNNER_HOST and RUNNER_PORT. */
 export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
 
 const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): NodeListenFailed => {
@@ -25,11 +25,11 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
   })
 }
 
-/** A connection on which nothing comes is ended; a node that has nothing to say pings every five seconds. */
+/** A connection that is idle for this long is closed; nodes ping every five seconds. */
 const SILENT_MS = 10_000
-/** In which open connections may send what is left when this node stops listening. */
+/** How long open connections may still send data after this node stops listening. */
 const CLOSED_WITHIN = "500 millis"
-/** A node whose RUNNER_SECRET is being changed tries its other one at once. */
+/** A refused secret is reported only if no connection from that host is accepted within this time: during a rotation a node tries its other secret at once. */
 const SECOND_TRY = "3 seconds"
 const LOGGED_EVERY_MS = 60_000
 const MAX_REMEMBERED = 1_000
@@ -57,7 +57,7 @@ const counters = Object.fromEntries(
 const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
   const code = error.code ?? ""
   if (code === "ERR_TLS_HANDSHAKE_TIMEOUT") return "silent"
-  // Whoever hangs up by itself has not been refused.
+  // The peer closed the connection itself, so it was not refused.
   if (code === "ECONNRESET" || code === "EPIPE") return undefined
   return /WRONG_VERSION|HTTP_REQUEST|UNEXPECTED_MESSAGE|UNKNOWN_PROTOCOL|PACKET_LENGTH|RECORD_LAYER|UNSUPPORTED_PROTOCOL/.test(code)
     ? "plain"
@@ -67,14 +67,14 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
 const isSocketError = (reason: Cause.Reason<unknown>): boolean =>
   !Cause.isInterruptReason(reason) && Socket.isSocketError(Cause.isFailReason(reason) ? reason.error : reason.defect)
 
-/** When another node dies all its connections break off: that it has died is said by whoever watches it. */
+/** Whether a connection merely broke. When a node dies all its connections break; `Peers` logs the death, once. */
 const isBroken = ({ reasons }: Cause.Cause<unknown>): boolean =>
   reasons.every((reason) => Cause.isInterruptReason(reason) || isSocketError(reason))
 
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
 
-/** Where the other nodes connect to this one. Who is refused is counted, and told once a minute for each address and reason. */
+/** Listens for connections from other nodes. Refused connections are counted, and logged once a minute for each address and reason. */
 export const layer = (config: Settings, silentMs = SILENT_MS) =>
   Layer.effect(
     SocketServer.SocketServer,
@@ -107,7 +107,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       }
 
       const open = new Set<NetSocket>()
-      /** Connections that have said something and that nobody serves yet. */
+      /** Accepted connections that came before `run` was called. */
       const waiting = new Set<NetSocket>()
       let serve: ((connection: NetSocket) => void) | undefined
       const accept = (connection: NetSocket, host: string): void => {
@@ -157,7 +157,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       listener.on("connection", (connection: NetSocket) => {
         open.add(connection)
         connection.once("close", () => open.delete(connection))
-        // Its reader hears of it, if it has one yet.
+        // The reader, if there is one yet, handles errors; without any listener an error would end the process.
         connection.on("error", () => {})
       })
       stallGuard.listensOn("nodes")
@@ -200,7 +200,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
                 Effect.catchCause((cause) =>
                   isBroken(cause)
                     ? Effect.logDebug("A connection from another node broke off")
-                    : Effect.logError("A connection from another node ended by a mistake of this one", cause))
+                    : Effect.logError("A connection from another node ended because this node failed while serving it", cause))
               )))
             }
             for (const connection of waiting) serve(connection)

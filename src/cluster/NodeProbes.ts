@@ -6,13 +6,13 @@ import { NodeLinks } from "./NodeLinks.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
-/** Version of what nodes say to each other: raised whenever a node of before would misunderstand one of now. */
+/** Version of the protocol between nodes: increased whenever an older node would misunderstand a newer one. */
 export const WIRE = 3
 
-/** Why a node does not talk with the one that greets it, in words for its operator. */
+/** A node refuses the one that greets it; the reason is written for operators. */
 export class NodeRefused extends Schema.TaggedError<NodeRefused>()("NodeRefused", { reason: Schema.String }) {}
 
-/** Whether two nodes can talk at all. Of any version: its shape never changes. */
+/** Tests whether two nodes can talk at all. Its shape never changes, so that nodes of different versions can use it. */
 const Greet = Rpc.make("Greet", {
   payload: { from: Schema.String, to: Schema.String, wire: Schema.Int },
   error: NodeRefused
@@ -20,24 +20,24 @@ const Greet = Rpc.make("Greet", {
 export const ProbeRpcs = RpcGroup.make(Greet)
 
 export interface Greeting {
-  /** RUNNER_HOST:RUNNER_PORT of who greets. */
+  /** RUNNER_HOST:RUNNER_PORT of the greeting node. */
   readonly from: string
-  /** Whom it takes this node for. */
+  /** The name of the node that it means to reach. */
   readonly to: string
   readonly wire: number
 }
 
 /**
- * Which nodes answer this one. Greets every node that says something in `cluster_nodes`, listed or not, twice a second,
- * and writes there who answered; so each node knows who can talk with whom. What it hears of a node that is not listed
- * yet makes it greet that one at once: a newcomer waits for nothing but answers.
+ * Which nodes answer this one. Greets every live node in `cluster_nodes`, listed or not, twice a second, and writes
+ * there which ones answered; so each node knows which nodes can talk with each other. A greeting from a node that this
+ * one does not reach yet is answered with a greeting at once, so that a newcomer is not delayed by the interval.
  */
 export class NodeProbes extends Context.Service<NodeProbes, {
-  /** For the port of this node. */
+  /** Handles a greeting from another node. */
   readonly greeted: (greeting: Greeting) => Effect.Effect<void, NodeRefused>
-  /** Whether every other node has answered, or has not for a reason that is known. */
+  /** Whether every other listed node has either answered or failed for a known reason. */
   readonly isSettled: () => boolean
-  /** With whom this node cannot talk and why, for its operator. */
+  /** Which nodes this node cannot talk with and why, written for operators. */
   readonly explain: () => string
 }>()("parley/cluster/NodeProbes") {
   static readonly layer = (facts: Facts) =>
@@ -83,7 +83,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
           if (target.failures >= FAILURES && reaches.delete(target.node)) changed.openUnsafe()
         }
 
-        /** Greets on one connection until an answer does not come. */
+        /** Greets on one connection until an answer fails to come, then connects again. */
         const converse = (target: Target) =>
           Effect.gen(function*() {
             const client = yield* Effect.provideService(
@@ -100,7 +100,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
           }).pipe(
             Effect.scoped,
             Effect.catchCause((cause) => Effect.sync(() => failed(target, cause))),
-            // Handshakes with one that never gets in cost more than greetings.
+            // Backs off, because TLS handshakes with a node that is always refused cost more than greetings.
             Effect.andThen(Effect.suspend(() =>
               Effect.timeoutOption(target.wake.await, Math.min(AGAIN_MS * 2 ** Math.max(0, target.failures - FAILURES), SELDOM_MS)))),
             Effect.forever
@@ -130,13 +130,13 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             const target = targetOf(address)
             if (target === undefined) continue
             target.seenAt = at
-            // Of one that is gone the list of nodes tells.
+            // A node that is gone is not logged here: `Peers` does that.
             if (isFresh && isLocked && !reaches.has(address) && target.reason !== undefined) {
               warn(target, `Node ${address} cannot be reached from this one: ${target.reason}`)
             }
           }
           for (const [node, { seenAt }] of targets) {
-            // A database that has crashed begins without rows.
+            // Keeps targets without a row for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
             if (at - seenAt < UNSEEN_MS) continue
             targets.delete(node)
             reaches.delete(node)
@@ -200,17 +200,17 @@ export class NodeProbes extends Context.Service<NodeProbes, {
       })
     )
 
-  /** What other nodes call. */
+  /** The handlers of calls from other nodes. */
   static readonly layerHandlers = ProbeRpcs.toLayer(Effect.map(NodeProbes, (probes) => ({ Greet: probes.greeted })))
 }
 
 interface Target {
   readonly node: string
-  /** Opened when there is a reason to greet it now. */
+  /** Opened to greet the node at once. */
   readonly wake: Latch.Latch
   failures: number
   reason: string | undefined
-  /** When there was last a sign of it in the database, or a greeting. */
+  /** When its row was last fresh or its lock held; at first, when it became a target. */
   seenAt: number
   toldAt: number
 }
@@ -219,7 +219,7 @@ const AGAIN_MS = 500
 const SELDOM_MS = 4_000
 const SAID_EVERY = "1 second"
 const ANSWER = "2 seconds"
-/** Greetings in a row without an answer: one may have met a moment in which either side was busy. */
+/** Unanswered greetings in a row after which a node counts as unreachable; one may fail because either side was busy. */
 const FAILURES = 2
 const UNSEEN_MS = 15_000
 const MAX_TARGETS = 1_000
@@ -237,7 +237,7 @@ const failures = Object.fromEntries(
   ])
 ) as Record<"refused" | "silent" | "unreachable", Metric.Counter<number>>
 
-/** Where a node that starts differs from those that are there, a line for each thing. */
+/** The differences between a starting node and the existing ones, one log line for each setting and value. */
 export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
   const lines: Array<string> = []
   const compare = (what: string, ofNode: (facts: Facts) => string | number | null | undefined, why: string): void => {

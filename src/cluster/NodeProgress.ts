@@ -7,25 +7,25 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 
 const LOOK = "500 millis"
-/** How long the list of nodes may be unreadable, this node be missing in it, and shards be on their way to it. */
+/** How long the list of nodes may be unreadable, this node may be missing from it, and its shards may be incomplete before it is not ready. */
 const UNREAD_MS = 10_000
 const UNLISTED_MS = 5_000
 const MOVING_MS = 15_000
 
-/** What is seen of a node and its cluster at one moment. */
+/** The state of a node and its cluster at one moment. */
 export interface Sight {
-  /** Of this node, as the list names it. */
+  /** This node's name in the list. */
   readonly self: string
-  /** Whether it ought to hold shards; a gateway has to know who does. */
+  /** Whether this node owns shards. A gateway does not; it only needs to know a node that does. */
   readonly owns: boolean
   readonly list: NodeList | undefined
-  /** With whom it cannot talk and why. */
+  /** Which nodes it cannot talk with and why, written for operators. */
   readonly explanation: string
-  /** Whether it holds each of the shards. */
+  /** Whether it holds the lock of the shard with this index. */
   readonly holds: (index: number) => boolean
 }
 
-/** Which shards are a node's own by the list, as every node works them out. */
+/** The indexes of the shards that the list assigns to a node, computed as every node computes them. */
 const shareOf = (list: NodeList, self: string): ReadonlyArray<number> => {
   const ring = HashRing.make<RunnerAddress.RunnerAddress>()
   for (const [runner, isHealthy] of list.runners) {
@@ -36,18 +36,18 @@ const shareOf = (list: NodeList, self: string): ReadonlyArray<number> => {
 }
 
 /**
- * Whether a node makes progress as a member of its cluster: it knows the others, they know it, and
- * it holds its shards. Shards that move do not count for a while; a node that has none at all does at once.
+ * Decides whether a node works as a member of its cluster: it knows the others, they know it, and it holds its shards.
+ * Some missing shards are tolerated for a while, because shards move; holding none of them counts at once.
  */
 export class ClusterProgress {
   private unlistedSince: number | undefined
   private wasListed = false
   private incompleteSince: number | undefined
-  /** The list of which `share` is known: it changes rarely. */
+  /** The members for which `share` was computed; cached because the list changes rarely. */
   private known = ""
   private share: ReadonlyArray<number> = []
 
-  /** Why not, in words an operator can act on. To be asked often. */
+  /** Why the node does not work, written for operators; undefined: it does. Must be called often, because it measures durations. */
   look(now: number, { explanation, holds, list, owns, self }: Sight): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
     if (now - list.at > UNREAD_MS) {
@@ -59,7 +59,7 @@ export class ClusterProgress {
     this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
     if (this.unlistedSince !== undefined) {
       this.incompleteSince = undefined
-      // One that was put out may be back in a moment; one that was never taken in owns nothing.
+      // A node that was excluded may be back in a moment; one that was never a member owns nothing and is reported at once.
       if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
         return `This node, ${self}, does not belong to the cluster, since ${seconds(now - this.unlistedSince)}. ${explanation}`
       }
@@ -84,7 +84,7 @@ export class ClusterProgress {
 
 const seconds = (ms: number): string => `${Math.floor(ms / 1_000)} s`
 
-/** Makes readiness look at the node's part in its cluster. */
+/** Registers the check with `Readiness`. */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const readiness = yield* Readiness
   const sharding = yield* Sharding.Sharding
@@ -101,6 +101,6 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
       holds: (index) => sharding.hasShardId(shards[index]!)
     })
   readiness.check(look)
-  // How long something is so has to be known when somebody asks.
+  // Runs the check all the time, so that the durations are right when readiness is read.
   yield* Effect.forkScoped(Effect.repeat(Effect.sync(look), Schedule.spaced(LOOK)))
 }))

@@ -4,16 +4,16 @@ import type { ConnectionOptions, TlsOptions } from "node:tls"
 
 const SUITE = { ciphers: "ECDHE-PSK-CHACHA20-POLY1305", minVersion: "TLSv1.2", maxVersion: "TLSv1.2" } as const
 
-/** By the place of the server's secret that the client means: its own first one may be the server's second. */
+/** PSK identities, by the position of the secret in the server's RUNNER_SECRET: the client's first secret may be the server's second. */
 const IDENTITIES = ["parley", "parley 2"] as const
 
-/** The secrets in RUNNER_SECRET: the one in use, and while it is being changed the one before. */
+/** The secrets in RUNNER_SECRET: the current one, and during a rotation also the previous one. */
 export const secretsOf = (setting: Redacted.Redacted<string>): ReadonlyArray<string> =>
   Redacted.value(setting).split(",").map((part) => part.trim())
 
 const keyOf = (secret: string): Buffer => Buffer.from(hkdfSync("sha256", secret, "", "parley between nodes", 32))
 
-/** TLS with a pre-shared key: both sides prove that they know one of the server's secrets, and what they say is encrypted. */
+/** TLS with a pre-shared key: both sides prove that they know one of the server's secrets, and the connection is encrypted. */
 export const serverTls = (setting: Redacted.Redacted<string>): TlsOptions => {
   const keys = secretsOf(setting).map(keyOf)
   return {
@@ -22,7 +22,7 @@ export const serverTls = (setting: Redacted.Redacted<string>): TlsOptions => {
   }
 }
 
-/** The ways in which a client may prove that it knows a secret, in the order in which they are to be tried. */
+/** The client's TLS options for each combination of secret and identity, in the order in which to try them. */
 export const clientTls = (setting: Redacted.Redacted<string>): ReadonlyArray<ConnectionOptions> =>
   secretsOf(setting).map(keyOf).flatMap((psk) =>
     IDENTITIES.map((identity) => ({ ...SUITE, pskCallback: () => ({ psk, identity }), checkServerIdentity: () => undefined })))

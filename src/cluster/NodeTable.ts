@@ -4,7 +4,7 @@ import { createHash } from "node:crypto"
 
 /** Settings and versions that the nodes of a cluster should have in common. */
 export const Facts = Schema.Struct({
-  /** Version of what nodes say to each other. */
+  /** Version of the protocol between nodes. */
   wire: Schema.Int,
   /** The last migration that the node knows. */
   schema: Schema.String,
@@ -19,32 +19,32 @@ export interface NodeRow {
   readonly address: string
   readonly reaches: ReadonlySet<string>
   readonly facts: Facts | undefined
-  /** Its place in the order in which nodes were listed; null while it is not. */
+  /** Its place in the order in which nodes were listed; null: it is not listed. */
   readonly listed: number | null
   /** Whether its process holds the lock of its address. */
   readonly isLocked: boolean
-  /** Whether it has said something within the last three seconds. */
+  /** Whether it has written its row within the last three seconds. */
   readonly isFresh: boolean
 }
 
-/** The class of the advisory locks of addresses: a process holds that of its own for as long as it lives. */
+/** The class of the advisory locks of addresses: each process holds the lock of its own address for its lifetime. */
 export const ADDRESS_LOCKS = 721_753_601
 
 export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
 
-/** A row that is older than this is nobody's. */
+/** A row older than this is ignored, and removed when any node leaves. */
 const FORGOTTEN = "10 minutes"
 
 const decodeReaches = Schema.decodeUnknownSync(Schema.fromJsonString(Schema.Array(Schema.String)))
 const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(Facts))
 
-/** What the nodes of a cluster say of themselves, in the table `cluster_nodes` of its database. */
+/** The reports of the nodes about themselves, in the table `cluster_nodes`. */
 export class NodeTable extends Context.Service<NodeTable, {
-  /** All that have said something within the last minutes, listed or not. */
+  /** The rows that were written within the last ten minutes, of listed nodes and others. */
   readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
-  /** Replaces what this node said. */
+  /** Writes this node's row, replacing the previous one. */
   readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts) => Effect.Effect<void, SqlError.SqlError>
-  /** Removes a node's row. */
+  /** Removes a node's row, and all rows older than ten minutes. */
   readonly leave: (address: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/cluster/NodeTable") {
   static readonly layer = Layer.effect(

@@ -1,17 +1,17 @@
-/** Where a text stands among all that one node says to another. */
+/** The position of a message in the sequence from one node to another. */
 export interface PeerPlace {
-  /** Of the sender's process; a later one has a greater number. */
+  /** The sender's process; a later process has a greater number. */
   readonly incarnation: number
-  /** Texts of a process to one node are numbered from 1 without a gap. */
+  /** The messages of a process to one node are numbered from 1 without gaps. */
   readonly number: number
-  /** It stands for everything that was said before. */
+  /** The message carries the full state, so it replaces everything sent before. */
   readonly first: boolean
 }
 
 /**
- * What a node has heard of another: in which order, of which process, and whether
- * from a text on that stands for everything. Late, repeated and overtaken texts are
- * found by their place, so nothing old ever replaces something newer.
+ * Tracks the messages received from one node: the sender's process, the last number, and whether they follow a message
+ * with the full state without a gap. Late and repeated messages are recognised by their position, so old state never
+ * replaces newer state.
  */
 export class PeerOrder {
   private incarnation = 0
@@ -19,8 +19,8 @@ export class PeerOrder {
   private whole = false
 
   /**
-   * `take`: the next one. `again`: has been taken, nothing is to be done. `refuse`: too late, of a process that has
-   * been replaced, or without what came before it: the sender, should it still wait, has to say everything again.
+   * `take`: the message is next. `again`: it was taken already; do nothing. `refuse`: it is late, from a process that
+   * has been replaced, or after a gap: the sender, if it still waits, must send its full state again.
    */
   judge({ first, incarnation, number }: PeerPlace): "take" | "again" | "refuse" {
     if (incarnation < this.incarnation) return "refuse"
@@ -33,7 +33,7 @@ export class PeerOrder {
     return "take"
   }
 
-  /** Nothing that was heard holds any more; what was said so far stays too late. */
+  /** Invalidates the received state: only a message with the full state is taken next. Older messages are still refused as late. */
   forget(): void {
     this.whole = false
   }

@@ -7,10 +7,10 @@ import { NodeProbes } from "./NodeProbes.ts"
 import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 
-/** The receiver knows nothing of what the sender said before: it has to be said again. */
+/** The receiver does not have the sender's earlier messages: the sender must send its full state again. */
 export class PeerForgot extends Schema.TaggedError<PeerForgot>()("PeerForgot", {}) {}
 
-/** A text from one node to another, with its place (PeerOrder). */
+/** Delivers a message from one node to another, with its position (PeerOrder). */
 const Deliver = Rpc.make("Deliver", {
   payload: {
     from: Schema.String,
@@ -22,49 +22,46 @@ const Deliver = Rpc.make("Deliver", {
   error: PeerForgot
 })
 
-/** What nodes say to each other besides calls to entities. Landed names: never changed. */
+/** Messages between nodes that are not calls to entities. Names that have landed never change. */
 export const PeerRpcs = RpcGroup.make(Deliver)
 
-/** Who is told of the other nodes and by them. */
+/** Is notified of nodes that join and leave, and receives their messages. */
 export interface PeerListener {
   readonly joined: (node: string) => void
-  /** It has left, is dead, or does not answer: nothing that it said holds any more. */
+  /** The node has left, is dead, or does not answer: everything received from it is void. */
   readonly left: (node: string) => void
   /**
-   * What one node says comes one after the other, in the order in which it was said; late and repeated texts do not come.
-   * Fails where the text was of no use: then the node says everything again.
+   * Receives the messages of one node one at a time, in the order in which they were sent, without late and repeated
+   * ones. If it fails, the node sends its full state again.
    */
   readonly receive: (node: string, body: string, first: boolean) => Effect.Effect<void, PeerForgot>
 }
 
 export type Delivery = "taken" | "forgot" | "unreachable"
 
-/** The nodes that are listed, this one among them, and whether each belongs to the cluster. */
+/** The listed nodes, this one included, and whether each belongs to the cluster. */
 export interface NodeList {
   readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
-  /** When that was read, on the monotonic clock, in milliseconds. */
+  /** When the list was read, in milliseconds of the monotonic clock. */
   readonly at: number
 }
 
 /**
- * The other nodes of the cluster, as its storage lists them, and a way to each that is
- * not an entity's: for what concerns a node rather than whoever owns a shard. Knows
- * them a second late at most. A node whose process is gone is reported by whoever
- * notices first, so that its shards move although the one that watches may be the
- * one that died.
+ * The other nodes of the cluster, and ordered messages to each of them: for what concerns a node rather than the owner
+ * of a shard. The list is read from the database every 500 ms.
  */
 export class Peers extends Context.Service<Peers, {
   readonly listen: (listener: PeerListener) => void
-  /** Calls of one caller to one node must go one after the other. */
+  /** Sends a message; `first`: it carries the full state. The caller must wait for each message to a node before it sends the next. */
   readonly deliver: (node: string, body: string, first: boolean) => Effect.Effect<Delivery>
-  /** For the door of this node. */
+  /** Handles a message from another node. */
   readonly received: (from: string, place: PeerPlace, body: string) => Effect.Effect<void, PeerForgot>
-  /** Undefined until it has been read. */
+  /** Undefined until the list has been read. */
   readonly list: () => NodeList | undefined
-  /** With whom this node cannot talk and why, for its operator. */
+  /** Which nodes this node cannot talk with and why, written for operators. */
   readonly explain: () => string
 }>()("parley/cluster/Peers") {
-  /** A process that is the whole cluster. */
+  /** For a standalone server, which has no other nodes. */
   static readonly layerAlone = Layer.succeed(
     Peers,
     Peers.of({
@@ -85,7 +82,7 @@ export class Peers extends Context.Service<Peers, {
       const { runnerAddress } = yield* ShardingConfig.ShardingConfig
       const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
       const sql = yield* SqlClient.SqlClient
-      // Of two processes with one address, the later one has the greater number, whatever clocks say.
+      // A transaction id: of two processes with one address the later one has the greater number, whatever the clocks show.
       const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
       const incarnation = made?.no ?? 0
       const now = monotonicMillis(yield* Clock.Clock)
@@ -102,9 +99,9 @@ export class Peers extends Context.Service<Peers, {
         idleTimeToLive: "1 minute"
       })
 
-      /** Of texts to each node. */
+      /** The number of the last message to each node. */
       const numbers = new Map<string, number>()
-      /** Of nodes that have left too: what they said may still be on its way. */
+      /** What was received, by node. Nodes that have left are kept, because late messages of theirs may still arrive. */
       const heard = new Map<string, { readonly order: PeerOrder; readonly turn: Semaphore.Semaphore }>()
       const heardOf = (node: string) => {
         const found = heard.get(node) ?? { order: new PeerOrder(), turn: Semaphore.makeUnsafe(1) }
@@ -126,7 +123,7 @@ export class Peers extends Context.Service<Peers, {
           wasMember = isMember
           tellAt = now() + TOLD_EVERY_MS
           if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
-          // It leaves the list itself when it ends.
+          // A node that stops removes itself from the list: that needs no warning.
           if (isOut && !isListed) return Effect.void
           return Effect.logWarning(`This node, ${self}, ${isOut ? "is put out of" : "is not taken into"} the cluster. ${probes.explain()}`)
         })
@@ -151,13 +148,13 @@ export class Peers extends Context.Service<Peers, {
           yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
           listener?.joined(node)
         }
-        // effect sets them to 1 once, on every node.
+        // Corrects the gauges, which effect sets to 1 once on every node.
         for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy]) gauge.updateUnsafe(BigInt(alive), Context.empty())
         for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
           heard.get(node)?.order.forget()
-          // A node that is asked to stop takes itself off the list; one that dies or hangs stays on it for some seconds.
+          // A node that stops removes itself from the list; one that dies or hangs stays on it for some seconds.
           const isListed = runners.some(([{ address }]) => nameOf(address) === node)
           yield* isListed
             ? Effect.logWarning(ownsShards(runner)
@@ -207,7 +204,7 @@ export class Peers extends Context.Service<Peers, {
               const judged = order.judge(place)
               if (judged === "refuse") return Effect.fail(new PeerForgot())
               if (judged === "again") return Effect.void
-              // What has begun is done to its end: a repetition will be told that it was.
+              // Uninterruptible: the order has recorded the message as taken, so a repetition would not be processed.
               return Effect.uninterruptible(receive(from, body, place.first)).pipe(
                 Effect.tapError(() => Effect.sync(() => order.forget()))
               )
@@ -219,7 +216,7 @@ export class Peers extends Context.Service<Peers, {
     })
   )
 
-  /** What other nodes call. */
+  /** The handlers of calls from other nodes. */
   static readonly layerHandlers = PeerRpcs.toLayer(Effect.map(Peers, (peers) => ({
     Deliver: ({ body, from, ...place }) => peers.received(from, place, body)
   })))
@@ -227,13 +224,13 @@ export class Peers extends Context.Service<Peers, {
 
 const LOOK = "500 millis"
 const ANSWER = "3 seconds"
-/** How often a node that does not belong to the cluster says so, and how long it waits before the first time. */
+/** How often a node that does not belong to the cluster logs that, and how long it waits before the first time. */
 const TOLD_EVERY_MS = 60_000
 const FIRST_MS = 2_000
-/** How much longer it waits while it does not know yet why some node does not answer. */
+/** How much longer it waits while the reason why some node does not answer is not known yet. */
 const UNSETTLED_MS = 20_000
-/** Nodes of which it is known what they said last. */
+/** The number of nodes whose last message is remembered. */
 const MAX_REMEMBERED = 1_000
 
-/** A gateway has no shards. */
+/** Whether a node owns shards; a gateway does not. */
 export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0

@@ -6,12 +6,12 @@ import { RemoteCalls } from "./RemoteCalls.ts"
 import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 
-/** What one Rpc of an entity does, on the node that has the entity's shard. */
+/** The implementation of one Rpc of an entity, on the node that owns the entity's shard. */
 export interface Behaviour<R extends Rpc.Any> {
   readonly run: (entityId: string, payload: Rpc.Payload<R>) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R>>
   /**
-   * Refusals given without looking at what an earlier attempt did: they do not prove that it failed.
-   * After an attempt whose answer is lost the caller gets Unavailable instead of them.
+   * Whether a refusal was given without checking for an earlier attempt: then it does not prove that the earlier
+   * attempt failed. If the answer to that attempt was lost, the caller gets Unavailable instead of the refusal.
    */
   readonly inconclusive?: (failure: Rpc.Error<R>) => boolean
 }
@@ -20,8 +20,8 @@ export interface Behaviour<R extends Rpc.Any> {
 export type Behaviours<Rpcs extends Rpc.Any> = { readonly [R in Rpcs as R["_tag"]]: Behaviour<R> }
 
 /**
- * The caller's side, for each Rpc of an entity. A call runs directly where the shard is on this node, and is
- * carried to its node otherwise (RemoteCalls), for 5 seconds at the most.
+ * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard; otherwise it is sent
+ * to the owner (RemoteCalls), with a deadline of 5 seconds.
  */
 export type Client<Rpcs extends Rpc.Any> = {
   readonly [R in Rpcs as R["_tag"]]: (
@@ -32,21 +32,21 @@ export type Client<Rpcs extends Rpc.Any> = {
 
 export interface Procedures<Rpcs extends Rpc.Any> {
   readonly client: Client<Rpcs>
-  /** Takes the calls that the cluster itself brings here. Only for nodes that own shards. */
+  /** Handles the calls that effect's cluster routes to this node. Only for nodes that own shards. */
   readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }
 
-/** One Rpc and its behaviour where their types are of no use any more. */
+/** A behaviour without its types. */
 interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
   readonly inconclusive?: (failure: unknown) => boolean
 }
 
 /**
- * The procedures of an entity, each declared once: its schema is the entity's Rpc, its behaviour is given here, and
- * both together make the caller and the handler. Other nodes can call them as long as the scope is open. A call may
- * be carried out twice when an answer is lost, so payloads carry ids by which the second time is recognised.
- * Handlers do not wait for each other: the actor behind them has its own order.
+ * The procedures of an entity, each declared once: the client and the handler are both made from the entity's Rpc and
+ * the behaviour given here. Other nodes can call them while the scope is open. A call may be executed twice if an
+ * answer is lost, so payloads carry ids by which a repetition is recognised. Handlers run concurrently: the actor
+ * behind them orders its commands itself.
  */
 export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Behaviours<Rpcs>>(
   entity: Entity.Entity<Type, Rpcs>,
@@ -54,7 +54,7 @@ export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Beha
 ): Effect.Effect<Procedures<Rpcs>, never, RemoteCalls | Sharding.Sharding | Scope.Scope> =>
   Effect.gen(function*() {
     const calls = yield* RemoteCalls
-    // `Behaviours` has matched each Rpc with its behaviour and `Client` with its caller, which a loop over names cannot show.
+    // The types of `Behaviours` and `Client` match each Rpc by name; a loop over the names cannot express that.
     const known = behaviours as unknown as Readonly<Record<string, Untyped>>
     const cluster = (yield* entity.client) as unknown as (
       entityId: string
@@ -82,7 +82,7 @@ export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Beha
 
     return {
       client: client as unknown as Client<Rpcs>,
-      // A defect is the answer to its caller, and no reason to begin again with all that is in flight.
+      // A defect fails its own call only; by default it would restart the entity and replay all calls in flight.
       entity: entity.toLayer(handlers as unknown as Effect.Effect<Entity.HandlersFrom<Rpcs>>, {
         disableFatalDefects: true
       }) as Layer.Layer<

@@ -11,21 +11,21 @@ import { ShardOwners } from "./ShardOwners.ts"
 import { logDefect } from "./LogDefect.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
-/** The session is not known: none of these calls was made. */
+/** The receiver does not know the session: none of these calls was executed. */
 export class CallsUnheard extends Schema.TaggedError<CallsUnheard>()("CallsUnheard", {}) {}
 
-/** Opens a session, and gives the answers to the calls that come in it as they are there. */
+/** Opens a session, and streams the answers to its calls as they become available. */
 const Answers = Rpc.make("Answers", { payload: { session: Schema.String }, success: Schema.String, stream: true })
 
-/** Calls to actors; answered when they are heard. */
+/** Sends a batch of calls to actors; returns when they have been received, before they are executed. */
 const Carry = Rpc.make("Carry", { payload: { session: Schema.String, calls: Schema.String }, error: CallsUnheard })
 
-/** How calls cross nodes. Landed names: never changed. */
+/** The Rpcs that carry calls between nodes. Names that have landed never change. */
 export const CallRpcs = RpcGroup.make(Answers, Carry)
 
 /**
- * Something that the actors of an entity do, for callers on every node. It may be
- * done twice for one call: what it is told has an id.
+ * A procedure of an entity, for callers on every node. It may be executed twice for one call, so its payload carries
+ * an id.
  */
 export interface Procedure<Payload extends Schema.Top, Success extends Schema.Top, Failure extends Schema.Top> {
   readonly entity: { readonly type: string; readonly getShardGroup: (entityId: EntityId.EntityId) => string }
@@ -36,31 +36,31 @@ export interface Procedure<Payload extends Schema.Top, Success extends Schema.To
     readonly errorSchema: Failure
   }
   readonly here: (entityId: string, payload: Payload["Type"]) => Effect.Effect<Success["Type"], Failure["Type"]>
-  /** The cluster's own way to it, which waits while nobody has the actor. */
+  /** The call through effect's cluster, which waits while no node owns the actor. */
   readonly elsewhere: (
     entityId: string,
     payload: Payload["Type"]
   ) => Effect.Effect<Success["Type"], Failure["Type"] | Undelivered>
   /**
-   * Refusals that are given without a look at what an earlier attempt did: after one whose
-   * answer is lost they say nothing, and the caller is told to try again.
+   * Whether a refusal was given without checking for an earlier attempt. After an attempt whose answer was lost such a
+   * refusal proves nothing, so the caller gets Unavailable instead.
    */
   readonly inconclusive?: (failure: Failure["Type"]) => boolean
 }
 
 export type Client<Payload, A, E> = (entityId: string, payload: Payload) => Effect.Effect<A, E | Unavailable>
 
-/** How a call ended at the node where the actor is taken to be. */
+/** The result of a call at the presumed owner of the actor. */
 type Ending =
   | "done"
   | "refused"
-  /** The actor is not there: nothing was done. */
+  /** The node does not own the actor: nothing was done. */
   | "absent"
   /** There are too many calls already: nothing was done. */
   | "busy"
   | "broken"
 
-/** Its number, the procedure, the actor, the request that it is made for, and what it says. */
+/** A batch of calls, each as: number, procedure, entity id, request id or null, payload. */
 const CallsOnWay = Schema.fromJsonString(Schema.Array(
   Schema.Tuple([Schema.Int, Schema.String, Schema.String, Schema.NullOr(Schema.String), Schema.Unknown])
 ))
@@ -75,16 +75,16 @@ interface Answer {
   readonly value: unknown
 }
 
-/** Undefined: whether the call was made is not known, or it was not. */
+/** Called with the answer, or with undefined if it is not known whether the call was executed. */
 type Settle = (answer: Answer | undefined) => void
 
-/** What may be under way to a node: one more is refused. */
+/** The most calls and characters that may be unanswered by one node; a call beyond that is refused. */
 const MAX_OPEN = 20_000
 const MAX_OPEN_CHARS = 64_000_000
-/** What goes in one call, which may have 16 MiB: six times the characters at worst. */
+/** The most calls and characters in one batch. A batch may have 16 MiB, and a character takes up to six bytes. */
 const MAX_AT_ONCE = 1_000
 const MAX_CHARS = 2_000_000
-/** A node that has not even heard a call for so long is not waited for. */
+/** If a node has not acknowledged a batch within this time, the line to it is given up. */
 const HEARD_SECONDS = 3
 
 const batchSize = Metric.histogram("remote_call_batch_size", {
@@ -92,14 +92,14 @@ const batchSize = Metric.histogram("remote_call_batch_size", {
   boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
 })
 
-/** An answer that came over a line is none that this version knows. */
+/** An answer from another node cannot be decoded. */
 class AnswerNotUnderstood extends Data.TaggedError("AnswerNotUnderstood")<{ readonly cause: unknown }> {
   override get message(): string {
     return this.cause instanceof Error ? this.cause.message : String(this.cause)
   }
 }
 
-/** Why a line broke off. */
+/** Why a line (the calls to one node) broke off. */
 type Break = "answer" | "session" | "failure" | "silence" | "connection"
 
 const WORDS: Record<Break, string> = {
@@ -121,7 +121,7 @@ const breaks = Object.fromEntries(
   ])
 ) as Record<Break, Metric.Counter<number>>
 
-/** How often the same reason is logged of a node, and of how many it is remembered. */
+/** How often the same reason is logged for a node, and for how many nodes and reasons that is remembered. */
 const LOGGED_EVERY_MS = 60_000
 const MAX_REMEMBERED = 1_000
 
@@ -130,27 +130,26 @@ const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
   if (failure instanceof AnswerNotUnderstood) return "answer"
   if (failure instanceof CallsUnheard) return "session"
   if (Cause.isTimeoutError(failure)) return "silence"
-  // The other node is told of what its handlers died of as well.
+  // A defect of the other node's handlers also arrives as a defect.
   return reasons.some(Cause.isDieReason) ? "failure" : "connection"
 }
 
 /**
- * Calls to actors: made directly where the actor is on this node, else carried to its
- * node. What goes to one node gathers while the call before is being heard there,
- * answers gather on their way back, and each call is answered by itself. One that is
- * not answered, because its node is gone or has not got the actor, is made again as
- * the cluster makes it, within the same deadline (RemoteDeadline.ts).
+ * Calls to actors: direct if this node owns the actor, otherwise sent to the owner. Calls to one node are batched
+ * while the previous batch is being acknowledged, answers are batched on their way back, and each call gets its own
+ * answer. A call that is not answered, because the node is gone or does not own the actor, is repeated through effect's
+ * cluster within the same deadline (RemoteDeadline.ts).
  */
 export class RemoteCalls extends Context.Service<RemoteCalls, {
-  /** Calls this procedure of the actors, which other nodes can call as long as the scope is open. For `Procedures`. */
+  /** A client for a procedure. While the scope is open, other nodes can call the procedure here. Used by `Procedures`. */
   readonly client: <Payload extends Schema.Top, Success extends Schema.Top, Failure extends Schema.Top>(
     procedure: Procedure<Payload, Success, Failure>
   ) => Effect.Effect<Client<Payload["Type"], Success["Type"], Failure["Type"]>, never, Scope.Scope>
-  /** For the door of this node. */
+  /** Handle the two Rpcs of other nodes: `Answers` and `Carry`. */
   readonly opened: (session: string) => Effect.Effect<Queue.Dequeue<string>, never, Scope.Scope>
   readonly heard: (session: string, calls: string) => Effect.Effect<void, CallsUnheard>
 }>()("parley/cluster/RemoteCalls") {
-  /** A process that is the whole cluster: what is not here yet will be. */
+  /** For a standalone server: a shard that is not here yet will be, so calls never go to another node. */
   static readonly layerAlone = Layer.effect(RemoteCalls, Effect.suspend(() => make(() => undefined)))
 
   static readonly layer = Layer.effect(
@@ -162,10 +161,10 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const now = monotonicMillis(yield* Clock.Clock)
       const lines = new Map<string, CallLine>()
-      /** When each reason was logged last, by node and reason. */
+      /** When each break was last logged, by node and reason. */
       const logged = new Map<string, number>()
 
-      /** A line that this node gave up itself, because its node is gone or this one ends, is nobody's trouble. */
+      /** Counts and logs a broken line, unless this node gave it up itself because the other node is gone or this one stops. */
       const tell = (node: string, line: CallLine, exit: Exit.Exit<void, unknown>): void => {
         if (line.isGivenUp) return
         const cause = Exit.isFailure(exit) ? exit.cause : Cause.empty
@@ -176,7 +175,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         if (logged.size >= MAX_REMEMBERED) logged.clear()
         logged.set(key, now())
         const text = `Calls to node ${node} broke off, ${line.size} of them unanswered: ${WORDS[reason]}`
-        // That a node has died is one line, and said by whoever watches it.
+        // The death of a node is logged once, by `Peers`.
         fork(reason === "connection" ? Effect.logDebug(text) : Effect.logWarning(text, cause))
       }
 
@@ -198,7 +197,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
           const carrying = Effect.gen(function*() {
             while (true) {
               yield* line.work.await
-              // What the same turn of the event loop has to say goes along.
+              // Lets other calls of the same turn of the event loop join the batch.
               yield* Effect.yieldNow
               const { calls, size } = line.take()
               if (size === 0) continue
@@ -241,7 +240,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
     })
   )
 
-  /** What other nodes call. */
+  /** The handlers of calls from other nodes. */
   static readonly layerHandlers = CallRpcs.toLayer(Effect.map(RemoteCalls, (calls) => ({
     Answers: ({ session }) => calls.opened(session),
     Carry: (carried) => calls.heard(carried.session, carried.calls)
@@ -253,13 +252,13 @@ interface Session {
   open: number
 }
 
-/** What a procedure does for a call of another node, which has no types any more. */
+/** A procedure as other nodes call it: payload and answer are encoded. */
 interface Served {
   readonly isHere: (entityId: string) => boolean
   readonly perform: (entityId: string, payload: unknown) => Effect.Effect<Answer>
 }
 
-/** Null: interrupted, as everything is that ends; anything else is a defect, which is in this node's log. */
+/** The answer to a call that did not complete. Value null: it was interrupted, because its entity or node stops; otherwise it died of a defect, which this node has logged. */
 const broken = (cause: Cause.Cause<unknown>): Answer => ({
   ending: "broken",
   value: Cause.hasInterruptsOnly(cause) ? null : INTERNAL
@@ -385,7 +384,7 @@ interface Open {
   readonly settle: Settle
 }
 
-/** The calls to one other node that are not answered yet. */
+/** The line to one other node: the calls to it that are not answered yet. */
 class CallLine {
   fiber: Fiber.Fiber<void, unknown> | undefined
   readonly work = Latch.makeUnsafe(false)
@@ -394,10 +393,10 @@ class CallLine {
   private chars = 0
   private last = 0
   private ended = false
-  /** This node does not want it any more. */
+  /** This node has closed the line itself. */
   isGivenUp = false
 
-  /** Calls that are not answered. */
+  /** The number of unanswered calls. */
   get size(): number {
     return this.open.size
   }
@@ -407,9 +406,9 @@ class CallLine {
     this.fiber?.interruptUnsafe()
   }
 
-  /** The number of the call; undefined: there are too many. */
+  /** Queues a call and returns its number; undefined: too many calls are unanswered. */
   call(textOf: (no: number) => string, settle: Settle): number | undefined {
-    // It was given up since the caller asked for it.
+    // The line ended after the caller had looked it up.
     if (this.ended) {
       settle(undefined)
       return 0
@@ -424,7 +423,7 @@ class CallLine {
     return no
   }
 
-  /** Nobody waits for its answer any more. */
+  /** Removes a call, because it is answered or its caller has stopped waiting. */
   forget(no: number): Open | undefined {
     const call = this.open.get(no)
     if (call === undefined) return undefined
@@ -433,7 +432,7 @@ class CallLine {
     return call
   }
 
-  /** What goes next, and how many calls that are. */
+  /** The next batch and the number of calls in it. */
   take(): { readonly calls: string; readonly size: number } {
     const texts: Array<string> = []
     let chars = 0
@@ -460,7 +459,7 @@ class CallLine {
   }
 }
 
-/** A procedure's schemas are plain data: they need no services and do nothing asynchronous. */
+/** The JSON codec of a procedure's schema. These schemas need no services and are synchronous. */
 const codecOf = <S extends Schema.Top>(schema: S) => {
   const codec = Schema.toCodecJson(schema) as unknown as Schema.Codec<S["Type"], unknown>
   return { encode: Schema.encodeUnknownSync(codec), decode: Schema.decodeUnknownSync(codec) }

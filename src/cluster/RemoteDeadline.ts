@@ -5,7 +5,7 @@ import { isLoggedDefect } from "./LogDefect.ts"
 import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
-/** How long a caller is held while what it calls moves to another node (wire.md C.0). */
+/** How long a caller is held while the entity that it calls moves to another node (wire.md C.0). */
 const HELD = "5 seconds"
 
 export type Undelivered =
@@ -24,10 +24,10 @@ const calls = Metric.counter("remote_calls_total", {
 })
 
 /**
- * A call to an entity of another node. The cluster tries it again until somebody owns
- * the shard; the caller waits for that only so long. What ends without an answer may
- * have been done: the caller is told to try again, and what it repeats has an id.
- * The call carries the id of the request that it is made for: `forRequest` takes it up there.
+ * Puts a deadline on a call to an entity of another node. The cluster retries the call until a node owns the shard;
+ * the caller waits for 5 seconds at most. A call that ends without an answer may have been executed: the caller gets
+ * Unavailable and may repeat it, because commands carry ids. The call carries the request id, which `forRequest`
+ * restores on the other node.
  */
 export const withRemoteDeadline = <A, E, R>(
   call: Effect.Effect<A, E | Undelivered, R>
@@ -40,7 +40,7 @@ export const withRemoteDeadline = <A, E, R>(
     Effect.timeoutOrElse({ duration: HELD, orElse: () => Effect.fail(new Unavailable()) }),
     Effect.catchCause((cause) => {
       const failure = cause.reasons.find(Cause.isFailReason)?.error
-      // An entity that is interrupted because its shard moves ends its callers' calls so.
+      // When a shard moves, its entities are interrupted, and so are the calls to them.
       if (cause.reasons.length > 0 && Cause.hasInterruptsOnly(cause)) return Effect.fail(new Unavailable())
       if (failure === undefined) {
         return cause.reasons.some((reason) => Cause.isDieReason(reason) && isLoggedDefect(reason.defect))

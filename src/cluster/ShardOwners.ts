@@ -3,17 +3,17 @@ import { type RunnerAddress, Runners, type ShardId } from "effect/cluster"
 import { nameOf } from "./NodeAddress.ts"
 
 /**
- * On which other node each shard was when the cluster last sent something there: a
- * guess, of use to whoever is told when it is wrong.
+ * The node to which the cluster last sent a message for each shard. It is a guess: the node that gets a call answers
+ * if it does not own the shard.
  */
 export class ShardOwners extends Context.Service<ShardOwners, {
   readonly of: (shard: ShardId.ShardId) => RunnerAddress.RunnerAddress | undefined
-  /** The shard was not there. */
+  /** The owner does not have the shard: forget the guess. */
   readonly wrong: (shard: ShardId.ShardId, owner: RunnerAddress.RunnerAddress) => void
   readonly sent: (shard: ShardId.ShardId, owner: RunnerAddress.RunnerAddress) => void
-  /** Nothing is known of what this node has: it does not answer. */
+  /** The node does not answer: forget all its shards. */
   readonly lost: (owner: RunnerAddress.RunnerAddress) => void
-  /** The cluster has given the node up. */
+  /** The cluster has given the node up: forget its shards and notify the listener. */
   readonly gone: (owner: RunnerAddress.RunnerAddress) => void
   readonly onGone: (listener: (owner: RunnerAddress.RunnerAddress) => void) => void
 }>()("parley/cluster/ShardOwners") {
@@ -42,7 +42,7 @@ export class ShardOwners extends Context.Service<ShardOwners, {
     })
   })
 
-  /** The cluster's own way to other nodes, which knows what it has been told of them. */
+  /** effect's `Runners`, wrapped to record the owners of shards. */
   static readonly layerRunners = Layer.effect(
     Runners.Runners,
     Effect.gen(function*() {
