@@ -16,7 +16,7 @@ import { layerPglite } from "../src/database/SqlPglite.ts"
 import { layerPg } from "../src/database/SqlPostgres.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
 
-/** The database as the servers have it: PostgreSQL beside them, PGlite in their absence. */
+/** The servers' database: PostgreSQL, used alongside running servers, or PGlite, only while no server runs. */
 const database = (config: Settings) =>
   config.DATABASE_URL !== undefined
     ? Layer.provideMerge(Layer.effectDiscard(Migrations.verify()), DatabaseClock.layer).pipe(
@@ -39,7 +39,7 @@ const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCom
     })
   }
   return yield* Effect.flatMap(Operator, (operator) => operator.run(command)).pipe(
-    // The command itself needs the database's time too.
+    // Provided around the command too, so that it runs on the database's clock.
     Effect.provide(Admin.layer.pipe(
       Layer.provideMerge(database(config)),
       Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
@@ -59,7 +59,7 @@ const inWords = (error: unknown): string => {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** Operators' commands are carried out by the server that runs on DATA_DIR, else here on its database. */
+/** Runs operators' commands: in the server that runs on DATA_DIR, if there is one, otherwise here on the database. */
 export const layer = Layer.effect(
   Desk,
   Effect.gen(function*() {

@@ -3,8 +3,8 @@ import { lineOf, tableOf } from "./local/ClusterTable.ts"
 import { CannotStart, LocalCluster } from "./local/LocalCluster.ts"
 
 /**
- * Three nodes on this machine behind a small balancer, with a PostgreSQL and a Redis of
- * their own, and a table of what each of them does, every second until Ctrl-C.
+ * Three nodes on this machine behind a small balancer, with a PostgreSQL and a Redis of their own. Prints a table of
+ * the nodes' state every second until Ctrl-C.
  */
 
 const NODES = 3
@@ -20,7 +20,7 @@ let stopping: number | undefined
 const stops = (): boolean => stopping !== undefined
 let painted = 0
 
-/** Over what was there before, on a terminal; below it else. */
+/** Prints lines over the ones that were painted before. */
 const paint = (lines: ReadonlyArray<string>) => {
   if (painted > 0) process.stdout.write(`\u001b[${painted}A\u001b[J`)
   say(lines.join("\n"))
@@ -28,9 +28,9 @@ const paint = (lines: ReadonlyArray<string>) => {
 }
 
 const stop = () => {
-  // Ctrl-C under npm comes twice at once: from the terminal, and passed on by npm.
+  // Under npm one Ctrl-C arrives twice at once: from the terminal and from npm.
   if (stopping !== undefined && performance.now() - stopping < 500) return
-  // What still runs is killed by its guards.
+  // The guard kills the processes that are left.
   if (stopping !== undefined || running === undefined) process.exit(130)
   stopping = performance.now()
   say("The nodes hand over and stop; once more ends everything at once.")
@@ -78,7 +78,7 @@ const main = async () => {
   }
 }
 
-/** `parley cluster`: runs it until a signal ends it. */
+/** `parley cluster`: runs the cluster until a signal ends it. */
 export const cluster = (): void => {
   if (!Number.isInteger(port) || port < 0 || port > 65_535) {
     console.error(`parley: PORT: expected a whole number from 0 to 65535, got ${JSON.stringify(process.env["PORT"])}`)

@@ -69,7 +69,7 @@ const cluster = command(
   ]
 )
 
-/** What an operator's command needs to be carried out; loaded when one is. */
+/** What operators' commands need; loaded only when one is run. */
 const desk = Layer.unwrap(
   Effect.map(Effect.promise(() => import("./AdminDesk.ts")), ({ layer }) => layer)
 )
@@ -104,18 +104,18 @@ const settingsOf: Readonly<Record<string, ReadonlyArray<Row>>> = {
     ...rowsOf("LOG_LEVEL")
   ],
   admin: [
-    { name: "DATA_DIR", shown: "./data", about: "the server's, where that has its database in there" },
-    { name: "DATABASE_URL", shown: "none", about: "the server's, where that is on PostgreSQL" }
+    { name: "DATA_DIR", shown: "./data", about: "folder of the server, if its database is in that folder" },
+    { name: "DATABASE_URL", shown: "none", about: "URL of the server's database, if the server uses PostgreSQL" }
   ],
   cluster: [
-    { name: "PORT", shown: "3000", about: "port of the balancer; 0 takes a free one" },
-    { name: "DATA_DIR", shown: "./data", about: "folder in which the cluster makes its own" },
-    { name: "REDIS_URL", shown: "none", about: "Redis to use where redis-server is not installed" },
-    { name: "and those of runner", shown: "", about: "for every node, but for where things are" }
+    { name: "PORT", shown: "3000", about: "TCP port of the balancer; 0 takes any free port" },
+    { name: "DATA_DIR", shown: "./data", about: "folder in which the cluster creates a folder of its own" },
+    { name: "REDIS_URL", shown: "none", about: "URL of the Redis to use if redis-server is not installed" },
+    { name: "and those of runner", shown: "", about: "applied to every node, except addresses and folders, which the cluster sets" }
   ]
 }
 
-/** Usage and flags as Effect renders them, and between them and the examples the settings. */
+/** Usage and flags as Effect renders them, then the settings, then the examples. */
 const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc.HelpDoc): string => {
   const rows = settingsOf[doc.commandPath?.[1] ?? ""] ?? []
   const width = (column: "name" | "shown") => Math.max(...rows.map((row) => row[column].length))
@@ -134,7 +134,7 @@ const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc
   ].join("\n")
 }
 
-/** A line for each mistake, on standard error, where Effect would show the whole help. */
+/** Prints one line for each mistake to standard error; Effect would print the whole help. */
 const presenter: CliOutput.Presenter = {
   present: Effect.fnUntraced(function*(event) {
     const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
@@ -148,7 +148,7 @@ const presenter: CliOutput.Presenter = {
   })
 }
 
-/** Does what the arguments ask for; whether it was done, with what was wrong written to the error output. */
+/** Runs the command that the arguments name. Returns whether it succeeded; errors are printed to standard error. */
 export const run = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
   Effect.gen(function*() {
     const exit = yield* Command.runWith(root, { version: VERSION })(args).pipe(
@@ -166,7 +166,7 @@ export const run = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
         continue
       }
       const { error } = reason
-      // Shown already.
+      // Printed already, by `presenter`.
       if (CliError.isCliError(error)) continue
       const problems = error instanceof ConfigInvalid ? error.problems : [error.message]
       for (const problem of problems) yield* Console.error(`parley: ${problem}`)
@@ -174,5 +174,5 @@ export const run = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
     return false
   })
 
-/** `parley` with these arguments, in this process; whether it did what they ask for. */
+/** Runs `parley` with these arguments in this process; returns whether it succeeded. */
 export const parley = (args: ReadonlyArray<string>): Promise<boolean> => Effect.runPromise(run(args))

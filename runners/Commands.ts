@@ -1,4 +1,4 @@
-/** The subcommands that take no arguments. The modules of one are loaded when it is chosen. */
+/** The subcommands that take no arguments. The modules of each are loaded only when it is run. */
 export const commands = {
   start: async () => (await import("./Start.ts")).start(),
   runner: async () => (await import("./Runner.ts")).runner(),

@@ -22,11 +22,9 @@ import type { Readable } from "node:stream"
 import { setTimeout as pause } from "node:timers/promises"
 
 /**
- * Three agents on a server of their own: they register, talk over the published
- * client, one of them is away and catches up, and one repeats a send whose answer
- * it pretends to have lost. Then they share a group and a file, and one listens by
- * webhook. Prints what happens as it happens, and then what holds; exits with 1 if
- * something of it does not.
+ * Three agents on a server of their own. They register and talk with the published client; one is away and catches up,
+ * and one repeats a send as if its answer was lost. Then they use a group, a file and a webhook. Prints the events as
+ * they happen and then the checks; exits with 1 if a check fails.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -53,7 +51,7 @@ const until = async (what: string, holds: () => boolean) => {
 /** `parley start` in a process of its own. */
 class Server {
   url = ""
-  /** What it has written. */
+  /** What it has written to standard output and standard error. */
   output = ""
   private readonly outbox: string
   private readonly child: ChildProcessByStdio<null, Readable, Readable>
@@ -61,7 +59,7 @@ class Server {
 
   private constructor(dataDir: string) {
     this.outbox = join(dataDir, "outbox")
-    // Nothing of this environment that would set it otherwise.
+    // Passes on only these variables, so that no setting in this environment applies.
     const { HOME, PATH, TMPDIR } = process.env
     const settings = { DATA_DIR: dataDir, HOST: "127.0.0.1", PORT: "0", WEBHOOK_ALLOW_PRIVATE: "loopback" }
     this.child = spawn(process.execPath, [join(import.meta.dirname, "parley.js"), "start"], {
@@ -87,7 +85,7 @@ class Server {
     return server
   }
 
-  /** The code in the one mail that this address has been sent. */
+  /** The code in the one mail that was sent to this address. */
   async codeFor(address: string): Promise<string> {
     for (const deadline = Date.now() + 5000; Date.now() < deadline; await pause(25)) {
       const names = (await readdir(this.outbox).catch(() => [])).filter((name) => name.endsWith(".eml"))
@@ -99,7 +97,7 @@ class Server {
     throw new Error(`waited in vain for a code to ${address}`)
   }
 
-  /** SIGTERM; its exit code once it has finished what was under way. */
+  /** Sends SIGTERM; resolves with the exit code once the server has finished its work. */
   stop(): Promise<number | null> {
     this.child.kill("SIGTERM")
     return this.ended
@@ -110,10 +108,10 @@ class Server {
   }
 }
 
-/** A message as it comes over a socket. */
+/** A message as a WebSocket delivers it. */
 type Heard = Pick<Message, "id" | "conversation_id" | "sender" | "seq" | "type" | "content">
 
-/** A message in a few words, as its recipient tells of it. */
+/** Describes a received message in a few words. */
 const inWords = ({ content, sender, type }: Heard): string => {
   const { agent_handle, event } = content.data ?? {}
   if (type === "system") return `hears from the group: ${String(event)} ${String(agent_handle ?? sender)}`
@@ -126,7 +124,7 @@ class Agent {
   private readonly key: string
   private readonly server: Server
   private realtime: RealtimeClient | undefined
-  /** Messages from others, as they came. */
+  /** Messages from other agents, in the order received. */
   readonly heard: Array<Heard> = []
   readonly reads: Array<WsMessage> = []
 
@@ -156,7 +154,7 @@ class Agent {
     realtime.onConnect(() => (live = true))
     realtime.on("message.new", (event) => {
       const message = event.payload as unknown as Heard
-      // A socket also gets what its own agent sent; to an agent that is no news.
+      // Sockets also get the messages that their own agent sent.
       if (message.sender === this.handle) return
       this.heard.push(message)
       tell(this.handle, `${inWords(message)} ${dim(`(seq ${message.seq})`)}`)
@@ -186,12 +184,12 @@ class Agent {
     return message
   }
 
-  /** Waits until it has heard this message. */
+  /** Waits until the agent has received this message. */
   async hears(message: Message): Promise<void> {
     await until(`${this.handle} hears ${message.id}`, () => this.heard.some(({ id }) => id === message.id))
   }
 
-  /** Waits until its socket has brought the group's message on this. */
+  /** Waits until the agent has received the group's system message about this event. */
   async hearsEvent(group: string, event: string, about: Agent): Promise<void> {
     await until(`${this.handle} hears of ${event}`, () =>
       this.heard.some(({ content, conversation_id, type }) =>
@@ -277,7 +275,7 @@ const talk: Scene = async (ada, bob, cleo) => {
   verify("ada and bob read the same history, numbered from 1 without a gap",
     String(mine) === String(expected) && String(theirs) === String(expected))
 
-  // An acknowledgement is not answered: it has worked once nothing is left.
+  // Acknowledgements get no answer; they have worked once nothing is left to fetch.
   const left = async () => (await Promise.all([ada, bob, cleo].map(({ client }) => client.sync()))).flat().length
   let rest = await left()
   for (const deadline = Date.now() + 3000; rest > 0 && Date.now() < deadline;) rest = await left()
@@ -350,7 +348,7 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
     const address = receiver.address()
     if (address === null || typeof address === "string") throw new Error("the receiver has no port")
     const url = `http://127.0.0.1:${address.port}/parley`
-    // The declared type leaves out the secret, which this answer alone shows.
+    // The declared type lacks the secret, which only this response contains.
     const webhook: WebhookConfig & { readonly secret?: string } = await cleo.client.createWebhook({ url, events: ["message.new"] })
     const { secret = "" } = webhook
     cleo.disconnect()
@@ -376,7 +374,7 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
   }
 }
 
-/** `parley demo`: tells the story, and ends the process. */
+/** `parley demo`: runs the demo and ends the process. */
 export const demo = async (): Promise<void> => {
   const folder = await mkdtemp(join(tmpdir(), "parley-demo-"))
   let server: Server | undefined

@@ -6,7 +6,7 @@ import { layerPg } from "../src/database/SqlPostgres.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
 import { runToEnd, say, warnings } from "../src/Server.ts"
 
-/** `parley migrate`: brings the database of a cluster up to this version, before any of its nodes starts. */
+/** `parley migrate`: brings the database of a cluster up to this version, before any node of this version starts. */
 export const migrate = (): void => runToEnd(Effect.gen(function*() {
   const config = yield* Config.load
   if (config.DATABASE_URL === undefined) {

@@ -11,11 +11,11 @@ import { layerPg } from "../src/database/SqlPostgres.ts"
 import { serve } from "../src/Server.ts"
 import { VERSION } from "../src/service/Version.ts"
 
-/** The node's address has a connection to itself. */
+/** The lock of the node's address takes one connection of the pool. */
 const ADDRESS_CONNECTIONS = 1
 const DRAIN_SECONDS = 2
 
-/** All that a node cannot do without, said at once. */
+/** Checks the settings that a node requires; reports all missing ones together. */
 const settle = (config: Settings): Effect.Effect<Settings, ConfigInvalid> => {
   const problems: Array<string> = []
   if (config.DATABASE_URL === undefined) problems.push("DATABASE_URL: a node needs PostgreSQL, the same as the other nodes")
@@ -50,7 +50,7 @@ export const runner = (): void => serve({
       Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),
-  // Its own address, which tells it from the others: PUBLIC_URL is the balancer's.
+  // Shows the node's own address, which distinguishes it from the others: PUBLIC_URL is the balancer's.
   welcome: (config) =>
     `Parley ${VERSION} listens on ${listeningUrl(config)}, and as a ${config.ROLE === "runner" ? "node" : "gateway"} on ${config.RUNNER_HOST}:${config.RUNNER_PORT}`
     + (config.PUBLIC_URL === undefined ? "" : `; clients reach it at ${config.PUBLIC_URL}`)

@@ -11,7 +11,7 @@ import { layerPg } from "../src/database/SqlPostgres.ts"
 import { say, serve } from "../src/Server.ts"
 import { VERSION } from "../src/service/Version.ts"
 
-/** PostgreSQL if it is set, else PGlite in the folder that this process alone has. */
+/** PostgreSQL if DATABASE_URL is set, else PGlite in DATA_DIR. */
 const database = (config: Settings) =>
   Layer.unwrap(Effect.map(DataDir, (dataDir) => {
     if (config.DATABASE_URL !== undefined) {
@@ -40,7 +40,7 @@ const welcome = (config: Settings, url: string): string => {
   ].join("\n")
 }
 
-/** `parley start`: a server that has all it needs inside. */
+/** `parley start`: a standalone server. */
 export const start = (): void => serve({
   settle: (config) =>
     config.ROLE === "gateway"
@@ -51,7 +51,7 @@ export const start = (): void => serve({
   cluster: () => Cluster.layerStandalone,
   owns: () => true,
   ready: () => Cluster.awaitShards,
-  // PostgreSQL lets operators' commands in by itself.
+  // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.
   beside: (config) => config.DATABASE_URL === undefined ? Layer.provide(AdminSocketLive, Operator.layer) : Layer.empty,
   welcome
 })

@@ -4,20 +4,20 @@ import { type AddressInfo, connect } from "node:net"
 import { pipeline } from "node:stream"
 
 const LOOK_MS = 200
-/** Of connections that are refused. */
+/** How many times a refused connection is retried at the next node. */
 const TRIES = 3
 
 const refused = (error: NodeJS.ErrnoException): boolean => error.code === "ECONNREFUSED"
 
 /**
- * What stands before nodes: requests and sockets go in turn to those whose /v1/ready
- * says yes, and a connection that is refused goes to the next.
+ * A small load balancer: requests and sockets go round robin to the nodes whose /v1/ready answers 200, and a refused
+ * connection is retried at the next node.
  */
 export class Balancer {
   private readonly server: Server
   private ready: ReadonlyArray<URL> = []
   private turn = 0
-  /** Asks the nodes now which of them are ready. */
+  /** Checks now which nodes are ready. */
   readonly look: () => Promise<void>
   private readonly timer: NodeJS.Timeout
 
@@ -32,7 +32,7 @@ export class Balancer {
         return yes ? [new URL(url)] : []
       })
       const ready = (await Promise.all(asked)).flat()
-      // A machine may be too busy for any of them to answer in time: they stay what they were.
+      // If no node is ready and some timed out, the machine may just be busy: the list stays as it was.
       if (ready.length > 0 || silent === 0) this.ready = ready
     }
     this.timer = setInterval(() => void this.look(), LOOK_MS)
@@ -49,10 +49,10 @@ export class Balancer {
             path: incoming.url,
             headers: incoming.headers
           }, (got) => {
-            // The client is gone already: a pipe to it would throw.
+            // The client has disconnected: a pipe to it would throw.
             if (answer.destroyed) return void got.destroy()
             answer.writeHead(got.statusCode ?? 502, got.headers)
-            // Either side may break off, and then so does the other.
+            // If either side breaks off, this ends the other.
             pipeline(got, answer, () => undefined)
           })
           onward.on("error", (error: NodeJS.ErrnoException) => {
@@ -92,7 +92,7 @@ export class Balancer {
     return this.ready[this.turn++ % Math.max(1, this.ready.length)]
   }
 
-  /** Listens on 127.0.0.1, on a free port unless told which. */
+  /** Listens on 127.0.0.1; port 0 takes a free one. */
   static async start(urls: () => ReadonlyArray<string>, port = 0): Promise<Balancer> {
     const balancer = new Balancer(urls)
     try {

@@ -1,4 +1,4 @@
-/** What a node's /internal/metrics say that the table shows. */
+/** The metrics of a node that the table shows, from /internal/metrics. */
 export interface NodeMetrics {
   readonly shards: number
   readonly sockets: number
@@ -6,7 +6,7 @@ export interface NodeMetrics {
   readonly stored: number
 }
 
-/** Adds up the samples of a metric, whatever their labels; a metric that has none yet is 0. */
+/** The sum of a metric's samples over all labels; 0 if there are none yet. */
 const sumOf = (text: string, name: string): number =>
   Array.from(text.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? ([0-9.e+-]+)$`, "gm")), ([, value]) => Number(value))
     .reduce((sum, value) => sum + value, 0)
@@ -22,9 +22,9 @@ export interface NodeView {
   readonly name: string
   readonly pid: number
   readonly url: string
-  /** `ready`, `not ready`, `starting`, `silent` when it does not answer, or how it went. */
+  /** `ready`, `not ready`, `starting`, `silent` (it does not answer), or how it exited. */
   readonly state: string
-  /** Undefined while it says nothing. */
+  /** Undefined while it does not answer. */
   readonly metrics: NodeMetrics | undefined
   readonly sendsPerSecond: number
 }
@@ -43,7 +43,7 @@ const cellsOf = ({ metrics, name, pid, sendsPerSecond, state, url }: NodeView): 
 const total = (views: ReadonlyArray<NodeView>, of: (metrics: NodeMetrics) => number): number =>
   views.reduce((sum, { metrics }) => sum + (metrics === undefined ? 0 : of(metrics)), 0)
 
-/** The table for a terminal, a line each. */
+/** The lines of the table, for a terminal. */
 export const tableOf = (views: ReadonlyArray<NodeView>): ReadonlyArray<string> => {
   const ready = views.filter(({ state }) => state === "ready").length
   const rows = [
@@ -65,7 +65,7 @@ export const tableOf = (views: ReadonlyArray<NodeView>): ReadonlyArray<string> =
   )
 }
 
-/** The same in one line, for a file. */
+/** The same as one line, for a file. */
 export const lineOf = (views: ReadonlyArray<NodeView>): string =>
   [
     `shards=${total(views, ({ shards }) => shards)}`,

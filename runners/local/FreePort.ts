@@ -2,15 +2,16 @@ import { once } from "node:events"
 import { createServer } from "node:net"
 
 /**
- * Below what systems give to outgoing connections, so that none has the port when it is first listened on, or again.
- * Each worker of a test run has a part of them to itself: a port that one has found free is not listened on at once.
+ * The size and start of this process's range of ports. It is below the ephemeral ports, so that no outgoing connection
+ * takes a port before it is listened on. Each worker of a test run has a range of its own, because some time passes
+ * between finding a free port and listening on it.
  */
 const PORTS = 5_000
 const FIRST = 10_000 + PORTS * (Number(process.env["VITEST_POOL_ID"] ?? 0) % 4)
 
 const given = new Set<number>()
 
-/** A port of 127.0.0.1 on which nobody listens right now; a process is given each of them once. */
+/** A port of 127.0.0.1 on which nothing listens right now; a process never gets the same one twice. */
 export const freePort = async (): Promise<number> => {
   for (let tries = 0; tries < PORTS; tries++) {
     const port = FIRST + Math.floor(Math.random() * PORTS)

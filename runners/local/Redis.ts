@@ -4,12 +4,12 @@ import { createConnection } from "node:net"
 import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "./FreePort.ts"
 
-/** Empty if redis-server is there; else what a skipped test says about itself. */
+/** Empty if redis-server is installed; else the note that skipped tests append to their names. */
 export const missingRedis = spawnSync("redis-server", ["--version"]).status === 0
   ? ""
   : " (redis-server not found: apt-get install redis-server)"
 
-/** A Redis of one's own on a free port of 127.0.0.1, which keeps nothing. */
+/** A Redis server on a free port of 127.0.0.1, without persistence. */
 export class RedisServer {
   readonly port: number
   private process: ChildProcess | undefined
@@ -21,7 +21,7 @@ export class RedisServer {
     this.apart = apart
   }
 
-  /** `apart`: Ctrl-C in the terminal does not reach it. */
+  /** `apart`: runs detached, so that Ctrl-C in the terminal does not reach it. */
   static async start({ apart = false }: { readonly apart?: boolean } = {}): Promise<RedisServer> {
     const server = new RedisServer(await freePort(), apart)
     await server.launch()
@@ -36,7 +36,7 @@ export class RedisServer {
     return this.process?.pid ?? 0
   }
 
-  /** Ends it as a crash does. What it held is lost. */
+  /** Kills it as a crash would; its data are lost. */
   async kill(): Promise<void> {
     const child = this.process
     this.process = undefined
@@ -61,7 +61,7 @@ export class RedisServer {
     }
   }
 
-  /** It lives, but does nothing; connections stay open. */
+  /** Pauses the process; connections stay open. */
   pause(): void {
     this.process?.kill("SIGSTOP")
   }
