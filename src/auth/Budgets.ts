@@ -7,7 +7,10 @@ import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
 import { RateLimited } from "../wire/WireError.ts"
 
-/** Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip (`RateLimits.owing`). */
+/**
+ * Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip
+ * (`RateLimits.owing`).
+ */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
 /** The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. */

@@ -6,7 +6,10 @@ import { RemoteCalls } from "./RemoteCalls.ts"
 /** The number of shards. It must be the same on every node of a cluster and never change. */
 const SHARDS = 300
 
-/** Settings that all shapes share. Entities are evicted from memory after being idle, not because there are many of them. */
+/**
+ * Settings that all shapes share. Entities are evicted from memory after being idle, not because there are many of
+ * them.
+ */
 export const common = {
   simulateRemoteSerialization: false,
   shardsPerGroup: SHARDS,
@@ -16,7 +19,10 @@ export const common = {
   entityTerminationTimeout: "5 seconds"
 } as const
 
-/** The cluster of a standalone server: this process owns every shard, and messages to entities are neither persisted nor encoded. */
+/**
+ * The cluster of a standalone server: this process owns every shard, and messages to entities are neither persisted nor
+ * encoded.
+ */
 export const layerStandalone = Layer.merge(RemoteCalls.layerAlone, Peers.layerAlone).pipe(
   Layer.provideMerge(Sharding.layer),
   Layer.provideMerge(Runners.layerNoop),

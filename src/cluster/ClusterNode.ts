@@ -94,7 +94,10 @@ export const claimAddress = (
 
 /** One connection is for the shard locks; the others are needed while statements hang and are repeated. */
 const CONNECTIONS = 4
-/** How long one attempt to register a node waits for it to be accepted. It is bounded so that a node that is stopping gives up. */
+/**
+ * How long one attempt to register a node waits for it to be accepted. It is bounded so that a node that is stopping
+ * gives up.
+ */
 const JOINS_WITHIN = "2 seconds"
 
 /**

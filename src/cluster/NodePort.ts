@@ -29,7 +29,10 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
 const SILENT_MS = 10_000
 /** How long open connections may still send data after this node stops listening. */
 const CLOSED_WITHIN = "500 millis"
-/** A refused secret is reported only if no connection from that host is accepted within this time: during a rotation a node tries its other secret at once. */
+/**
+ * A refused secret is reported only if no connection from that host is accepted within this time: during a rotation a
+ * node tries its other secret at once.
+ */
 const SECOND_TRY = "3 seconds"
 const LOGGED_EVERY_MS = 60_000
 const MAX_REMEMBERED = 1_000
@@ -74,7 +77,10 @@ const isBroken = ({ reasons }: Cause.Cause<unknown>): boolean =>
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
 
-/** Listens for connections from other nodes. Refused connections are counted, and logged once a minute for each address and reason. */
+/**
+ * Listens for connections from other nodes. Refused connections are counted, and logged once a minute for each address
+ * and reason.
+ */
 export const layer = (config: Settings, silentMs = SILENT_MS) =>
   Layer.effect(
     SocketServer.SocketServer,

@@ -136,7 +136,8 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             }
           }
           for (const [node, { seenAt }] of targets) {
-            // Keeps targets without a row for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
+            // Keeps targets without a row for a while: cluster_nodes is unlogged, so it is empty after a crash of the
+            // database.
             if (at - seenAt < UNSEEN_MS) continue
             targets.delete(node)
             reaches.delete(node)

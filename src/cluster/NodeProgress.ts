@@ -7,7 +7,10 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 
 const LOOK = "500 millis"
-/** How long the list of nodes may be unreadable, this node may be missing from it, and its shards may be incomplete before it is not ready. */
+/**
+ * How long the list of nodes may be unreadable, this node may be missing from it, and its shards may be incomplete
+ * before it is not ready.
+ */
 const UNREAD_MS = 10_000
 const UNLISTED_MS = 5_000
 const MOVING_MS = 15_000
@@ -47,7 +50,10 @@ export class ClusterProgress {
   private known = ""
   private share: ReadonlyArray<number> = []
 
-  /** Why the node does not work, written for operators; undefined: it does. Must be called often, because it measures durations. */
+  /**
+   * Why the node does not work, written for operators; undefined: it does. Must be called often, because it measures
+   * durations.
+   */
   look(now: number, { explanation, holds, list, owns, self }: Sight): string | undefined {
     if (list === undefined) return "The list of nodes in the database (cluster_runners) has not been read yet."
     if (now - list.at > UNREAD_MS) {
@@ -59,7 +65,8 @@ export class ClusterProgress {
     this.unlistedSince = listed ? undefined : this.unlistedSince ?? now
     if (this.unlistedSince !== undefined) {
       this.incompleteSince = undefined
-      // A node that was excluded may be back in a moment; one that was never a member owns nothing and is reported at once.
+      // A node that was excluded may be back in a moment; one that was never a member owns nothing and is reported at
+      // once.
       if (!this.wasListed || now - this.unlistedSince > UNLISTED_MS) {
         return `This node, ${self}, does not belong to the cluster, since ${seconds(now - this.unlistedSince)}. ${explanation}`
       }

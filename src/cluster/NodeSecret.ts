@@ -4,7 +4,10 @@ import type { ConnectionOptions, TlsOptions } from "node:tls"
 
 const SUITE = { ciphers: "ECDHE-PSK-CHACHA20-POLY1305", minVersion: "TLSv1.2", maxVersion: "TLSv1.2" } as const
 
-/** PSK identities, by the position of the secret in the server's RUNNER_SECRET: the client's first secret may be the server's second. */
+/**
+ * PSK identities, by the position of the secret in the server's RUNNER_SECRET: the client's first secret may be the
+ * server's second.
+ */
 const IDENTITIES = ["parley", "parley 2"] as const
 
 /** The secrets in RUNNER_SECRET: the current one, and during a rotation also the previous one. */
@@ -13,7 +16,10 @@ export const secretsOf = (setting: Redacted.Redacted<string>): ReadonlyArray<str
 
 const keyOf = (secret: string): Buffer => Buffer.from(hkdfSync("sha256", secret, "", "parley between nodes", 32))
 
-/** TLS with a pre-shared key: both sides prove that they know one of the server's secrets, and the connection is encrypted. */
+/**
+ * TLS with a pre-shared key: both sides prove that they know one of the server's secrets, and the connection is
+ * encrypted.
+ */
 export const serverTls = (setting: Redacted.Redacted<string>): TlsOptions => {
   const keys = secretsOf(setting).map(keyOf)
   return {

@@ -33,7 +33,10 @@ export class PeerOrder {
     return "take"
   }
 
-  /** Invalidates the received state: only a message with the full state is taken next. Older messages are still refused as late. */
+  /**
+   * Invalidates the received state: only a message with the full state is taken next. Older messages are still refused
+   * as late.
+   */
   forget(): void {
     this.whole = false
   }

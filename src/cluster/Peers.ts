@@ -52,7 +52,10 @@ export interface NodeList {
  */
 export class Peers extends Context.Service<Peers, {
   readonly listen: (listener: PeerListener) => void
-  /** Sends a message; `first`: it carries the full state. The caller must wait for each message to a node before it sends the next. */
+  /**
+   * Sends a message; `first`: it carries the full state. The caller must wait for each message to a node before it
+   * sends the next.
+   */
   readonly deliver: (node: string, body: string, first: boolean) => Effect.Effect<Delivery>
   /** Handles a message from another node. */
   readonly received: (from: string, place: PeerPlace, body: string) => Effect.Effect<void, PeerForgot>
@@ -82,7 +85,8 @@ export class Peers extends Context.Service<Peers, {
       const { runnerAddress } = yield* ShardingConfig.ShardingConfig
       const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
       const sql = yield* SqlClient.SqlClient
-      // A transaction id: of two processes with one address the later one has the greater number, whatever the clocks show.
+      // A transaction id: of two processes with one address the later one has the greater number, whatever the clocks
+      // show.
       const [made] = yield* sql<{ readonly no: number }>`SELECT pg_current_xact_id()::text::bigint AS no`
       const incarnation = made?.no ?? 0
       const now = monotonicMillis(yield* Clock.Clock)

@@ -164,7 +164,10 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       /** When each break was last logged, by node and reason. */
       const logged = new Map<string, number>()
 
-      /** Counts and logs a broken line, unless this node gave it up itself because the other node is gone or this one stops. */
+      /**
+       * Counts and logs a broken line, unless this node gave it up itself because the other node is gone or this one
+       * stops.
+       */
       const tell = (node: string, line: CallLine, exit: Exit.Exit<void, unknown>): void => {
         if (line.isGivenUp) return
         const cause = Exit.isFailure(exit) ? exit.cause : Cause.empty
@@ -258,7 +261,10 @@ interface Served {
   readonly perform: (entityId: string, payload: unknown) => Effect.Effect<Answer>
 }
 
-/** The answer to a call that did not complete. Value null: it was interrupted, because its entity or node stops; otherwise it died of a defect, which this node has logged. */
+/**
+ * The answer to a call that did not complete. Value null: it was interrupted, because its entity or node stops;
+ * otherwise it died of a defect, which this node has logged.
+ */
 const broken = (cause: Cause.Cause<unknown>): Answer => ({
   ending: "broken",
   value: Cause.hasInterruptsOnly(cause) ? null : INTERNAL

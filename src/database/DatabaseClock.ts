@@ -158,7 +158,9 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
   return clock
 })
 
-/** Reads the database's clock on a reserved connection, so that waiting for a free one does not distort the round trip. */
+/**
+ * Reads the database's clock on a reserved connection, so that waiting for a free one does not distort the round trip.
+ */
 const askDatabase = Effect.gen(function*() {
   const session = yield* (yield* SqlClient.SqlClient).reserve
   return Effect.map(

@@ -17,7 +17,10 @@ export type Settled<Out> =
 
 const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unavailable()) })
 
-/** The rows that the commit of an item locks. While another session holds one of them, the item waits apart from its batch. */
+/**
+ * The rows that the commit of an item locks. While another session holds one of them, the item waits apart from its
+ * batch.
+ */
 export interface Locks<In> {
   /** Names of the rows that are known before the commit. Items with the same first name keep their order. */
   readonly of: (item: In) => readonly [string, ...Array<string>]
@@ -51,15 +54,24 @@ interface Lane<In, Out> {
   since: number | undefined
 }
 
-/** SQLSTATEs of insufficient resources (53), system errors (58) and read-only transactions (25006): not caused by the batch. */
+/**
+ * SQLSTATEs of insufficient resources (53), system errors (58) and read-only transactions (25006): not caused by the
+ * batch.
+ */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
-/** How long after its submission an item may wait for another session's lock, in milliseconds: as long as a caller is held. */
+/**
+ * How long after its submission an item may wait for another session's lock, in milliseconds: as long as a caller is
+ * held.
+ */
 const HELD_MS = 5_000
 /** How often to check whether such locks are free, in milliseconds. */
 const LOOK_MS = 100
 
-/** The metric's label of why a commit failed: `system`: a problem of the database itself; `refused`: the batch caused it. */
+/**
+ * The metric's label of why a commit failed: `system`: a problem of the database itself; `refused`: the batch caused
+ * it.
+ */
 type Reason = "connection" | "system" | "lock" | "refused" | "defect"
 
 const reasonOf = (error: SqlError.SqlError): Reason => {
@@ -79,7 +91,10 @@ const reasonOf = (error: SqlError.SqlError): Reason => {
 /** If an item has waited longer than this, in milliseconds, the node makes no progress and is not ready. */
 const OLD_MS = 10_000
 
-/** Whether the same batch may succeed if repeated: deadlock (40P01), serialisation failure (40001), or a unique key taken concurrently (23505). */
+/**
+ * Whether the same batch may succeed if repeated: deadlock (40P01), serialisation failure (40001), or a unique key
+ * taken concurrently (23505).
+ */
 const mayPass = (error: SqlError.SqlError): boolean => {
   const { _tag } = error.reason
   return _tag === "DeadlockError" || _tag === "SerializationError" || _tag === "UniqueViolation"

@@ -90,7 +90,10 @@ const isSettled = (descriptor: number, settled: Settled | undefined): boolean =>
   return settled.get(ino) === ctimeNs
 }
 
-/** Syncs all files of a folder, 16 at once, so that the file system commits them together: one by one takes seconds for a thousand files. */
+/**
+ * Syncs all files of a folder, 16 at once, so that the file system commits them together: one by one takes seconds for
+ * a thousand files.
+ */
 const syncTree = async (folder: string): Promise<Settled> => {
   const settled = new Map<bigint, bigint>()
   const left = fs.readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => path.join(folder, name))
@@ -141,7 +144,10 @@ const durable = withSettings(PGlite.defaultStartParams.filter((param) => param !
   wal_sync_method: "fsync"
 })
 
-/** Creates the database's folder under another name and renames it at the end, so an interrupted creation is never opened. */
+/**
+ * Creates the database's folder under another name and renames it at the end, so an interrupted creation is never
+ * opened.
+ */
 const makeFolder = async (folder: string): Promise<void> => {
   const unfinished = `${folder}.creating`
   fs.rmSync(unfinished, { recursive: true, force: true })
@@ -153,7 +159,10 @@ const makeFolder = async (folder: string): Promise<void> => {
   syncFolder(path.dirname(folder))
 }
 
-/** WAL segments of 16 MB between two checkpoints. PGlite starts no checkpoints itself, and recovery reads all WAL since the last one. */
+/**
+ * WAL segments of 16 MB between two checkpoints. PGlite starts no checkpoints itself, and recovery reads all WAL since
+ * the last one.
+ */
 const SEGMENTS_PER_CHECKPOINT = 4
 
 /**

@@ -89,7 +89,10 @@ export interface Answer {
   readonly tag: string
 }
 
-/** The exports of PGlite's module that run PostgreSQL's main loop. A siglongjmp out of it throws an exception with the status LONGJMP. */
+/**
+ * The exports of PGlite's module that run PostgreSQL's main loop. A siglongjmp out of it throws an exception with the
+ * status LONGJMP.
+ */
 interface MainLoop {
   _PostgresMainLoopOnce: () => void
   stackRestore: (pointer: number) => void
@@ -154,7 +157,10 @@ export class PgliteSession {
     return this.#pg.dumpDataDir("none")
   }
 
-  /** Runs one statement; without parameters it may be several, and the last one's result is returned. Throws `DatabaseFault`. */
+  /**
+   * Runs one statement; without parameters it may be several, and the last one's result is returned. Throws
+   * `DatabaseFault`.
+   */
   query(text: string, params: ReadonlyArray<unknown>): Answer {
     const writer = this.#writer.reset()
     if (params.length === 0) return this.#exchange(writer.begin("Q").text(text).end(), undefined)

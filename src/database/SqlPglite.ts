@@ -30,7 +30,10 @@ class EmbeddedSession extends Session {
     return this.#attempt((session) => session.query(text, params).rows)
   }
 
-  /** Runs a statement without holding the session, between two statements of its holder; undefined: the holder is in a transaction. */
+  /**
+   * Runs a statement without holding the session, between two statements of its holder; undefined: the holder is in a
+   * transaction.
+   */
   runBetween(text: string): Effect.Effect<Outcome | undefined, SqlError.SqlError> {
     return this.#attempt((session) => session.inTransaction ? undefined : outcomeOf(session.query(text, [])))
   }

@@ -32,7 +32,10 @@ const onceReady = (client: PoolClient, then: () => void): void => {
   for (const event of events) client.once(event, ready)
 }
 
-/** A connection that can be reset under TLS too. Node can only reset the TCP socket, and pg drops its reference to that, so it is kept here. */
+/**
+ * A connection that can be reset under TLS too. Node can only reset the TCP socket, and pg drops its reference to that,
+ * so it is kept here.
+ */
 class ResettableClient extends Client {
   readonly #socket = this.connection.stream
 
@@ -60,7 +63,10 @@ class PgSession extends Session {
     this.#reserved = reserved
   }
 
-  /** Takes the connection from the pool. The session may have been given back meanwhile: then the connection is released at once. */
+  /**
+   * Takes the connection from the pool. The session may have been given back meanwhile: then the connection is released
+   * at once.
+   */
   accept(client: PoolClient): void {
     this.#client = client
     if (this.#returned) this.#release()

@@ -8,7 +8,10 @@ import { types } from "pg"
  */
 export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
 
-/** The result of a statement. `command` is the first word of its tag, for example `ROLLBACK` for the COMMIT of a failed transaction. */
+/**
+ * The result of a statement. `command` is the first word of its tag, for example `ROLLBACK` for the COMMIT of a failed
+ * transaction.
+ */
 export interface Outcome<Row = Record<string, unknown>> {
   readonly command: string
   readonly rowCount: number | null
@@ -60,7 +63,9 @@ const INT8_ARRAY = 1016
 const numbers = (text: string): Array<number | null> =>
   text === "{}" ? [] : text.slice(1, -1).split(",").map((n) => n === "NULL" ? null : Number(n))
 
-/** The parser of a column's text: 64-bit integers become numbers, `numeric` stays text, the rest is parsed as `pg` does. */
+/**
+ * The parser of a column's text: 64-bit integers become numbers, `numeric` stays text, the rest is parsed as `pg` does.
+ */
 export const parserOf = (oid: number): (text: string) => unknown =>
   oid === INT8 ? Number : oid === INT8_ARRAY ? numbers : types.getTypeParser(oid, "text")
 

@@ -58,7 +58,10 @@ export interface Opened {
 
 /** Uploads and downloads through this server, for a store that cannot serve signed URLs itself. */
 export interface SignedFiles {
-  /** Receives an upload as a stream of at most the announced size, and keeps it only if size and SHA-256 match. `announced` is the Content-Length. */
+  /**
+   * Receives an upload as a stream of at most the announced size, and keeps it only if size and SHA-256 match.
+   * `announced` is the Content-Length.
+   */
   readonly accept: (
     token: string,
     bytes: Readable,
@@ -77,7 +80,9 @@ export class Blobs extends Context.Service<Blobs, {
   /** A URL to which exactly these bytes can be uploaded with PUT, without an API key, for UPLOADS_URL_SECONDS. */
   readonly uploadUrl: (upload: Upload) => Effect.Effect<string, StorageUnavailable>
   readonly verify: (upload: Upload) => Effect.Effect<Verdict, StorageUnavailable>
-  /** A URL from which a stored file can be downloaded without an API key, any number of times for DOWNLOADS_URL_SECONDS. */
+  /**
+   * A URL from which a stored file can be downloaded without an API key, any number of times for DOWNLOADS_URL_SECONDS.
+   */
   readonly downloadUrl: (id: string, as: Presentation) => Effect.Effect<string, StorageUnavailable>
   /** Removes bytes that were uploaded again after the file was stored. Call it once the upload's URL has expired. */
   readonly tidy: (id: string) => Effect.Effect<void, StorageUnavailable>
@@ -90,7 +95,10 @@ export class Blobs extends Context.Service<Blobs, {
   /** Undefined: the store serves its signed URLs itself. */
   readonly signedFiles: SignedFiles | undefined
 }>()("parley/files/Blobs") {
-  /** S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if needed. */
+  /**
+   * S3 if S3_BUCKET is set, else a folder (SHARED_DIR or DATA_DIR). The S3 client is large, so it is loaded only if
+   * needed.
+   */
   static readonly layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.unwrap(Effect.gen(function*() {
     const config = yield* Config
     return config.S3_BUCKET === undefined

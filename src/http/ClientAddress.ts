@@ -24,7 +24,10 @@ export const clientAddress = (
 export const addressOf = (request: HttpServerRequest.HttpServerRequest, proxies: number): string =>
   clientAddress(Option.getOrUndefined(request.remoteAddress), request.headers["x-forwarded-for"], proxies)
 
-/** The key of rate limits per IP address: for IPv6 the subscriber's /64 network, because a subscriber has 2^64 addresses. */
+/**
+ * The key of rate limits per IP address: for IPv6 the subscriber's /64 network, because a subscriber has 2^64
+ * addresses.
+ */
 export const addressKey = (address: string): string => {
   if (!isIPv6(address)) return address
   const [head = "", tail] = address.split("::")
@@ -39,7 +42,10 @@ export const addressKey = (address: string): string => {
 
 const MAPPED = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/
 
-/** The canonical form of an address: IPv4-mapped IPv6 becomes IPv4; ports, brackets and zones are dropped. Undefined: not an address. */
+/**
+ * The canonical form of an address: IPv4-mapped IPv6 becomes IPv4; ports, brackets and zones are dropped. Undefined:
+ * not an address.
+ */
 const normalize = (text: string): string | undefined => {
   let address = text.trim()
   if (address.startsWith("[")) address = address.slice(1, address.indexOf("]"))

@@ -57,7 +57,9 @@ export interface Patience {
   readonly request: number
   readonly stalled: number
   readonly keepAlive: number
-  /** Interval at which Node checks connections against `headers` and `request`, so either may be exceeded by this much. */
+  /**
+   * Interval at which Node checks connections against `headers` and `request`, so either may be exceeded by this much.
+   */
   readonly check: number
   /** How long after the start of the shutdown new requests are still accepted. */
   readonly linger: number

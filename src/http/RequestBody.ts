@@ -1,6 +1,9 @@
 import type { IncomingMessage } from "node:http"
 
-/** Reads and drops the rest of a body, up to 8 times `maxBytes` in all, so that the client can read the response before the connection closes. */
+/**
+ * Reads and drops the rest of a body, up to 8 times `maxBytes` in all, so that the client can read the response before
+ * the connection closes.
+ */
 export const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
   let size = read
   request.on("data", (chunk: Buffer) => {

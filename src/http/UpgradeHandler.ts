@@ -2,7 +2,10 @@ import { Context, type Effect } from "effect"
 import type { IncomingMessage } from "node:http"
 import type { Duplex } from "node:stream"
 
-/** Handles the HTTP server's upgrade requests (`/v1/ws`) and holds the WebSockets of this node; the room `realtime` implements it. */
+/**
+ * Handles the HTTP server's upgrade requests (`/v1/ws`) and holds the WebSockets of this node; the room `realtime`
+ * implements it.
+ */
 export class UpgradeHandler extends Context.Service<UpgradeHandler, {
   /**
    * Takes over the connection of an upgrade request: it becomes a WebSocket, or is refused with the wire's

@@ -57,7 +57,10 @@ const HOUR_MILLIS = 3_600_000
 
 const KEY = /^[ -~]{1,255}$/
 
-/** The bytes of an answer's body; null: it has no body; undefined: the body is a stream or another form that cannot be stored. */
+/**
+ * The bytes of an answer's body; null: it has no body; undefined: the body is a stream or another form that cannot be
+ * stored.
+ */
 const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
   body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
 
@@ -97,7 +100,10 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
       const work = yield* FiberSet.make<HttpServerResponse.HttpServerResponse, Refusal>()
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(FiberSet.awaitEmpty(work), "5 seconds")))
 
-      /** Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429). If this fails, the claim lapses. */
+      /**
+       * Ends a claim: stores the answer, releases the claim (5xx), or forgets it (401, 429). If this fails, the claim
+       * lapses.
+       */
       const settle = (attempt: AttemptId, response: HttpServerResponse.HttpServerResponse) => {
         const { status } = response
         const body = bytesOf(response)

@@ -49,7 +49,10 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
     readonly expired: number
   }) => Effect.Effect<Claim, SqlError.SqlError>
   readonly finish: (attempt: AttemptId, answer: StoredAnswer) => Effect.Effect<void, SqlError.SqlError>
-  /** Lets the same request, and no other with this key, be attempted again at once: it is not known whether it had an effect. */
+  /**
+   * Lets the same request, and no other with this key, be attempted again at once: it is not known whether it had an
+   * effect.
+   */
   readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
   /** Removes the key, for a request that had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>

@@ -40,7 +40,10 @@ export class IdempotentIds extends Context.Service<IdempotentIds, {
   )
 }
 
-/** An id in the usual form: 48 bits of time in milliseconds, then 48 bits of a hash that other requests share only by chance. */
+/**
+ * An id in the usual form: 48 bits of time in milliseconds, then 48 bits of a hash that other requests share only by
+ * chance.
+ */
 const derive = (attempt: Attempt, prefix: IdPrefix, which: string | number): string => {
   const raw = Buffer.alloc(12)
   raw.writeUIntBE(attempt.createdAt, 0, 6)

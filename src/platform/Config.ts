@@ -208,7 +208,10 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   return problems
 }
 
-/** Whether a misspelt name stops the start: it does for limits, because nobody would notice in time that one is not in force. */
+/**
+ * Whether a misspelt name stops the start: it does for limits, because nobody would notice in time that one is not in
+ * force.
+ */
 const stops = ({ name }: Misspelt): boolean => name.startsWith("LIMITS_")
 
 const strangers = Effect.map(Environment, (environment) => misspelt(environment, Object.keys(settings)))

@@ -35,7 +35,10 @@ export class Ids extends Context.Service<Ids, {
         bytes: source
       }))
 
-  /** The operating system's random bytes, read in blocks of 8 KiB because a system call for each id would dominate its cost. */
+  /**
+   * The operating system's random bytes, read in blocks of 8 KiB because a system call for each id would dominate its
+   * cost.
+   */
   static readonly layer = Layer.effect(
     Ids,
     Effect.suspend(() => {

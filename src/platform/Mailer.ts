@@ -29,7 +29,10 @@ export class Mailer extends Context.Service<Mailer, {
    */
   readonly ready: Effect.Effect<void, MailFailed>
 }>()("parley/platform/Mailer") {
-  /** Sends through SMTP_URL over a pool of connections. Each mail has 10 seconds, its wait for a connection included; the queue is bounded. */
+  /**
+   * Sends through SMTP_URL over a pool of connections. Each mail has 10 seconds, its wait for a connection included;
+   * the queue is bounded.
+   */
   static readonly layerSmtp = Layer.effect(
     Mailer,
     Effect.gen(function*() {

@@ -12,7 +12,10 @@ export interface Misspelt {
   readonly nearest: string
 }
 
-/** The Damerau-Levenshtein distance: insertions, deletions, substitutions and swaps of adjacent letters (optimal string alignment). */
+/**
+ * The Damerau-Levenshtein distance: insertions, deletions, substitutions and swaps of adjacent letters (optimal string
+ * alignment).
+ */
 export const distance = (a: string, b: string): number => {
   let before: ReadonlyArray<number> = []
   let last: ReadonlyArray<number> = Array.from({ length: b.length + 1 }, (_, j) => j)
@@ -46,7 +49,10 @@ const firstWord = (name: string): string => name.split("_", 1)[0] ?? ""
 /** First words that no other software uses: a variable that begins with one is meant for Parley. */
 const OWN: ReadonlySet<string> = new Set(["LIMITS", "SOCKETS", "PRESENCE", "RETENTION", "IDEMPOTENCY", "UPLOADS", "DOWNLOADS"])
 
-/** Variables of other software: Kubernetes and Docker set them for linked services, other programs for databases and mail servers. */
+/**
+ * Variables of other software: Kubernetes and Docker set them for linked services, other programs for databases and
+ * mail servers.
+ */
 const FOREIGN = [
   /_PORT$/,
   /_PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?$/,
@@ -57,7 +63,10 @@ const FOREIGN = [
   /^RUNNER_(OS|ARCH|NAME|TEMP|TOOL_CACHE|DEBUG|ENVIRONMENT|TRACKING_ID|WORKSPACE|PERFLOG|ALLOW_RUNASROOT|TOKEN|EXECUTOR)$/
 ]
 
-/** Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, only one edit is allowed. */
+/**
+ * Whether `name` is similar enough to `right` to be a misspelling. If their first words differ, only one edit is
+ * allowed.
+ */
 const isNear = (name: string, right: string): boolean => {
   if (firstWord(name) === firstWord(right) && name.includes("_")) {
     return abbreviates(name, right) || distance(name, right) <= Math.min(3, Math.floor(name.length / 5))

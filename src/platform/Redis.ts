@@ -237,7 +237,8 @@ class Channel implements RedisChannel {
     this.ticking = true
     setTimeout(() => {
       this.tick++
-      // The event loop reads sockets between timers and immediates, so answers that have arrived are handled before `look`.
+      // The event loop reads sockets between timers and immediates, so answers that have arrived are handled before
+      // `look`.
       setImmediate(() => this.look())
     }, this.tickMs)
   }

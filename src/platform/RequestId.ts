@@ -5,11 +5,17 @@ import type { Ids } from "./Ids.ts"
 /** The header that carries the request id in requests, responses, calls between nodes and webhook deliveries. */
 export const REQUEST_ID = "x-request-id"
 
-/** The client's request id if it is safe to log (1 to 128 printable ASCII characters), else a new one (wire.md C.0, Request id). */
+/**
+ * The client's request id if it is safe to log (1 to 128 printable ASCII characters), else a new one (wire.md C.0,
+ * Request id).
+ */
 export const requestIdFrom = (given: string | ReadonlyArray<string> | undefined, ids: Ids["Service"]): string =>
   typeof given === "string" && /^[!-~]{1,128}$/.test(given) ? given : ids.make("req")
 
-/** The id of the request that a fiber works for, where its context has no HTTP request: on another node, in a queue, on a socket. */
+/**
+ * The id of the request that a fiber works for, where its context has no HTTP request: on another node, in a queue, on
+ * a socket.
+ */
 const RequestId = Context.Reference<string | undefined>("parley/platform/RequestId", { defaultValue: () => undefined })
 
 /** The id of the request that this fiber works for. For an HTTP request it is in the header, where HttpServer puts it. */

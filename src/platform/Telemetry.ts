@@ -50,7 +50,10 @@ export const formatText = (options: Logger.Options<unknown>): string => {
   return redact(`${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${String(message)}${notes}${more}`)
 }
 
-/** Writes log lines at LOG_LEVEL and above to standard error; standard output is for messages to the person who started the server. */
+/**
+ * Writes log lines at LOG_LEVEL and above to standard error; standard output is for messages to the person who started
+ * the server.
+ */
 export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const format = process.stderr.isTTY ? formatText : formatJson
   return Layer.mergeAll(

@@ -17,7 +17,10 @@ import { RateLimited } from "../wire/WireError.ts"
 export class RateLimits extends Context.Service<RateLimits, {
   /** Counts one request, or refuses it without counting it; the refusal's `Retry-After` is exact. */
   readonly take: (rule: RateRule, key: string) => Effect.Effect<RateState, RateLimited>
-  /** Counts one request in several windows of different rules, or in none; of several refusals the one with the longest wait is reported. */
+  /**
+   * Counts one request in several windows of different rules, or in none; of several refusals the one with the longest
+   * wait is reported.
+   */
   readonly takeAll: (charges: ReadonlyArray<Charge>) => Effect.Effect<ReadonlyArray<RateState>, RateLimited>
   /**
    * Counts `charge` for a request whose effect begins with a take of its own: before the effect, or, with Redis, in

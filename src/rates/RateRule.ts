@@ -25,7 +25,10 @@ export interface RateState {
   readonly resetMs: number
   /** Identifies the place in this process's own count: its time in monotonic milliseconds. */
   readonly at: number
-  /** Identifies the place in Redis: its time in microseconds of Redis's clock. Null: Redis is not known to have counted the request. */
+  /**
+   * Identifies the place in Redis: its time in microseconds of Redis's clock. Null: Redis is not known to have counted
+   * the request.
+   */
   readonly sharedAt: number | null
 }
 

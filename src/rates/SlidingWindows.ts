@@ -95,7 +95,10 @@ export class HeldPlace {
   }
 }
 
-/** With more keys than this under one rule the oldest key is dropped: memory stays bounded, and that key's limit fails open. */
+/**
+ * With more keys than this under one rule the oldest key is dropped: memory stays bounded, and that key's limit fails
+ * open.
+ */
 const MAX_KEYS = 500_000
 
 /**

@@ -7,7 +7,10 @@ const Digits = Schema.String.check(
   })
 )
 
-/** A whole number in a query: decimal digits only. Other forms that JavaScript parses (`1e1`, `1.0`, `+1`, ` 1`) are refused. */
+/**
+ * A whole number in a query: decimal digits only. Other forms that JavaScript parses (`1e1`, `1.0`, `+1`, ` 1`) are
+ * refused.
+ */
 export const QueryInt = (min: number, max = Number.MAX_SAFE_INTEGER) =>
   Digits.pipe(
     Schema.decodeTo(Schema.Int.check(Schema.isBetween({ minimum: min, maximum: max })), SchemaTransformation.numberFromString)

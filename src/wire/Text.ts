@@ -37,10 +37,16 @@ const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/gu
 
 export const withoutControls = (text: string): string => text.replace(CONTROLS, "")
 
-/** Whether a text is empty or has only invisible characters: white space, characters without a glyph, the empty Braille cell. */
+/**
+ * Whether a text is empty or has only invisible characters: white space, characters without a glyph, the empty Braille
+ * cell.
+ */
 export const isBlank = (text: string): boolean => /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\u2800]*$/u.test(text)
 
-/** A display name of at most `max` code points, without control characters and not blank. The empty string is allowed: no name. */
+/**
+ * A display name of at most `max` code points, without control characters and not blank. The empty string is allowed:
+ * no name.
+ */
 export const Name = (max: number) =>
   Text(0, max).check(
     Schema.makeFilter((text) =>
@@ -70,7 +76,10 @@ export const JsonObject = Schema.Record(Schema.String, Schema.Unknown).check(
   )
 )
 
-/** Lower-cases A to Z only. Unicode lower-casing would map the Kelvin sign to `k`, so a look-alike would match another handle. */
+/**
+ * Lower-cases A to Z only. Unicode lower-casing would map the Kelvin sign to `k`, so a look-alike would match another
+ * handle.
+ */
 export const lowerCase = (text: string): string => text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase())
 
 /** A handle as callers write it: trimmed, one leading `@` dropped, lower-cased. Does not check that it exists. */

@@ -112,7 +112,10 @@ export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/
   static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, answer))
 }
 
-/** The response for a cause. SQL errors are logged and become 503; failures and defects that map to no wire error are logged and become 500. */
+/**
+ * The response for a cause. SQL errors are logged and become 503; failures and defects that map to no wire error are
+ * logged and become 500.
+ */
 export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   for (const reason of cause.reasons) {
     if (Cause.isInterruptReason(reason)) continue
