@@ -45,6 +45,8 @@ interface Waiting<In, Out> {
   readonly item: In
   readonly settle: (settled: Settled<Out>) => void
   readonly since: number
+  /** Place in the order of submission. */
+  readonly order: number
 }
 
 interface Lane<In, Out> {
@@ -175,7 +177,11 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   const halve = (batch: ReadonlyArray<Waiting<In, Out>>): Effect.Effect<void> => {
     const middle = batch.length >> 1
-    return Effect.andThen(attempt(batch.slice(0, middle), 0), attempt(batch.slice(middle), 0))
+    return Effect.andThen(attempt(batch.slice(0, middle), 0), Effect.suspend(() => {
+      // The first half may have been set aside: items of the same rows go behind it.
+      const second = options.locks === undefined ? batch.slice(middle) : divert(options.locks, batch.slice(middle))
+      return second.length === 0 ? Effect.void : attempt(second, 0)
+    }))
   }
 
   const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number): Effect.Effect<void> =>
@@ -216,6 +222,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** Items that wait for a lock, in submission order. */
   let aside: Array<Waiting<In, Out>> = []
+  let submitted = 0
   /** First row names of the items in `aside`: later items with the same first name wait behind them. */
   let behind = new Set<string>()
   /** Rows that other sessions have locked, and their holders. */
@@ -303,7 +310,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
 
   /** Returns the items whose rows are free to the heads of their lanes. */
   const letGo = (locks: Locks<In>): void => {
-    const waited = aside
+    const waited = aside.sort((a, b) => a.order - b.order)
     aside = []
     behind = new Set()
     const free = divert(locks, waited)
@@ -389,7 +396,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   return {
     submit: (item, settle, age = 0) => {
       const lane = lanes[options.laneOf(item) % lanes.length]!
-      const waiting = { item, settle, since: now() - age }
+      const waiting = { item, settle, since: now() - age, order: submitted++ }
       const held = isHeld(item)
       if ((held ? aside : lane.queue).length >= options.capacity) {
         queueMicrotask(() => tell(waiting, failed()))

@@ -184,6 +184,8 @@ export class Groups extends Context.Service<Groups, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const config = yield* Config
+      /** How long a request with an Idempotency-Key may be made again. */
+      const repeatedMs = Math.max(DAY_MS, config.IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
       const repo = yield* GroupsRepo
       const agents = yield* Agents
       const attachments = yield* Attachments
@@ -603,7 +605,7 @@ export class Groups extends Context.Service<Groups, {
           batchUpTo(SWEEP_ROWS)
         ),
         sweepSilentChanges: Effect.map(
-          Effect.suspend(() => repo.sweepSilentChanges(now() - DAY_MS, SWEEP_ROWS)),
+          Effect.suspend(() => repo.sweepSilentChanges(now() - repeatedMs, SWEEP_ROWS)),
           batchUpTo(SWEEP_ROWS)
         ),
         entity,

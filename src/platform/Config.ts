@@ -64,7 +64,7 @@ const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redact
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
 /** One secret, or during a rotation two: the new one, then the old one. */
-const secrets: ShownContext<Redacted.Redacted<string>>["parse"] = (text) => {
+const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
   return parts.length <= 2 && parts.every((part) => part !== "")
     ? Result.succeed(Redacted.make(text))

@@ -376,7 +376,7 @@ export const GatewayLive = Layer.effect(
         reads.set(conversation_id, Math.max(waiting, through_seq))
         return
       }
-      reads.set(conversation_id, through_seq ?? 0)
+      reads.set(conversation_id, Math.max(waiting ?? 0, through_seq ?? 0))
       withBackpressure(connection, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
         onFailure: (failure) => {
           reads.delete(conversation_id)

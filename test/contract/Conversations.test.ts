@@ -182,6 +182,8 @@ describe("wire.md J, Conversations", () => {
     await check(2, 1, 3)
     const socket = await Socket.hello(server, bob.key)
     socket.send({ type: "message.read_ack", payload: { conversation_id: conversation, through_seq: 6 } })
+    // Comes while the one before is looked at, and takes nothing back.
+    socket.send({ type: "message.read_ack", payload: { conversation_id: conversation, message_id: sent[0]?.id ?? "" } })
     await socket.settled()
     await socket.close()
     await check(0, null, null)
