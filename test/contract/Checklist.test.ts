@@ -34,7 +34,9 @@ const pointsOf = (title: string): ReadonlyArray<number> => {
 describe("wire.md J", () => {
   it("has a contract test for each of its points, but for those that are not built yet", async () => {
     const { built, later } = await pointsOfContract()
-    assert.deepStrictEqual([...built, ...later].sort((a, b) => a - b), range(1, 165))
+    const points = [...built, ...later].sort((a, b) => a - b)
+    assert.isAtLeast(points.length, 165)
+    assert.deepStrictEqual(points, range(1, points.length))
     assert.deepStrictEqual(later, [...range(151, 157), 163, 164, 165])
     const covered = new Set<number>()
     const files = await Promise.all(FOLDERS.map(async (folder) => (await readdir(folder)).map((name) => join(folder, name))))
