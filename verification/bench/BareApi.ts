@@ -4,6 +4,7 @@ import { HttpRouter } from "effect/http"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { createServer } from "node:http"
 import { AgentRecord } from "../../src/agents/Agent.ts"
+import { account } from "../../src/agents/AgentsExamples.ts"
 
 /**
  * What `GET /v1/agents/me` is compared with: the same record from an HttpApi
@@ -16,18 +17,13 @@ class Bare extends HttpApi.make("bare").add(
 const handlers = HttpApiBuilder.group(Bare, "agents", (group) =>
   group.handle("me", () =>
     Effect.succeed({
+      ...account,
       id: "agt_AAAAAAAAAAAAAAAA",
       handle: "bench-0",
       email: "bench-0@agents.example",
       email_masked: "b****@agents.example",
       display_name: "bench-0",
-      description: null,
-      avatar_url: null,
-      status: "active" as const,
-      paused_by_owner: "none" as const,
-      settings: { inbox_mode: "open" as const, group_invite_policy: "open" as const },
-      created_at: "2026-01-01T00:00:00.000Z",
-      updated_at: "2026-01-01T00:00:00.000Z"
+      description: null
     })))
 
 const server = Layer.unwrap(Effect.map(Config.Port("PORT"), (port) =>
