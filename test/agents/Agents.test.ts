@@ -229,6 +229,39 @@ layer(room)("Agents", (it) => {
       assert.isUndefined(yield* agents.byHandle(alice.handle))
     }))
 
+  it.effect("of a deleted account these columns may keep something, and no others", () =>
+    Effect.gen(function*() {
+      const { repo } = yield* fresh
+      const sql = yield* SqlClient.SqlClient
+      const alice = yield* insert({ displayName: "Alice", description: "Cooks." })
+      const columns = yield* sql<{ name: string; type: string }>`
+        SELECT column_name AS name, data_type AS type FROM information_schema.columns
+        WHERE table_schema = current_schema() AND table_name = 'agents' AND is_nullable = 'YES' AND column_name <> 'deleted_at'`
+      for (const { name, type } of columns) {
+        yield* sql`UPDATE agents SET ${sql(name)} = ${sql.literal(type === "bytea" ? "'\\x01'" : "'1'")} WHERE id = ${alice.id}`
+      }
+      assert.isTrue(yield* repo.end(alice.id, 5000))
+      const [row = {}] = yield* sql`SELECT * FROM agents WHERE id = ${alice.id}`
+      const kept = Object.entries(row).filter(([, value]) => value !== null).map(([name]) => name)
+      assert.sameMembers(kept, [
+        "id",
+        "handle",
+        "email",
+        "email_no",
+        "status",
+        "inbox_mode",
+        "group_invite_policy",
+        "created_at",
+        "updated_at",
+        "deleted_at",
+        "restricted_until",
+        "suspended_at",
+        "counted_from",
+        "judged",
+        "webhook_events"
+      ])
+    }))
+
   it.effect("a database that is away is 503, and not for longer than it is away", () =>
     Effect.gen(function*() {
       const { agents, tap } = yield* fresh
