@@ -18,7 +18,7 @@ const ENVELOPES = 100
  * one with an old snapshot, count nothing twice. Each pass moves `oldest_at` forward or removes messages,
  * so the job comes to an end.
  */
-const REMOVE = `
+export const REMOVE = `
 WITH held AS MATERIALIZED (
   SELECT id FROM conversations
   WHERE COALESCE(oldest_at, created_at) <= $1

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Attachments } from "../../src/attachments/Attachments.ts"
 import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
-import { MessageRetention } from "../../src/conversations/MessageRetention.ts"
+import { MessageRetention, REMOVE } from "../../src/conversations/MessageRetention.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
@@ -123,6 +123,16 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
       }).pipe(Effect.provide(layerRooms(database, { RETENTION_MESSAGES_DAYS: 1, LIMITS_SENDS_PER_SECOND: 10_000 }))))
   })
 }
+
+it.effect("what is about one message alone goes with it, whatever table it is in", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const tables = yield* sql<{ name: string }>`
+      SELECT DISTINCT table_name AS name FROM information_schema.columns
+      WHERE table_schema = current_schema() AND column_name IN ('seq', 'message_id') ORDER BY name`
+    assert.includeMembers(tables.map(({ name }) => name), ["envelopes", "messages"])
+    assert.deepStrictEqual(tables.filter(({ name }) => !REMOVE.includes(`DELETE FROM ${name} `)), [])
+  }).pipe(Effect.provide(layerPgliteTest)))
 
 it.effect("two that remove at once, while others write and read, count nothing twice", () =>
   Effect.gen(function*() {
