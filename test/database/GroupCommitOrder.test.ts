@@ -84,13 +84,13 @@ describe("the order of a conversation whose rows are held", () => {
 
   it.effect("holds when a second row is locked while the rest of a batch commits", () =>
     Effect.gen(function*() {
-      let calls = 0
+      const calls: Array<number> = []
       const { locked, order, put }: Effect.Success<ReturnType<typeof make>> = yield* make(1, () => {
-        if (++calls === 2) locked.add("C")
+        if (calls.push(calls.length) === 2) locked.add("C")
       })
       locked.add("A")
       put(item("y0", "Y", "A"), item("x0", "X", "C"))
-      while (calls < 2) yield* pass(10)
+      while (calls.length < 2) yield* pass(10)
       yield* pass(50)
       put(item("x1", "X", "A"), item("x2", "X", "C"))
       yield* pass(500)
