@@ -1,4 +1,5 @@
 import { afterAll, assert, describe, it } from "@effect/vitest"
+import { once } from "node:events"
 import { rm } from "node:fs/promises"
 import { connect, type Socket as TcpSocket } from "node:net"
 import { eventually, within } from "../support/Eventually.ts"
@@ -29,16 +30,17 @@ describe("A server that stops", () => {
     const response = readAll(slow)
     slow.write(
       `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${alice.key}\r\nconnection: close\r\n` +
-        `content-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 10)}`
+        `expect: 100-continue\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body.slice(0, 10)}`
     )
-    // Answered after the server has seen the first half.
-    assert.strictEqual((await server.http().get("/v1/health")).status, 200)
+    // Says that the server has taken the request.
+    const [taken] = await within("the server's word to continue", once(slow, "data")) as [string]
+    assert.match(taken, /^HTTP\/1\.1 100 /)
 
     server.terminate()
     await eventually("new connections to be refused", () => reaches(server.url).then((yes) => yes ? undefined : true))
     slow.write(body.slice(10))
     const text = await within("the answer to the request in flight", response)
-    assert.match(text, /^HTTP\/1\.1 201 /)
+    assert.match(text, /^HTTP\/1\.1 100 .*HTTP\/1\.1 201 /s)
     for (const socket of sockets) await socket.closedWith(1001)
     const stored = JSON.parse(text.slice(text.indexOf("{"), text.lastIndexOf("}") + 1)) as { id: string }
     await server.stop()
