@@ -13,20 +13,16 @@ import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import type { RateRule } from "../rates/RateRule.ts"
 import { forRequest } from "../platform/RequestId.ts"
-import { WindowLog } from "../rates/SlidingWindows.ts"
-import { isStorableJson } from "../wire/Text.ts"
-import { InternalError, MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed, type WireFailure } from "../wire/WireError.ts"
+import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { refuse } from "../wire/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
+import { type FrameSource, makeClientFrames, parseClientFrame } from "./ClientFrames.ts"
 import { makeComparison } from "./Cursors.ts"
 import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason } from "../agents/Sessions.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
-import { hold, letGo, withBackpressure } from "./ReadBackpressure.ts"
-import { Refusals, SLOWED_MS } from "./Refusals.ts"
 import { readAgain, Session, type SessionDependencies } from "./Session.ts"
 
 /** How often deadlines are checked: one fiber for all sockets, instead of a timer for each. */
@@ -48,13 +44,10 @@ const CLOSE_MS = 10_000
 const TOO_MANY: CloseReason = { code: 1013, text: "too many sockets of this agent" }
 const UNCHECKED: CloseReason = { code: 1013, text: "the key could not be checked: try again" }
 const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: try again" }
-const FLOODING: CloseReason = { code: 1013, text: "too many frames that are refused" }
 
 /** A socket from its upgrade to its end. */
-interface Connection {
+interface Connection extends FrameSource {
   readonly socket: WebSocket
-  /** The id of its upgrade request, which all work for its frames is attributed to. */
-  readonly requestId: string | undefined
   session: Session | undefined
   /** Its place among its agent's sockets, from the check of its key until it is closed. */
   place: SocketSlot | undefined
@@ -66,43 +59,14 @@ interface Connection {
   deadline: number
   nextPing: number
   awaitingPong: boolean
-  /** When its frames that the limit counts arrived. */
-  frames: WindowLog | undefined
-  /** Its frames that were answered with an error, and whether it is read more slowly because of them. */
-  refusals: Refusals | undefined
-  slowed: boolean
-  /** Look-ups under way. */
-  lookups: number
-  /** The number of reasons why it is not read from. */
-  holds: number
-  /** Conversations to be marked as read, each up to a seq: a later mark is merged into the one that waits. */
-  reads: Map<string, number> | undefined
-}
-
-const parseClientFrame = (text: string): { readonly type: string; readonly [key: string]: unknown } | undefined => {
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === "object" && value !== null && "type" in value && typeof value.type === "string"
-      ? value as { readonly type: string }
-      : undefined
-  } catch {
-    return undefined
-  }
 }
 
 /** Without the capabilities: malformed ones do not make a HELLO invalid. */
 const decodeHello = Schema.decodeUnknownOption(clientFrames.hello.mapFields(Struct.omit(["capabilities"])))
 const decodeCapabilities = Schema.decodeUnknownOption(Schema.Array(Schema.String))
-const decodeReadAck = Schema.decodeUnknownOption(clientFrames["message.read_ack"])
-const decodeTyping = Schema.decodeUnknownOption(
-  Schema.Union([clientFrames["typing.start"], clientFrames["typing.stop"]])
-)
-
-const decodePresence = Schema.decodeUnknownOption(clientFrames["presence.update"])
-
 /**
- * `/v1/ws` (wire.md E): authentication, limits and heartbeats of sockets; a Session decides what is shown
- * on them.
+ * `/v1/ws` (wire.md E): authentication, places and heartbeats of sockets; a Session decides what is shown
+ * on them, ClientFrames what their frames do.
  */
 export const GatewayLive = Layer.effect(
   UpgradeHandler,
@@ -122,7 +86,6 @@ export const GatewayLive = Layer.effect(
     }
     // For all waiting here: a change of the wall clock must neither close sockets nor keep dead ones.
     const now = monotonicMillis(clock)
-    const frameRule: RateRule = { name: "frames", limit: config.LIMITS_FRAMES_PER_SECOND, windowMs: 1_000, window: "second" }
     const helloMs = config.SOCKETS_HELLO_SECONDS * 1_000
     const pingMs = config.SOCKETS_PING_SECONDS * 1_000
     const pongMs = config.SOCKETS_PONG_SECONDS * 1_000
@@ -133,6 +96,17 @@ export const GatewayLive = Layer.effect(
       backlogBytes: config.SOCKETS_BACKLOG_BYTES,
       unsentBytes: config.SOCKETS_UNSENT_BYTES
     }
+    const forkFor = ({ requestId }: FrameSource) => (effect: Effect.Effect<void>): void => fork(forRequest(requestId, effect))
+    const frames = makeClientFrames({
+      conversations,
+      deliveries,
+      presences,
+      framesPerSecond: config.LIMITS_FRAMES_PER_SECOND,
+      refusalsPerSecond: config.LIMITS_REFUSALS_PER_SECOND,
+      now,
+      fork: forkFor,
+      logDefect: logDefectOf
+    })
     const connections = new Set<Connection>()
     let leaving = false
 
@@ -157,23 +131,6 @@ export const GatewayLive = Layer.effect(
     const closeWith = (connection: Connection, reason: CloseReason): void => {
       connection.early = undefined
       connection.socket.close(reason.code, reason.text)
-    }
-
-    const sendError = (connection: Connection, code: string, message: string, action: string | null, id: unknown): void => {
-      if (connection.session === undefined) return
-      // An id that is nested too deep to be serialised is not repeated.
-      const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
-      connection.session.event(JSON.stringify({ type: "error", ...echoed, payload: { code, message, action } }))
-      if (connection.socket.readyState !== 1) return
-      const outcome = (connection.refusals ??= new Refusals()).add(config.LIMITS_REFUSALS_PER_SECOND, now())
-      if (outcome === "closed") return connection.session.close(FLOODING)
-      if (outcome === "stays" || connection.slowed) return
-      connection.slowed = true
-      hold(connection)
-      fork(Effect.map(Effect.sleep(SLOWED_MS), () => {
-        connection.slowed = false
-        letGo(connection)
-      }))
     }
 
     /** Called once the key is valid: the socket becomes a session of its agent, if there is a place for it. */
@@ -265,144 +222,12 @@ export const GatewayLive = Layer.effect(
       }))
     }
 
-    /** Whether the socket may send one more frame: the limit holds for any second. */
-    const mayReceive = (connection: Connection): boolean => {
-      const time = now()
-      const frames = connection.frames ??= new WindowLog()
-      if (frames.wait(frameRule, time) > 0) return false
-      frames.add(frameRule, time)
-      return true
-    }
-
     const receive = (connection: Connection, text: string): void => {
-      const { session } = connection
-      if (session === undefined) {
-        if (connection.early === undefined) return hello(connection, text)
-        connection.early.push(text)
-        if (connection.early.length > MAX_EARLY_FRAMES) closeWith(connection, { code: 1013, text: "too fast" })
-        return
-      }
-      const frame = parseClientFrame(text)
-      if (frame?.type === "ack") {
-        if (typeof frame.message_id !== "string") {
-          return sendError(connection, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
-        }
-        const asked = session.acknowledge(frame.message_id)
-        return asked === undefined ? undefined : withBackpressure(connection, asked, forkFor(connection))
-      }
-      if (frame?.type !== "message.read_ack" && !mayReceive(connection)) {
-        return sendError(connection, "RATE_LIMITED", "too many frames within a second", frame?.type ?? null, frame?.id)
-      }
-      if (frame === undefined) {
-        return sendError(connection, "VALIDATION_ERROR", "a frame is a JSON object with a type", null, undefined)
-      }
-      switch (frame.type) {
-        case "ping":
-          return session.event(`{"type":"pong"}`)
-        case "message.read_ack":
-          return readAck(connection, session, frame)
-        case "typing.start":
-        case "typing.stop":
-          return typing(connection, session, frame)
-        case "presence.update":
-          return presence(connection, session, frame)
-        case "message.send":
-          return sendError(
-            connection,
-            "UNSUPPORTED_ACTION",
-            "messages are sent with POST /v1/messages",
-            frame.type,
-            frame.id
-          )
-        default:
-          return sendError(connection, "UNSUPPORTED_ACTION", "this server knows no such frame", frame.type, frame.id)
-      }
+      if (connection.session !== undefined) return frames.receive(connection, connection.session, text)
+      if (connection.early === undefined) return hello(connection, text)
+      connection.early.push(text)
+      if (connection.early.length > MAX_EARLY_FRAMES) closeWith(connection, { code: 1013, text: "too fast" })
     }
-
-    const tellFailure = (connection: Connection, action: string, id: unknown) => (failure: WireFailure): void =>
-      sendError(connection, failure.code, failure.message, action, id)
-
-    /** Logs a defect, and fails so that the client gets an error frame. */
-    const orInternalError = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | InternalError> =>
-      Effect.catchDefect(effect, (defect) => Effect.andThen(logDefectOf(defect), Effect.fail(new InternalError())))
-
-    const forkFor = ({ requestId }: Connection) => (effect: Effect.Effect<void>): void => fork(forRequest(requestId, effect))
-
-    const typing = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
-      const frame = Option.getOrUndefined(decodeTyping(raw))
-      if (frame === undefined) {
-        return sendError(connection, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
-      }
-      withBackpressure(connection, Effect.match(
-        orInternalError(
-          conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type)
-        ),
-        { onFailure: tellFailure(connection, raw.type, raw.id), onSuccess: () => undefined }
-      ), forkFor(connection))
-    }
-
-    const presence = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
-      const frame = Option.getOrUndefined(decodePresence(raw))
-      if (frame === undefined) {
-        return sendError(
-          connection,
-          "VALIDATION_ERROR",
-          "presence needs a status (online, offline or busy) and takes a custom_message of at most 200 characters",
-          raw.type,
-          raw.id
-        )
-      }
-      withBackpressure(connection, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
-        onFailure: tellFailure(connection, raw.type, raw.id),
-        onSuccess: () => undefined
-      }), forkFor(connection))
-    }
-
-    const readAck = (connection: Connection, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
-      const frame = Option.getOrUndefined(decodeReadAck(raw))
-      const { conversation_id, message_id, through_seq } = frame?.payload ?? {}
-      if (conversation_id === undefined || (through_seq === undefined && message_id === undefined)) {
-        return sendError(
-          connection,
-          "VALIDATION_ERROR",
-          "message.read_ack needs a conversation_id and a through_seq or message_id",
-          raw.type,
-          raw.id
-        )
-      }
-      const reads = connection.reads ??= new Map()
-      const waiting = reads.get(conversation_id)
-      if (waiting !== undefined && through_seq !== undefined) {
-        reads.set(conversation_id, Math.max(waiting, through_seq))
-        return
-      }
-      reads.set(conversation_id, Math.max(waiting ?? 0, through_seq ?? 0))
-      withBackpressure(connection, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
-        onFailure: (failure) => {
-          reads.delete(conversation_id)
-          tellFailure(connection, raw.type, raw.id)(failure)
-        },
-        onSuccess: () => undefined
-      }), forkFor(connection))
-    }
-
-    const markRead = Effect.fnUntraced(function*(
-      session: Session,
-      reads: Map<string, number>,
-      conversationId: string,
-      messageId: string | undefined
-    ) {
-      const { agent, handle } = session
-      yield* conversations.participation(agent.id, conversationId)
-      let named = 0
-      if (messageId !== undefined) {
-        const found = yield* deliveries.find(agent.id, messageId)
-        if (found !== undefined && found.message.conversationId === conversationId) named = found.message.seq
-      }
-      const through = Math.max(named, reads.get(conversationId) ?? 0)
-      reads.delete(conversationId)
-      if (through > 0) yield* deliveries.readThrough(agent.id, handle, conversationId, through)
-    })
 
     const opened = (socket: WebSocket, requestId: string | undefined): Connection => {
       const connection: Connection = {
@@ -431,7 +256,7 @@ export const GatewayLive = Layer.effect(
           if (connection.session === undefined) {
             return closeWith(connection, { code: 1008, text: "the first frame must be a HELLO with an api_key" })
           }
-          sendError(connection, "VALIDATION_ERROR", "frames are text", null, undefined)
+          frames.refuse(connection, connection.session, "VALIDATION_ERROR", "frames are text", null, undefined)
         } catch (error) {
           // An unforeseen failure closes the socket, and does not end the process.
           forkFor(connection)(Effect.logError("A frame could not be handled", error))
