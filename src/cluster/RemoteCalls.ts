@@ -313,12 +313,12 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         Effect.callback((resume) => {
           const requestId = requestIdOf(fiber) ?? null
           const { line } = destination
-          const no = line.call(
-            (no) => JSON.stringify([no, name, entityId, requestId, payloads.encode(payload)]),
+          const callNo = line.call(
+            (callNo) => JSON.stringify([callNo, name, entityId, requestId, payloads.encode(payload)]),
             (answer) => resume(Effect.succeed(answer))
           )
-          if (no === undefined) return resume(Effect.fail(new Unavailable()))
-          return Effect.sync(() => line.forget(no))
+          if (callNo === undefined) return resume(Effect.fail(new Unavailable()))
+          return Effect.sync(() => line.forget(callNo))
         })
       )
 
@@ -355,20 +355,20 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const heard = Effect.fnUntraced(function*(from: string, calls: string) {
     const session = sessions.get(from)
     if (session === undefined) return yield* new CallsUnheard()
-    const answer = (no: number, { ending, value }: Answer): void => {
-      Queue.offerUnsafe(session.answers, JSON.stringify([no, ending, value]))
+    const answer = (callNo: number, { ending, value }: Answer): void => {
+      Queue.offerUnsafe(session.answers, JSON.stringify([callNo, ending, value]))
     }
-    for (const [no, name, entityId, requestId, payload] of yield* Effect.orDie(decodeCalls(calls))) {
+    for (const [callNo, name, entityId, requestId, payload] of yield* Effect.orDie(decodeCalls(calls))) {
       const procedure = served.get(name)
       if (procedure?.isHere(entityId) !== true || stallGuard.stalledLately("nodes")) {
-        answer(no, { ending: "absent", value: null })
+        answer(callNo, { ending: "absent", value: null })
       } else if (session.open >= MAX_OPEN) {
-        answer(no, { ending: "busy", value: null })
+        answer(callNo, { ending: "busy", value: null })
       } else {
         session.open++
         fork(forRequest(requestId, procedure.perform(entityId, payload))).addObserver((exit) => {
           session.open--
-          answer(no, Exit.isSuccess(exit) ? exit.value : broken(exit.cause))
+          answer(callNo, Exit.isSuccess(exit) ? exit.value : broken(exit.cause))
         })
       }
     }
@@ -395,7 +395,7 @@ class CallLine {
   fiber: Fiber.Fiber<void, unknown> | undefined
   readonly work = Latch.makeUnsafe(false)
   private readonly open = new Map<number, Open>()
-  private waiting: Array<readonly [no: number, text: string]> = []
+  private waiting: Array<readonly [callNo: number, text: string]> = []
   private chars = 0
   private last = 0
   private ended = false
@@ -413,27 +413,27 @@ class CallLine {
   }
 
   /** Queues a call and returns its number; undefined: too many calls are unanswered. */
-  call(textOf: (no: number) => string, settle: Settle): number | undefined {
+  call(textOf: (callNo: number) => string, settle: Settle): number | undefined {
     // The line ended after the caller had looked it up.
     if (this.ended) {
       settle(undefined)
       return 0
     }
     if (this.open.size >= MAX_OPEN || this.chars >= MAX_OPEN_CHARS) return undefined
-    const no = ++this.last
-    const text = textOf(no)
+    const callNo = ++this.last
+    const text = textOf(callNo)
     this.chars += text.length
-    this.open.set(no, { chars: text.length, settle })
-    this.waiting.push([no, text])
+    this.open.set(callNo, { chars: text.length, settle })
+    this.waiting.push([callNo, text])
     this.work.openUnsafe()
-    return no
+    return callNo
   }
 
   /** Removes a call, because it is answered or its caller has stopped waiting. */
-  forget(no: number): Open | undefined {
-    const call = this.open.get(no)
+  forget(callNo: number): Open | undefined {
+    const call = this.open.get(callNo)
     if (call === undefined) return undefined
-    this.open.delete(no)
+    this.open.delete(callNo)
     this.chars -= call.chars
     return call
   }
@@ -444,8 +444,8 @@ class CallLine {
     let chars = 0
     let taken = 0
     for (; taken < this.waiting.length && texts.length < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
-      const [no, text] = this.waiting[taken]!
-      if (!this.open.has(no)) continue
+      const [callNo, text] = this.waiting[taken]!
+      if (!this.open.has(callNo)) continue
       texts.push(text)
       chars += text.length
     }
@@ -455,13 +455,13 @@ class CallLine {
   }
 
   answered(text: string): void {
-    const [no, ending, value] = decodeAnswer(text)
-    this.forget(no)?.settle({ ending, value })
+    const [callNo, ending, value] = decodeAnswer(text)
+    this.forget(callNo)?.settle({ ending, value })
   }
 
   end(): void {
     this.ended = true
-    for (const no of this.open.keys()) this.forget(no)?.settle(undefined)
+    for (const callNo of this.open.keys()) this.forget(callNo)?.settle(undefined)
   }
 }
 

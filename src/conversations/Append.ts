@@ -36,13 +36,13 @@ export type Appended =
     readonly _tag: "Stored"
     readonly seq: number
     /** The envelope's number in the recipient's inbox. */
-    readonly no: number
+    readonly inboxNo: number
     /** Undelivered envelopes of the recipient, this one included. */
     readonly undelivered: number
     /** The highest number in the sender's own inbox, which its echo may not overtake; null: unknown. */
-    readonly senderLastNo: number | null
+    readonly senderLastInboxNo: number | null
     /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
-    readonly senderNextNo: number | null
+    readonly senderNextInboxNo: number | null
   }
   /** The sender has used this client_msg_id before. */
   | { readonly _tag: "Replayed" }
@@ -167,7 +167,7 @@ ${also(`), freed AS (
   }
 )
 SELECT
-  j.i, j.holds, j.may_send, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS nth,
+  j.i, j.holds, j.may_send, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS position,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
   own.last_no AS sender_last_no, j.overtaken, j.hooked
 FROM judged j
@@ -186,7 +186,7 @@ interface Row {
   /** The recipient's undelivered envelopes before the batch; null: there is no such recipient. */
   readonly waiting: number | null
   /** The position of this envelope among the recipient's new ones in the batch, from 1. */
-  readonly nth: number | null
+  readonly position: number | null
   readonly backlogged: boolean | null
   /** From the statement's snapshot: does not include what this batch adds. */
   readonly sender_last_no: number | null
@@ -203,8 +203,8 @@ const outcome = (
   row: Row,
   backlogHard: number,
   stored: number,
-  senderLastNo: number | null,
-  senderNextNo: number | null
+  senderLastInboxNo: number | null,
+  senderNextInboxNo: number | null
 ): Appended => {
   if (!row.holds) return { _tag: "Fenced" }
   if (!row.may_send) return { _tag: "SenderGone" }
@@ -214,8 +214,8 @@ const outcome = (
     // There was room, but replays earlier in the batch counted as new: decide again without them.
     return undelivered < backlogHard ? { _tag: "Fenced" } : { _tag: "Backlogged", undelivered }
   }
-  if (row.seq === null || row.no === null || row.nth === null) return { _tag: "Replayed" }
-  return { _tag: "Stored", seq: row.seq, no: row.no, undelivered: row.waiting + row.nth, senderLastNo, senderNextNo }
+  if (row.seq === null || row.no === null || row.position === null) return { _tag: "Replayed" }
+  return { _tag: "Stored", seq: row.seq, inboxNo: row.no, undelivered: row.waiting + row.position, senderLastInboxNo, senderNextInboxNo }
 }
 
 /**
@@ -227,19 +227,19 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
     const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
     const any = database.prepared<Row>("append", appendStatement("any"))
     const heads = database.prepared<Head>("inbox_heads", HEADS)
-    const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastNos: ReadonlyMap<string, number>) => {
+    const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastInboxNos: ReadonlyMap<string, number>) => {
       const next = nextInConversation(batch, rows)
       // The newest inbox numbers that this batch has given out so far, in its own order.
       const reached = new Map<string, number>()
       const stored = new Map<string, number>()
-      for (const { i, nth } of rows) if (nth !== null) stored.set(batch[i]!.recipientId, nth)
+      for (const { i, position } of rows) if (position !== null) stored.set(batch[i]!.recipientId, position)
       const told = rows.map((row) => {
         const { recipientId, senderId } = batch[row.i]!
         if (row.no !== null) reached.set(recipientId, row.no)
         if (row.hooked === true && row.no !== null) onHooked(recipientId)
-        const before = row.overtaken ? lastNos.get(senderId) : row.sender_last_no ?? 0
-        const senderLastNo = before === undefined ? null : Math.max(before, reached.get(senderId) ?? 0)
-        return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastNo, next[row.i] ?? null)
+        const before = row.overtaken ? lastInboxNos.get(senderId) : row.sender_last_no ?? 0
+        const senderLastInboxNo = before === undefined ? null : Math.max(before, reached.get(senderId) ?? 0)
+        return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastInboxNo, next[row.i] ?? null)
       })
       countStored("direct", told)
       return told

@@ -53,10 +53,10 @@ export interface Published {
   readonly message: StoredMessage
   readonly rendered: Rendered
   readonly recipientId: string
-  readonly no: number
+  readonly inboxNo: number
   /** Null: its place among the messages in the sender's inbox is unknown. */
-  readonly senderLastNo: number | null
-  readonly senderNextNo: number | null
+  readonly senderLastInboxNo: number | null
+  readonly senderNextInboxNo: number | null
 }
 
 type Result = Exit.Exit<Sent, SendFailure>
@@ -373,9 +373,9 @@ export class ConversationActor {
       message,
       rendered,
       recipientId: append.recipientId,
-      no: outcome.no,
-      senderLastNo: outcome.senderLastNo,
-      senderNextNo: outcome.senderNextNo
+      inboxNo: outcome.inboxNo,
+      senderLastInboxNo: outcome.senderLastInboxNo,
+      senderNextInboxNo: outcome.senderNextInboxNo
     })
     this.settle(
       waiting,

@@ -131,16 +131,16 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const publish = (stored: Published): void => {
         liveAgents.tell(stored.recipientId, {
           _tag: "Hint",
-          no: stored.no,
+          inboxNo: stored.inboxNo,
           messageId: stored.message.id,
           senderId: stored.message.senderId,
           rendered: stored.rendered
         })
-        if (config.ECHO_OWN === "on" && stored.senderLastNo !== null) {
+        if (config.ECHO_OWN === "on" && stored.senderLastInboxNo !== null) {
           liveAgents.tell(stored.message.senderId, {
             _tag: "Echo",
-            after: stored.senderLastNo,
-            before: stored.senderNextNo,
+            after: stored.senderLastInboxNo,
+            before: stored.senderNextInboxNo,
             messageId: stored.message.id,
             rendered: stored.rendered
           })

@@ -34,11 +34,11 @@ export interface OutreachFacts {
   readonly undelivered: number
 }
 
-/** A message with the progress that its reader may see; `no` is the number of the reader's own envelope. */
+/** A message with the progress that its reader may see; `inboxNo` is the number of the reader's own envelope. */
 export interface HistoryRow {
   readonly message: StoredMessage
   readonly progress: Progress
-  readonly no: number | null
+  readonly inboxNo: number | null
 }
 
 /** A range of seqs, both bounds exclusive; a null bound is open. */
@@ -573,7 +573,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               rows.map((row) => ({
                 message: storedMessage(row),
                 progress: { deliveredAt: row.delivered_at, readAt: row.read_at },
-                no: row.no
+                inboxNo: row.no
               }))
           ),
         anchor: (agentId, { conversationId, hiddenThrough }, messageId) =>

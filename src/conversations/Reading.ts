@@ -105,7 +105,7 @@ export const makeReading = Effect.gen(function*() {
       return rows.map((row) =>
         messageJson(
           renderMessage(row.message, contextOf(row.message.senderId), row.progress),
-          row.no === null ? null : deliveries.ids.encode(agentId, row.no)
+          row.inboxNo === null ? null : deliveries.ids.encode(agentId, row.inboxNo)
         )
       )
     }

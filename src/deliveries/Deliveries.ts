@@ -46,7 +46,7 @@ export class Deliveries extends Context.Service<Deliveries, {
    * Marks one envelope as delivered, soon and without an answer: if the acknowledgement is lost, the
    * envelope is offered again.
    */
-  readonly acknowledge: (agentId: string, no: number) => void
+  readonly acknowledge: (agentId: string, inboxNo: number) => void
   /** The same for a message whose inbox number the caller does not know. */
   readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
   /** Marks one received message as read; returns the message as the reader sees it, as JSON text. */
@@ -122,8 +122,8 @@ export class Deliveries extends Context.Service<Deliveries, {
         }
       }
 
-      const acknowledge = (agentId: string, no: number): void =>
-        acks.submit({ agentId, no, at: clock.currentTimeMillisUnsafe() }, noteDefect)
+      const acknowledge = (agentId: string, inboxNo: number): void =>
+        acks.submit({ agentId, inboxNo, at: clock.currentTimeMillisUnsafe() }, noteDefect)
 
       const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
         Effect.withFiber((fiber) =>
@@ -150,7 +150,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
         const contextOf = yield* groupReads.contexts(page.rows.map((row) => row.message.conversationId))
         return page.rows.map((row): RenderedPending => ({
-          no: row.no,
+          inboxNo: row.inboxNo,
           messageId: row.message.id,
           senderId: row.message.senderId,
           rendered: renderMessage(
@@ -170,28 +170,28 @@ export class Deliveries extends Context.Service<Deliveries, {
           let page = yield* unavailableOnSqlError(repo.page(agentId, from, limit))
           // A number above the newest is from before a backup was restored: every undelivered envelope is
           // offered again.
-          if (page !== undefined && from > page.lastNo) page = yield* unavailableOnSqlError(repo.page(agentId, 0, limit))
+          if (page !== undefined && from > page.lastInboxNo) page = yield* unavailableOnSqlError(repo.page(agentId, 0, limit))
           if (page === undefined) return []
           const rows = yield* render(page)
-          return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.no)))
+          return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.inboxNo)))
         }),
         acknowledge,
         acknowledgeMessage: Effect.fnUntraced(function*(agent, messageId) {
           if (agent.isOwn(messageId)) return
           const found = yield* find(agent.id, messageId)
-          if (found !== undefined && found.no !== null && found.deliveredAt === null) acknowledge(agent.id, found.no)
+          if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null) acknowledge(agent.id, found.inboxNo)
         }),
         acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
-          const no = ids.decode(agentId, deliveryId)
-          if (no === undefined) return 0
-          return yield* unavailableOnSqlError(repo.acknowledgeThrough(agentId, no, clock.currentTimeMillisUnsafe()))
+          const inboxNo = ids.decode(agentId, deliveryId)
+          if (inboxNo === undefined) return 0
+          return yield* unavailableOnSqlError(repo.acknowledgeThrough(agentId, inboxNo, clock.currentTimeMillisUnsafe()))
         }),
         find,
         heads: (agentIds) => unavailableOnSqlError(repo.heads(agentIds)),
         read: Effect.fn("Deliveries.read")(function*(agentId, handle, messageId) {
           const found = yield* find(agentId, messageId)
           if (found === undefined) return yield* new MessageNotFound()
-          if (found.no === null) {
+          if (found.inboxNo === null) {
             return yield* new Forbidden({ message: "Only a recipient can mark a message as read, not its sender." })
           }
           const { message } = found
@@ -209,7 +209,7 @@ export class Deliveries extends Context.Service<Deliveries, {
             deliveredAt: now.deliveredAt,
             readAt: now.readAt
           })
-          return messageJson(rendered, ids.encode(agentId, found.no))
+          return messageJson(rendered, ids.encode(agentId, found.inboxNo))
         }),
         readThrough: (agentId, handle, conversationId, through) =>
           mark({ agentId, conversationId, from: 1, through, at: clock.currentTimeMillisUnsafe() }, handle),
@@ -224,7 +224,7 @@ export class Deliveries extends Context.Service<Deliveries, {
 }
 
 export interface RenderedPending {
-  readonly no: number
+  readonly inboxNo: number
   readonly messageId: string
   readonly senderId: string
   readonly rendered: Rendered

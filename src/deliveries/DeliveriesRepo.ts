@@ -6,20 +6,20 @@ import { intoOutbox, mayHook } from "../messages/Outbox.ts"
 
 /** An undelivered envelope with its message. */
 export interface Pending {
-  readonly no: number
+  readonly inboxNo: number
   readonly message: StoredMessage
 }
 
 export interface InboxPage {
   /** The newest number when the page was read: this page and later ones have every undelivered envelope up to it. */
-  readonly lastNo: number
+  readonly lastInboxNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
 }
 
 export interface Ack {
   readonly agentId: string
-  readonly no: number
+  readonly inboxNo: number
   readonly at: number
 }
 
@@ -228,10 +228,10 @@ LEFT JOIN LATERAL (
 ) e ON true
 WHERE m.id = $2 AND (e.no IS NOT NULL OR m.sender_id = $1)`
 
-/** A message as its sender or a recipient finds it; `no` is null for the sender. */
+/** A message as its sender or a recipient finds it; `inboxNo` is null for the sender. */
 export interface FoundMessage {
   readonly message: StoredMessage
-  readonly no: number | null
+  readonly inboxNo: number | null
   readonly deliveredAt: number | null
   readonly readAt: number | null
 }
@@ -242,7 +242,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
   readonly acknowledge: (batch: ReadonlyArray<Ack>) => Effect.Effect<void, SqlError.SqlError>
   /** Marks everything undelivered up to and including a number as delivered; returns how many there were. */
-  readonly acknowledgeThrough: (agentId: string, no: number, at: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly acknowledgeThrough: (agentId: string, inboxNo: number, at: number) => Effect.Effect<number, SqlError.SqlError>
   /** Marks the first undelivered envelopes as delivered, `most` of them at most; returns how many there were. */
   readonly close: (agentId: string, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** What each mark changed, per sender, in the order of the batch. */
@@ -277,18 +277,18 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           const [first] = rows
           if (first === undefined) return undefined
           const pending: Array<Pending> = []
-          for (const row of rows) if (row.no !== null) pending.push({ no: row.no, message: storedMessage(row) })
+          for (const row of rows) if (row.no !== null) pending.push({ inboxNo: row.no, message: storedMessage(row) })
           const clear = (first.no ?? first.last_no + 1) - 1
           if (after <= first.delivered_through && clear - first.delivered_through > CATCH_UP) {
             yield* deliveredThrough([agentId, clear])
           }
-          return { lastNo: first.last_no, undelivered: first.undelivered, rows: pending }
+          return { lastInboxNo: first.last_no, undelivered: first.undelivered, rows: pending }
         }),
         acknowledge: (batch) =>
           Effect.asVoid(
-            acknowledge([JSON.stringify(batch.map(({ agentId, at, no }) => ({ agent: agentId, no, at })))])
+            acknowledge([JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at })))])
           ),
-        acknowledgeThrough: (agentId, no, at) => Effect.map(through([agentId, no, at]), (rows) => rows[0]?.acked ?? 0),
+        acknowledgeThrough: (agentId, inboxNo, at) => Effect.map(through([agentId, inboxNo, at]), (rows) => rows[0]?.acked ?? 0),
         close: (agentId, at, most) => Effect.map(close([agentId, at, most]), (rows) => rows[0]?.closed ?? 0),
         read: (batch) =>
           Effect.map(
@@ -325,7 +325,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
             const [row] = rows
             return row === undefined
               ? undefined
-              : { message: storedMessage(row), no: row.no, deliveredAt: row.delivered_at, readAt: row.read_at }
+              : { message: storedMessage(row), inboxNo: row.no, deliveredAt: row.delivered_at, readAt: row.read_at }
           })
       })
     })

@@ -6,7 +6,7 @@ import { createHmac } from "node:crypto"
  * without a query.
  */
 export interface DeliveryIds {
-  readonly encode: (agentId: string, no: number) => string
+  readonly encode: (agentId: string, inboxNo: number) => string
   /** The number, or undefined for a text that is not a delivery id of this agent. */
   readonly decode: (agentId: string, deliveryId: string) => number | undefined
 }
@@ -36,10 +36,10 @@ export const makeDeliveryIds = (secret: Uint8Array): DeliveryIds => {
     return mask
   }
   return {
-    encode: (agentId, no) => {
+    encode: (agentId, inboxNo) => {
       const { high, low, tag } = maskOf(agentId)
-      const upper = (Math.floor(no / HALF) ^ high).toString(16).padStart(6, "0")
-      return `${tag}${upper}${((no % HALF) ^ low).toString(16).padStart(6, "0")}`
+      const upper = (Math.floor(inboxNo / HALF) ^ high).toString(16).padStart(6, "0")
+      return `${tag}${upper}${((inboxNo % HALF) ^ low).toString(16).padStart(6, "0")}`
     },
     decode: (agentId, deliveryId) => {
       const { high, low, tag } = maskOf(agentId)

@@ -84,8 +84,8 @@ export interface GroupPublished {
   readonly message: StoredMessage
   readonly rendered: Rendered
   readonly envelopes: ReadonlyArray<Numbered>
-  readonly senderLastNo: number
-  readonly senderNextNo: number | null
+  readonly senderLastInboxNo: number
+  readonly senderNextInboxNo: number | null
 }
 
 /** How many times a command is decided: again after each fence that shows newer members. */
@@ -531,14 +531,14 @@ export class GroupActor {
           group: { name: state.profile.name, memberCount: state.members.length }
         })
         const envelopes = committed.envelopes[i]!
-        const senderLastNo = committed.reached.get(notice.senderId) ?? 0
-        deps.publish({ message, rendered, envelopes, senderLastNo, senderNextNo: null })
+        const senderLastInboxNo = committed.reached.get(notice.senderId) ?? 0
+        deps.publish({ message, rendered, envelopes, senderLastInboxNo, senderNextInboxNo: null })
         if (said.event.event === "group_deleted") {
           const frame = JSON.stringify({
             type: "group.deleted",
             payload: toGroupDeletion(this.id, said.senderHandle, at)
           })
-          for (const { no, recipientId } of envelopes) deps.tell(recipientId, frame, no)
+          for (const { inboxNo, recipientId } of envelopes) deps.tell(recipientId, frame, inboxNo)
         }
       }
     })

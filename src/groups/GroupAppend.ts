@@ -32,7 +32,7 @@ export interface GroupAppend {
 /** An envelope that was written. */
 export interface Numbered {
   readonly recipientId: string
-  readonly no: number
+  readonly inboxNo: number
 }
 
 export type GroupAppended =
@@ -41,9 +41,9 @@ export type GroupAppended =
     readonly seq: number
     readonly envelopes: ReadonlyArray<Numbered>
     /** The highest number in the sender's own inbox, which its echo may not overtake. */
-    readonly senderLastNo: number
+    readonly senderLastInboxNo: number
     /** The number under which the sender's inbox got the next message of this group, if the same batch stored it. */
-    readonly senderNextNo: number | null
+    readonly senderNextInboxNo: number | null
   }
   | { readonly _tag: "Replayed" }
   /** The members have changed since the decision. */
@@ -181,10 +181,10 @@ const outcomes = (batch: ReadonlyArray<GroupAppend>, row: Row | undefined): Read
   const seqs = new Map(row?.stored ?? [])
   const reached = new Map(row?.reached ?? [])
   const envelopes = batch.map((): Array<Numbered> => [])
-  for (const [i, recipientId, no] of row?.fan ?? []) envelopes[i]!.push({ recipientId, no })
-  const lastNo = batch.map(({ senderId }, i) => {
+  for (const [i, recipientId, inboxNo] of row?.fan ?? []) envelopes[i]!.push({ recipientId, inboxNo })
+  const lastInboxNos = batch.map(({ senderId }, i) => {
     const before = reached.get(senderId) ?? 0
-    for (const { no, recipientId } of envelopes[i]!) reached.set(recipientId, no)
+    for (const { inboxNo, recipientId } of envelopes[i]!) reached.set(recipientId, inboxNo)
     return before
   })
   return batch.map((append, i): GroupAppended => {
@@ -197,8 +197,8 @@ const outcomes = (batch: ReadonlyArray<GroupAppend>, row: Row | undefined): Read
       _tag: "Stored",
       seq,
       envelopes: envelopes[i]!,
-      senderLastNo: lastNo[i]!,
-      senderNextNo: nextFor(append, i, batch, envelopes)
+      senderLastInboxNo: lastInboxNos[i]!,
+      senderNextInboxNo: nextFor(append, i, batch, envelopes)
     }
   })
 }
@@ -212,7 +212,7 @@ const nextFor = (
   for (let later = i + 1; later < batch.length; later++) {
     if (batch[later]!.groupId !== groupId) continue
     const own = envelopes[later]!.find(({ recipientId }) => recipientId === senderId)
-    if (own !== undefined) return own.no
+    if (own !== undefined) return own.inboxNo
   }
   return null
 }

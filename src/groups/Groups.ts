@@ -215,11 +215,11 @@ export class Groups extends Context.Service<Groups, {
       })
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
-      const publish = ({ envelopes, message, rendered, senderLastNo, senderNextNo }: GroupPublished): void => {
-        for (const { no, recipientId } of envelopes) {
+      const publish = ({ envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo }: GroupPublished): void => {
+        for (const { inboxNo, recipientId } of envelopes) {
           liveAgents.tell(recipientId, {
             _tag: "Hint",
-            no,
+            inboxNo,
             messageId: message.id,
             senderId: message.senderId,
             rendered
@@ -228,8 +228,8 @@ export class Groups extends Context.Service<Groups, {
         if (config.ECHO_OWN !== "on") return
         liveAgents.tell(message.senderId, {
           _tag: "Echo",
-          after: senderLastNo,
-          before: senderNextNo,
+          after: senderLastInboxNo,
+          before: senderNextInboxNo,
           messageId: message.id,
           rendered
         })

@@ -590,7 +590,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
           ])
           if (row === undefined || row.base === null) return undefined
           const envelopes = notices.map((): Array<Numbered> => [])
-          for (const [n, recipientId, no] of row.fan ?? []) envelopes[n - 1]!.push({ recipientId, no })
+          for (const [n, recipientId, inboxNo] of row.fan ?? []) envelopes[n - 1]!.push({ recipientId, inboxNo })
           return { base: row.base, envelopes, reached: new Map(row.reached ?? []) }
         }),
         memberships: (agentId, limit) =>

@@ -5,10 +5,10 @@ import type { CloseReason } from "../agents/Sessions.ts"
 
 /** A push to an agent's sockets; nobody waits for it. */
 export type Push =
-  /** Envelope `no` is committed. A hint: a session that has not seen `no - 1` reads the gap from storage first. */
+  /** Envelope `inboxNo` is committed. A hint: a session that has not seen `inboxNo - 1` reads the gap from storage first. */
   | {
     readonly _tag: "Hint"
-    readonly no: number
+    readonly inboxNo: number
     readonly messageId: string
     readonly senderId: string
     readonly rendered: Rendered
@@ -33,7 +33,7 @@ export interface About {
 /** A socket of an agent, as its LiveAgent sees it. */
 export interface LiveSession {
   /** A muted message is not shown, and this socket never shows it later. */
-  readonly hint: (no: number, messageId: string, rendered: Rendered, muted: boolean) => void
+  readonly hint: (inboxNo: number, messageId: string, rendered: Rendered, muted: boolean) => void
   /** `place` is given if the frame shows a message. */
   readonly echo: (after: number, before: number | null, frame: string, place?: MessagePosition) => void
   readonly event: (frame: string) => void
@@ -69,7 +69,7 @@ export class LiveAgent {
     switch (push._tag) {
       case "Hint": {
         const muted = this.mutes?.covers(push.senderId, push.rendered.conversationId) === true
-        for (const session of this.sessions) session.hint(push.no, push.messageId, push.rendered, muted)
+        for (const session of this.sessions) session.hint(push.inboxNo, push.messageId, push.rendered, muted)
         return
       }
       case "Echo": {

@@ -38,6 +38,7 @@ const About = Schema.Struct({ senderId: Schema.String, conversationId: Schema.St
 const PushOnWay = Schema.Union([
   Schema.TaggedStruct("Hint", {
     to: Schema.String,
+    /** The `inboxNo` of the hint. */
     no: Schema.Int,
     messageId: Schema.String,
     senderId: Schema.String,
@@ -235,7 +236,12 @@ export class PushRouter extends Context.Service<PushRouter, {
               if (frame !== undefined) told.push(to, { ...push, frame })
             } else {
               const shown = rendered[push.rendered]
-              if (shown !== undefined) told.push(to, { ...push, rendered: shown })
+              if (shown === undefined) continue
+              if (push._tag === "Echo") told.push(to, { ...push, rendered: shown })
+              else {
+                const { no, ...hint } = push
+                told.push(to, { ...hint, inboxNo: no, rendered: shown })
+              }
             }
           }
           if (missed) told.missed()
@@ -429,7 +435,7 @@ class PushLine {
   private dropped = 0
   /** The number of the last question to the node, and the callers that wait for answers. */
   private asks = 0
-  private asking: Array<{ readonly no: number; readonly done: () => void }> = []
+  private asking: Array<{ readonly question: number; readonly done: () => void }> = []
   /** The number of its own last question. */
   private asked = 0
 
@@ -452,8 +458,8 @@ class PushLine {
     // Numbered by the time, so that an answer to an earlier process of this node answers nothing.
     this.asks = Math.max(this.asks + 1, time)
     // A node that receives but cannot send: callers from so long ago have timed out.
-    while (this.asking[0] !== undefined && this.asking[0].no < time - 2 * PATIENCE_MS) this.asking.shift()
-    this.asking.push({ no: this.asks, done })
+    while (this.asking[0] !== undefined && this.asking[0].question < time - 2 * PATIENCE_MS) this.asking.shift()
+    this.asking.push({ question: this.asks, done })
     this.work.openUnsafe()
   }
 
@@ -463,7 +469,7 @@ class PushLine {
       this.asked = asks
       this.work.openUnsafe()
     }
-    while (this.asking[0] !== undefined && this.asking[0].no <= answers) this.asking.shift()?.done()
+    while (this.asking[0] !== undefined && this.asking[0].question <= answers) this.asking.shift()?.done()
   }
 
   push(agentId: string, push: Push): void {
@@ -519,7 +525,12 @@ class PushLine {
         pushes.push({ ...push, to, frame: place(frames, push.frame) })
         if (rendered.length + frames.length > listed) chars += push.frame.length
       } else {
-        pushes.push({ ...push, to, rendered: place(rendered, push.rendered) })
+        const at = place(rendered, push.rendered)
+        if (push._tag === "Echo") pushes.push({ ...push, to, rendered: at })
+        else {
+          const { inboxNo, ...hint } = push
+          pushes.push({ ...hint, no: inboxNo, to, rendered: at })
+        }
         if (rendered.length + frames.length > listed) chars += push.rendered.before.length + push.rendered.after.length
       }
     }

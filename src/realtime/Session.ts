@@ -44,7 +44,7 @@ interface Echo {
 interface Shown {
   readonly seq: number
   /** The cursor at that time. */
-  readonly no: number
+  readonly inboxNo: number
 }
 
 /** The services and limits of its node that a session uses. */
@@ -111,17 +111,17 @@ export class Session implements LiveSession {
     this.catchUp()
   }
 
-  hint(no: number, messageId: string, rendered: Rendered, muted = false): void {
-    if (no > this.head) this.head = no
-    if (!this.live || no <= this.cursor) return
-    if (no === this.cursor + 1) {
-      if (muted) this.pass(no)
-      else this.push(no, messageId, rendered)
+  hint(inboxNo: number, messageId: string, rendered: Rendered, muted = false): void {
+    if (inboxNo > this.head) this.head = inboxNo
+    if (!this.live || inboxNo <= this.cursor) return
+    if (inboxNo === this.cursor + 1) {
+      if (muted) this.pass(inboxNo)
+      else this.push(inboxNo, messageId, rendered)
       if (this.ahead !== undefined && this.ahead.size > 0) this.pushAhead(this.ahead)
       return
     }
     const ahead = this.ahead ??= new Map()
-    ahead.set(no, { messageId, rendered, muted })
+    ahead.set(inboxNo, { messageId, rendered, muted })
     if (ahead.size > MAX_AHEAD) this.catchUp()
     else this.waitForHole()
   }
@@ -181,15 +181,15 @@ export class Session implements LiveSession {
 
   /** Acknowledges a message that this socket has shown; for any other, returns the look-up that does so. */
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
-    const no = this.unacked?.get(messageId)
-    if (no === undefined) {
+    const inboxNo = this.unacked?.get(messageId)
+    if (inboxNo === undefined) {
       // An id that cannot be a parameter of a query is no message's.
       return this.agent.isOwn(messageId) || !isStorable(messageId)
         ? undefined
         : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
     }
     this.unacked?.delete(messageId)
-    this.deps.deliveries.acknowledge(this.agent.id, no)
+    this.deps.deliveries.acknowledge(this.agent.id, inboxNo)
     return undefined
   }
 
@@ -206,25 +206,25 @@ export class Session implements LiveSession {
 
   private pushAhead(ahead: Map<number, Ahead>): void {
     for (let next = ahead.get(this.cursor + 1); next !== undefined; next = ahead.get(this.cursor + 1)) {
-      const no = this.cursor + 1
-      ahead.delete(no)
-      if (next.muted) this.pass(no)
-      else this.push(no, next.messageId, next.rendered)
+      const inboxNo = this.cursor + 1
+      ahead.delete(inboxNo)
+      if (next.muted) this.pass(inboxNo)
+      else this.push(inboxNo, next.messageId, next.rendered)
     }
-    for (const no of ahead.keys()) if (no <= this.cursor) ahead.delete(no)
+    for (const inboxNo of ahead.keys()) if (inboxNo <= this.cursor) ahead.delete(inboxNo)
   }
 
-  /** Sends envelope `no`; everything below it has been shown or needs no showing. */
-  private push(no: number, messageId: string, rendered: Rendered): void {
-    this.releaseEchoes(no - 1)
-    this.cursor = no
-    this.shown = no
+  /** Sends envelope `inboxNo`; everything below it has been shown or needs no showing. */
+  private push(inboxNo: number, messageId: string, rendered: Rendered): void {
+    this.releaseEchoes(inboxNo - 1)
+    this.cursor = inboxNo
+    this.shown = inboxNo
     const { acknowledges, agent, deps } = this
-    const frame = messageFrame(rendered, deps.deliveries.ids.encode(agent.id, no))
+    const frame = messageFrame(rendered, deps.deliveries.ids.encode(agent.id, inboxNo))
     this.remember(rendered)
     if (acknowledges) {
       const unacked = this.unacked ??= new Map()
-      unacked.set(messageId, no)
+      unacked.set(messageId, inboxNo)
       if (unacked.size > MAX_UNACKED) {
         for (const oldest of unacked.keys()) {
           unacked.delete(oldest)
@@ -233,16 +233,16 @@ export class Session implements LiveSession {
       }
       this.write(frame)
     } else if (this.write(frame)) {
-      deps.deliveries.acknowledge(agent.id, no)
+      deps.deliveries.acknowledge(agent.id, inboxNo)
     }
-    this.releaseEchoes(no)
+    this.releaseEchoes(inboxNo)
   }
 
   /** Moves past a muted envelope, which stays undelivered. */
-  private pass(no: number): void {
-    this.releaseEchoes(no - 1)
-    this.cursor = no
-    this.releaseEchoes(no)
+  private pass(inboxNo: number): void {
+    this.releaseEchoes(inboxNo - 1)
+    this.cursor = inboxNo
+    this.releaseEchoes(inboxNo)
   }
 
   private releaseEchoes(reached: number): void {
@@ -269,11 +269,11 @@ export class Session implements LiveSession {
   private remember({ conversationId, seq }: MessagePosition): void {
     const recent = this.recent ??= new Map()
     recent.delete(conversationId)
-    recent.set(conversationId, { seq, no: this.cursor })
+    recent.set(conversationId, { seq, inboxNo: this.cursor })
     if (recent.size <= MAX_RECENT) return
-    for (const [oldest, { no }] of recent) {
+    for (const [oldest, { inboxNo }] of recent) {
       recent.delete(oldest)
-      if (no > this.forgotten) this.forgotten = no
+      if (inboxNo > this.forgotten) this.forgotten = inboxNo
       break
     }
   }
@@ -329,12 +329,12 @@ export class Session implements LiveSession {
         const page = yield* deps.readers.withPermits(1)(deps.deliveries.page(agent.id, this.cursor, PAGE))
         if (page === undefined) return
         for (const row of yield* deps.deliveries.render(page)) {
-          if (row.no <= this.cursor) continue
-          if (agent.mutes?.covers(row.senderId, row.rendered.conversationId) === true) this.pass(row.no)
-          else this.push(row.no, row.messageId, row.rendered)
+          if (row.inboxNo <= this.cursor) continue
+          if (agent.mutes?.covers(row.senderId, row.rendered.conversationId) === true) this.pass(row.inboxNo)
+          else this.push(row.inboxNo, row.messageId, row.rendered)
         }
         if (page.rows.length < PAGE) {
-          if (page.lastNo > this.cursor) this.cursor = page.lastNo
+          if (page.lastInboxNo > this.cursor) this.cursor = page.lastInboxNo
           this.releaseEchoes(this.cursor)
           if (this.head <= this.cursor) {
             this.live = true

@@ -55,14 +55,14 @@ export class EventData extends Context.Service<EventData, {
 
       const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
         const found = yield* deliveries.find(agentId, messageId)
-        if (found === undefined || found.no === null) return undefined
+        if (found === undefined || found.inboxNo === null) return undefined
         const [row] = yield* deliveries.render({
-          lastNo: found.no,
+          lastInboxNo: found.inboxNo,
           undelivered: 0,
-          rows: [{ no: found.no, message: found.message }]
+          rows: [{ inboxNo: found.inboxNo, message: found.message }]
         })
         if (row === undefined) return undefined
-        return { data: messageJson(row.rendered, deliveries.ids.encode(agentId, row.no)), envelope: row.no }
+        return { data: messageJson(row.rendered, deliveries.ids.encode(agentId, row.inboxNo)), envelope: row.inboxNo }
       })
 
       const read = Effect.fnUntraced(function*(subject: string) {

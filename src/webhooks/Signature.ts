@@ -23,5 +23,5 @@ export const signedHeaders = (options: {
 })
 
 /** The id of a delivery, the same for all its attempts: a keyed hash of its number in the outbox. */
-export const deliveryId = (key: Buffer, no: number): string =>
-  `whd_${hmac(key, `whd ${no}`).toString("base64url", 0, 12)}`
+export const deliveryId = (key: Buffer, deliveryNo: number): string =>
+  `whd_${hmac(key, `whd ${deliveryNo}`).toString("base64url", 0, 12)}`

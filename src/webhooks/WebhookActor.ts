@@ -24,7 +24,7 @@ export interface Dependencies {
     delivery: Waiting,
     stillWanted: () => boolean
   ) => Effect.Effect<Outcome | undefined, Unavailable>
-  readonly delivered: (id: string, no: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly delivered: (id: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
   readonly failed: (failure: Failure) => Effect.Effect<void, SqlError.SqlError>
 }
 
@@ -101,13 +101,13 @@ export class WebhookActor {
       const at = this.deps.now()
       if (outcome._tag === "Delivered") {
         this.circuit = afterSuccess(this.circuit, at)
-        return this.deps.delivered(this.id, delivery.no, at, probe)
+        return this.deps.delivered(this.id, delivery.deliveryNo, at, probe)
       }
       this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
       const wait = this.deps.retryMs[delivery.attempts]
       return this.deps.failed({
         webhookId: this.id,
-        no: delivery.no,
+        deliveryNo: delivery.deliveryNo,
         at,
         reason: outcome.reason,
         dueAt: wait === undefined ? null : at + wait,

@@ -113,14 +113,14 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
-      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, event, no, subject }, wanted) {
+      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, deliveryNo, event, subject }, wanted) {
         const rendered = yield* data.render(work.agentId, event, subject)
         // If nothing is left to post, the delivery counts as done.
         if (rendered === undefined) return { _tag: "Delivered" as const }
         const body = bodyOf(event, createdAt, rendered.data)
         const url = yield* Effect.orDie(parseTarget(work.url))
         const outcome = yield* Effect.suspend(() =>
-          wanted() ? attempt(url, work.secret, event, deliveryId(key, no), body) : Effect.succeed(undefined)
+          wanted() ? attempt(url, work.secret, event, deliveryId(key, deliveryNo), body) : Effect.succeed(undefined)
         ).pipe(permits(url.host))
         if (outcome?._tag === "Delivered" && rendered.envelope !== null) {
           deliveries.acknowledge(work.agentId, rendered.envelope)

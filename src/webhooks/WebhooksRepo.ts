@@ -17,7 +17,7 @@ export interface NewWebhook {
 
 /** A delivery that waits in the outbox. */
 export interface Waiting {
-  readonly no: number
+  readonly deliveryNo: number
   readonly event: WebhookEvent
   readonly subject: string
   readonly createdAt: number
@@ -46,7 +46,7 @@ export interface Target {
 /** A failed attempt; `dueAt` is when to try again, null after the last attempt. */
 export interface Failure {
   readonly webhookId: string
-  readonly no: number
+  readonly deliveryNo: number
   readonly at: number
   readonly reason: string
   readonly dueAt: number | null
@@ -234,7 +234,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, SqlError.SqlError>
   /** Undefined: deleted or given up. */
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
-  readonly delivered: (webhookId: string, no: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
+  readonly delivered: (webhookId: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
   /** Marks as dead up to `most` deliveries that wait for webhooks that were given up; returns how many. */
   readonly abandon: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
@@ -305,7 +305,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
               pausedUntil: first.paused_until,
               waiting: rows.flatMap((row) =>
                 row.no === null ? [] : [{
-                  no: row.no,
+                  deliveryNo: row.no,
                   event: row.event,
                   subject: row.subject,
                   createdAt: row.created_at,
@@ -316,9 +316,9 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
               )
             }
           }),
-        delivered: (webhookId, no, at, probe) => Effect.asVoid(delivered([webhookId, no, at, probe])),
-        failed: ({ at, dueAt, no, pausedUntil, reason, webhookId }, deadInARow) =>
-          Effect.asVoid(failed([webhookId, no, at, reason, dueAt, pausedUntil, deadInARow])),
+        delivered: (webhookId, deliveryNo, at, probe) => Effect.asVoid(delivered([webhookId, deliveryNo, at, probe])),
+        failed: ({ at, deliveryNo, dueAt, pausedUntil, reason, webhookId }, deadInARow) =>
+          Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow])),
         abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
         sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
         sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)

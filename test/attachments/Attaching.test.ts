@@ -21,7 +21,7 @@ const make = Effect.gen(function*() {
     appended.push(append.draft.clientMsgId)
     settle({
       _tag: "Done",
-      value: { _tag: "Stored", seq: ++seq, no: seq, undelivered: 1, senderLastNo: 0, senderNextNo: null }
+      value: { _tag: "Stored", seq: ++seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null }
     })
     return 0
   }

@@ -35,14 +35,14 @@ import { InternalError, NotFound, Unavailable } from "../../src/wire/WireError.t
 import { eventually } from "../support/Eventually.ts"
 
 const Work = Rpc.make("Work", {
-  payload: { no: Schema.Int, text: Schema.optionalKey(Schema.String) },
-  success: Schema.Struct({ by: Schema.String, no: Schema.Int, requestId: Schema.NullOr(Schema.String) }),
+  payload: { workNo: Schema.Int, text: Schema.optionalKey(Schema.String) },
+  success: Schema.Struct({ by: Schema.String, workNo: Schema.Int, requestId: Schema.NullOr(Schema.String) }),
   error: Schema.Union([NotFound, Unavailable])
 })
 const Worker = Entity.make("Worker", [Work])
 /** What the cluster's way refuses: after a look at what was done before, and without. */
 const [SEEN, BLIND] = [1_001, 1_002]
-type Here = (no: number) => Effect.Effect<void, NotFound>
+type Here = (workNo: number) => Effect.Effect<void, NotFound>
 /** What a node does otherwise than others. */
 type Odd = (calls: RemoteCalls["Service"]) => Partial<Pick<RemoteCalls["Service"], "opened" | "heard">>
 
@@ -56,11 +56,11 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
   const heard: Array<string> = []
   const elsewhere: Array<number> = []
   /** The cluster's own way to an actor. */
-  const Work = ({ no }: { readonly no: number }) => {
-    elsewhere.push(no)
-    return no === SEEN || no === BLIND
-      ? Effect.fail(new NotFound({ message: String(no) }))
-      : Effect.succeed({ by: "the cluster", no, requestId: null })
+  const Work = ({ workNo }: { readonly workNo: number }) => {
+    elsewhere.push(workNo)
+    return workNo === SEEN || workNo === BLIND
+      ? Effect.fail(new NotFound({ message: String(workNo) }))
+      : Effect.succeed({ by: "the cluster", workNo, requestId: null })
   }
   const counted = Layer.effect(
     RemoteCalls,
@@ -94,7 +94,7 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
   const { client } = yield* Effect.provideContext(
     Procedures.make(Worker, {
       Work: {
-        run: (_, { no }) => Effect.andThen(here(no), Effect.map(requestId, (requestId) => ({ by: name, no, requestId }))),
+        run: (_, { workNo }) => Effect.andThen(here(workNo), Effect.map(requestId, (requestId) => ({ by: name, workNo, requestId }))),
         inconclusive: (failure) => failure.message === String(BLIND)
       }
     }),
@@ -126,23 +126,23 @@ layer(Layer.empty)((it) => {
     const lines: Array<string> = []
     return Effect.gen(function*() {
       const slow = yield* Deferred.make<void>()
-      const { callee, caller } = yield* pair((no) =>
-        no === 0
+      const { callee, caller } = yield* pair((workNo) =>
+        workNo === 0
           ? Deferred.await(slow)
-          : no === 1
+          : workNo === 1
           ? Effect.fail(new NotFound({ message: "no such work" }))
-          : no === 2
+          : workNo === 2
           ? Effect.die(new TypeError("a mistake"))
-          : no === 3
+          : workNo === 3
           ? Effect.interrupt
           : Effect.void
       )
-      const calls = Array.from({ length: 200 }, (_, no) => Effect.exit(caller.work("1", { no })))
+      const calls = Array.from({ length: 200 }, (_, workNo) => Effect.exit(caller.work("1", { workNo })))
       const first = yield* Effect.forkChild(calls[0]!, { startImmediately: true })
       const [refused, died, interrupted, ...rest] = yield* Effect.all(calls.slice(1), { concurrency: "unbounded" })
       assert.deepStrictEqual(
         rest,
-        rest.map((_, i) => Exit.succeed({ by: "callee", no: i + 4, requestId: null }))
+        rest.map((_, i) => Exit.succeed({ by: "callee", workNo: i + 4, requestId: null }))
       )
       assert.deepStrictEqual(refused, Exit.fail(new NotFound({ message: "no such work" })))
       assert.deepStrictEqual(interrupted, Exit.fail(new Unavailable()))
@@ -162,7 +162,7 @@ layer(Layer.empty)((it) => {
   it.effect("a call carries the id of the request that it is made for", () =>
     Effect.gen(function*() {
       const { caller } = yield* pair(() => Effect.void)
-      assert.strictEqual((yield* forRequest("req_1", caller.work("1", { no: 1 }))).requestId, "req_1")
+      assert.strictEqual((yield* forRequest("req_1", caller.work("1", { workNo: 1 }))).requestId, "req_1")
     }))
 
   it.effect("what may have waited while its node stood still is not done there", () => {
@@ -170,9 +170,9 @@ layer(Layer.empty)((it) => {
     let done = 0
     return Effect.gen(function*() {
       const { caller } = yield* pair(() => Effect.sync(() => done++))
-      assert.strictEqual((yield* caller.work("1", { no: 1 })).by, "callee")
+      assert.strictEqual((yield* caller.work("1", { workNo: 1 })).by, "callee")
       late = true
-      assert.strictEqual((yield* caller.work("1", { no: 2 })).by, "the cluster")
+      assert.strictEqual((yield* caller.work("1", { workNo: 2 })).by, "the cluster")
       assert.strictEqual(done, 1)
     }).pipe(Effect.provideService(StallGuard, { listensOn: () => {}, stalledLately: () => late }))
   })
@@ -180,15 +180,15 @@ layer(Layer.empty)((it) => {
   it.effect("an actor that is not there is called the cluster's way, at once the next time; so it is when nobody knows", () =>
     Effect.gen(function*() {
       const { callee, caller, has } = yield* pair(() => Effect.void)
-      assert.strictEqual((yield* caller.work("7", { no: 1 })).by, "the cluster")
+      assert.strictEqual((yield* caller.work("7", { workNo: 1 })).by, "the cluster")
       assert.lengthOf(callee.heard, 1)
-      assert.strictEqual((yield* caller.work("7", { no: 2 })).by, "the cluster")
+      assert.strictEqual((yield* caller.work("7", { workNo: 2 })).by, "the cluster")
       assert.lengthOf(callee.heard, 1)
       has.add("7")
       caller.owners.sent(ShardId.make("default", 7), callee.address)
-      assert.strictEqual((yield* caller.work("7", { no: 3 })).by, "callee")
+      assert.strictEqual((yield* caller.work("7", { workNo: 3 })).by, "callee")
       caller.owners.gone(callee.address)
-      assert.strictEqual((yield* caller.work("7", { no: 4 })).by, "the cluster")
+      assert.strictEqual((yield* caller.work("7", { workNo: 4 })).by, "the cluster")
       assert.deepStrictEqual(caller.elsewhere, [1, 2, 4])
     }))
 
@@ -198,7 +198,7 @@ layer(Layer.empty)((it) => {
       const stuck = () => Effect.andThen(Effect.sync(() => begun++), Effect.never)
       const work = (caller: { readonly work: Effect.Success<ReturnType<typeof pair>>["caller"]["work"] }) =>
         Effect.forkChild(
-          Effect.forEach([1, 2, 3], (no) => caller.work("1", { no }), { concurrency: 3 }),
+          Effect.forEach([1, 2, 3], (workNo) => caller.work("1", { workNo }), { concurrency: 3 }),
           { startImmediately: true }
         )
       const ends = yield* pair(stuck)
@@ -220,14 +220,14 @@ layer(Layer.empty)((it) => {
       let begun = 0
       const ends = yield* pair(() => Effect.andThen(Effect.sync(() => begun++), Effect.never))
       const calls = yield* Effect.forkChild(
-        Effect.forEach([SEEN, BLIND], (no) => Effect.flip(ends.caller.work("1", { no })), { concurrency: 2 }),
+        Effect.forEach([SEEN, BLIND], (workNo) => Effect.flip(ends.caller.work("1", { workNo })), { concurrency: 2 }),
         { startImmediately: true }
       )
       yield* until("the calls are heard", () => begun === 2)
       yield* ends.end
       assert.deepStrictEqual((yield* Fiber.join(calls)).map(({ _tag }) => _tag), ["NotFound", "Unavailable"])
       // Where nobody was asked before, it says what it says.
-      assert.strictEqual((yield* Effect.flip(ends.caller.work("1", { no: BLIND })))._tag, "NotFound")
+      assert.strictEqual((yield* Effect.flip(ends.caller.work("1", { workNo: BLIND })))._tag, "NotFound")
     }))
 
   it.effect("a call is answered at whatever moment its node is given up", () =>
@@ -236,7 +236,7 @@ layer(Layer.empty)((it) => {
       for (let moment = 0; moment < 60; moment++) {
         caller.owners.sent(ShardId.make("default", 1), callee.address)
         // It yields wherever one with much to do might.
-        const call = yield* caller.work("1", { no: moment }).pipe(
+        const call = yield* caller.work("1", { workNo: moment }).pipe(
           Effect.provideService(Scheduler.MaxOpsBeforeYield, 3),
           Effect.forkChild
         )
@@ -249,10 +249,10 @@ layer(Layer.empty)((it) => {
   it.effect("a caller is held for 5 s", () =>
     Effect.gen(function*() {
       let begun = 0
-      const { caller } = yield* pair((no) => no === 0 ? Effect.void : Effect.andThen(Effect.sync(() => begun++), Effect.never))
-      const waiting = yield* Effect.forkChild(Effect.flip(caller.work("1", { no: 1 })), { startImmediately: true })
+      const { caller } = yield* pair((workNo) => workNo === 0 ? Effect.void : Effect.andThen(Effect.sync(() => begun++), Effect.never))
+      const waiting = yield* Effect.forkChild(Effect.flip(caller.work("1", { workNo: 1 })), { startImmediately: true })
       yield* until("the call is heard", () => begun === 1)
-      yield* caller.work("1", { no: 0 })
+      yield* caller.work("1", { workNo: 0 })
       yield* TestClock.adjust("4999 millis")
       assert.isUndefined(waiting.pollUnsafe())
       yield* TestClock.adjust("1 millis")
@@ -263,10 +263,10 @@ layer(Layer.empty)((it) => {
   it.effect("more than may be under way is refused, until somebody stops waiting", () =>
     Effect.gen(function*() {
       const { caller } = yield* pair(() => Effect.never)
-      const large = (no: number) => caller.work("1", { no, text: "x".repeat(1_000_000) })
+      const large = (workNo: number) => caller.work("1", { workNo, text: "x".repeat(1_000_000) })
       const waiting = yield* Effect.forEach(
-        Array.from({ length: 64 }, (_, no) => no),
-        (no) => Effect.forkChild(large(no), { startImmediately: true })
+        Array.from({ length: 64 }, (_, workNo) => workNo),
+        (workNo) => Effect.forkChild(large(workNo), { startImmediately: true })
       )
       assert.deepStrictEqual(yield* Effect.flip(large(64)), new Unavailable())
       yield* Fiber.interrupt(waiting[0]!)
@@ -288,7 +288,7 @@ layer(Layer.empty)((it) => {
       const address = silent.address()
       if (address === null || typeof address === "string") return assert.fail("no port")
       caller.owners.sent(ShardId.make("default", 1), RunnerAddress.make("127.0.0.1", address.port))
-      const waiting = yield* Effect.forkChild(caller.work("1", { no: 1 }), { startImmediately: true })
+      const waiting = yield* Effect.forkChild(caller.work("1", { workNo: 1 }), { startImmediately: true })
       yield* TestClock.adjust("3 seconds")
       assert.strictEqual((yield* Fiber.join(waiting)).by, "the cluster")
     }))
@@ -313,7 +313,7 @@ layer(Layer.empty)((it) => {
       lines.length = 0
       for (let i = 0; i < 2; i++) {
         caller.owners.sent(ShardId.make("default", 1), callee.address)
-        const call = yield* Effect.forkChild(caller.work("1", { no: i }), { startImmediately: true })
+        const call = yield* Effect.forkChild(caller.work("1", { workNo: i }), { startImmediately: true })
         if (before !== undefined) yield* before(end)
         assert.strictEqual((yield* Fiber.join(call)).by, "the cluster")
         yield* until("the line is given up", () => caller.owners.of(ShardId.make("default", 1)) === undefined)
@@ -323,7 +323,7 @@ layer(Layer.empty)((it) => {
       assert.lengthOf(told, 1, told.join("\n"))
       yield* TestClock.adjust("61 seconds")
       caller.owners.sent(ShardId.make("default", 1), callee.address)
-      const call = yield* Effect.forkChild(caller.work("1", { no: 3 }), { startImmediately: true })
+      const call = yield* Effect.forkChild(caller.work("1", { workNo: 3 }), { startImmediately: true })
       if (before !== undefined) yield* before(Effect.void)
       yield* Fiber.join(call)
       yield* until("it is told again", () => lines.filter((line) => line.includes(`127.0.0.1:${callee.address.port}`)).length === 2)
@@ -360,7 +360,7 @@ layer(Layer.empty)((it) => {
       // A node that the cluster has given up is nothing to be told of here.
       const { callee, caller } = yield* pair(() => Effect.never)
       lines.length = 0
-      const call = yield* Effect.forkChild(caller.work("1", { no: 1 }), { startImmediately: true })
+      const call = yield* Effect.forkChild(caller.work("1", { workNo: 1 }), { startImmediately: true })
       yield* until("the call is heard", () => callee.heard.length === 1)
       caller.owners.gone(callee.address)
       yield* Fiber.join(call)

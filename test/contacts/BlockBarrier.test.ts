@@ -37,7 +37,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
   const stored: Settled<Appended> = {
     _tag: "Done",
     get value(): Appended {
-      return { _tag: "Stored", seq: ++seq, no: seq, undelivered: 1, senderLastNo: 0, senderNextNo: null }
+      return { _tag: "Stored", seq: ++seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null }
     }
   }
   /** A block whose statement waits for the test. */

@@ -47,7 +47,7 @@ it.live("a new owner's first batch knows what the owner before committed while i
     )
     yield* Deferred.succeed(end, undefined)
     const [[first], [second]] = [yield* Fiber.join(before), yield* Fiber.join(after)]
-    assert.deepInclude(first, { _tag: "Stored", seq: 1, no: 1 })
+    assert.deepInclude(first, { _tag: "Stored", seq: 1, inboxNo: 1 })
     // The inbox of `a` has the message that comes before its own.
-    assert.deepInclude(second, { _tag: "Stored", seq: 2, senderLastNo: 1 })
+    assert.deepInclude(second, { _tag: "Stored", seq: 2, senderLastInboxNo: 1 })
   }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 4 }))))

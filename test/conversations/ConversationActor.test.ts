@@ -45,7 +45,7 @@ const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Depen
     Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
   let seq = 0
   const stored = (i: number) =>
-    commits[i]!.settle({ _tag: "Done", value: { _tag: "Stored", seq: ++seq, no: seq, undelivered: 1, senderLastNo: 0, senderNextNo: null } })
+    commits[i]!.settle({ _tag: "Done", value: { _tag: "Stored", seq: ++seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null } })
   const answer = (i: number, state = loaded.initiatorId === null ? ESTABLISHED : loaded, epoch = 1, version = 0) =>
     Effect.andThen(Deferred.succeed(loads[i]!, { epoch, version, state }), Effect.yieldNow)
   return { actor, send, commits, loads, published, stored, answer }

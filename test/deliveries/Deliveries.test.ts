@@ -110,8 +110,8 @@ eachDatabase((database) => {
         const { id, reader, sent, writer } = yield* pair("exact", 40)
         const rows = (yield* deliveries.sync(reader.id, undefined, 500)).map(parse)
         assert.strictEqual(rows.length, 41)
-        for (let no = 1; no <= 41; no += 3) deliveries.acknowledge(reader.id, no)
-        const cursor = (no: number) => String(rows[no - 1]!["delivery_id"])
+        for (let inboxNo = 1; inboxNo <= 41; inboxNo += 3) deliveries.acknowledge(reader.id, inboxNo)
+        const cursor = (inboxNo: number) => String(rows[inboxNo - 1]!["delivery_id"])
         const acked = yield* Effect.all([
           deliveries.acknowledgeThrough(reader.id, cursor(10)),
           deliveries.acknowledgeThrough(reader.id, cursor(20)),
@@ -126,12 +126,12 @@ eachDatabase((database) => {
         // Inbox number n is seq 1 for the first and n + 1 after the reader's own seq 2; sent[30] is number 32.
         assert.deepStrictEqual(
           waiting,
-          rows.map((_, i) => i + 1).filter((no) => no > 24 && no !== 32 && no % 3 !== 1)
+          rows.map((_, i) => i + 1).filter((inboxNo) => inboxNo > 24 && inboxNo !== 32 && inboxNo % 3 !== 1)
         )
         assert.strictEqual(yield* counters(reader.id), waiting.length)
         assert.deepStrictEqual(
           (yield* deliveries.sync(reader.id, cursor(30), 3)).map((row) => parse(row)["delivery_id"]),
-          waiting.filter((no) => no! > 30).slice(0, 3).map((no) => deliveries.ids.encode(reader.id, no!))
+          waiting.filter((inboxNo) => inboxNo! > 30).slice(0, 3).map((inboxNo) => deliveries.ids.encode(reader.id, inboxNo!))
         )
         // A cursor of a time that a restored backup does not know hides nothing.
         const beyond = deliveries.ids.encode(reader.id, 42)

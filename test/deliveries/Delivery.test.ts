@@ -4,11 +4,11 @@ import { makeDeliveryIds } from "../../src/deliveries/Delivery.ts"
 
 const ids = makeDeliveryIds(Buffer.alloc(32, 1))
 const agent = fc.string({ minLength: 1 }).map((text) => `agt_${text}`)
-const no = fc.oneof(fc.nat(1_000), fc.integer({ min: 0, max: 2 ** 48 - 1 }), fc.constantFrom(0, 1, 2 ** 24 - 1, 2 ** 24, 2 ** 31, 2 ** 48 - 1))
+const inboxNo = fc.oneof(fc.nat(1_000), fc.integer({ min: 0, max: 2 ** 48 - 1 }), fc.constantFrom(0, 1, 2 ** 24 - 1, 2 ** 24, 2 ** 31, 2 ** 48 - 1))
 
 describe("delivery ids", () => {
   it("give back their number to their agent", () => {
-    fc.assert(fc.property(agent, no, (owner, n) => {
+    fc.assert(fc.property(agent, inboxNo, (owner, n) => {
       assert.match(ids.encode(owner, n), /^del_[0-9a-f]{32}$/)
       assert.strictEqual(ids.decode(owner, ids.encode(owner, n)), n)
     }))
@@ -16,7 +16,7 @@ describe("delivery ids", () => {
 
   it("are nothing to anybody else, nor under another secret", () => {
     const others = makeDeliveryIds(Buffer.alloc(32, 2))
-    fc.assert(fc.property(agent, agent, no, (owner, other, n) => {
+    fc.assert(fc.property(agent, agent, inboxNo, (owner, other, n) => {
       fc.pre(owner !== other)
       assert.isUndefined(ids.decode(other, ids.encode(owner, n)))
       assert.isUndefined(others.decode(owner, ids.encode(owner, n)))
@@ -24,7 +24,7 @@ describe("delivery ids", () => {
   })
 
   it("differ for each number", () => {
-    fc.assert(fc.property(agent, no, no, (owner, one, other) => {
+    fc.assert(fc.property(agent, inboxNo, inboxNo, (owner, one, other) => {
       assert.strictEqual(ids.encode(owner, one) === ids.encode(owner, other), one === other)
     }))
   })

@@ -8,10 +8,10 @@ import { MuteSet } from "../../src/push/MuteSet.ts"
 import { Session } from "../../src/realtime/Session.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
-const rendered = (no: number) => ({
+const rendered = (inboxNo: number) => ({
   conversationId: "conv_1",
-  seq: no,
-  before: `{"no":${no},"delivery_id":`,
+  seq: inboxNo,
+  before: `{"inboxNo":${inboxNo},"delivery_id":`,
   after: "}"
 })
 
@@ -21,26 +21,26 @@ const open = Effect.fnUntraced(function*(backlog: number) {
   const now = () => clock.currentTimeMillisUnsafe()
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const acknowledged: Array<number> = []
-  const senderOf = (no: number) => no % 2 === 0 ? "agt_muted" : "agt_heard"
-  const state = { lastNo: backlog }
+  const senderOf = (inboxNo: number) => inboxNo % 2 === 0 ? "agt_muted" : "agt_heard"
+  const state = { lastInboxNo: backlog }
   // Only what a Session asks of it.
   const deliveries = {
     ids: makeDeliveryIds(Buffer.alloc(32, 7)),
     page: (_: string, after: number, limit: number) =>
       Effect.sync(() => ({
-        lastNo: state.lastNo,
+        lastInboxNo: state.lastInboxNo,
         undelivered: 0,
-        rows: Array.from({ length: state.lastNo }, (__, i) => i + 1).filter((no) => no > after).slice(0, limit)
+        rows: Array.from({ length: state.lastInboxNo }, (__, i) => i + 1).filter((inboxNo) => inboxNo > after).slice(0, limit)
       })),
     render: ({ rows }: { readonly rows: ReadonlyArray<number> }) =>
-      Effect.succeed(rows.map((no) => ({
-        no,
-        messageId: `msg_${no}`,
-        senderId: senderOf(no),
-        rendered: rendered(no)
+      Effect.succeed(rows.map((inboxNo) => ({
+        inboxNo,
+        messageId: `msg_${inboxNo}`,
+        senderId: senderOf(inboxNo),
+        rendered: rendered(inboxNo)
       }))),
-    acknowledge: (_: string, no: number) => {
-      acknowledged.push(no)
+    acknowledge: (_: string, inboxNo: number) => {
+      acknowledged.push(inboxNo)
     }
   } as unknown as Deliveries["Service"]
   const socket = new FakeSocket(now)
@@ -65,17 +65,17 @@ const open = Effect.fnUntraced(function*(backlog: number) {
     acknowledged,
     said: () =>
       socket.sent.map(({ frame }) => {
-        const { payload } = JSON.parse(frame) as { payload: { no?: number; own?: string } }
-        return payload.no ?? payload.own
+        const { payload } = JSON.parse(frame) as { payload: { inboxNo?: number; own?: string } }
+        return payload.inboxNo ?? payload.own
       }),
-    hint: (no: number) => {
-      state.lastNo = Math.max(state.lastNo, no)
+    hint: (inboxNo: number) => {
+      state.lastInboxNo = Math.max(state.lastInboxNo, inboxNo)
       agent.tell({
         _tag: "Hint",
-        no,
-        messageId: `msg_${no}`,
-        senderId: senderOf(no),
-        rendered: rendered(no)
+        inboxNo,
+        messageId: `msg_${inboxNo}`,
+        senderId: senderOf(inboxNo),
+        rendered: rendered(inboxNo)
       })
     },
     echo: (after: number, own: string) =>
@@ -92,7 +92,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
 it.effect("the backlog and what comes pass over what is muted, which stays undelivered", () =>
   Effect.gen(function*() {
     const { acknowledged, hint, said } = yield* open(205)
-    const odd = (n: number) => Array.from({ length: n }, (_, i) => i + 1).filter((no) => no % 2 === 1)
+    const odd = (n: number) => Array.from({ length: n }, (_, i) => i + 1).filter((inboxNo) => inboxNo % 2 === 1)
     assert.deepStrictEqual(said(), odd(205))
     hint(206)
     hint(207)

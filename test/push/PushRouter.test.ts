@@ -99,8 +99,8 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
 })
 
 const rendered = { conversationId: "conv_1", seq: 7, before: "{\"a\":", after: "}" }
-const hint = (no: number): Push =>
-  ({ _tag: "Hint", no, messageId: `msg_${no}`, senderId: "agt_s", rendered })
+const hint = (inboxNo: number): Push =>
+  ({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: "agt_s", rendered })
 
 it.effect("pushes reach the node that has the agent's sockets, in order, and many of them in one call", () =>
   Effect.gen(function*() {

@@ -10,10 +10,10 @@ import { makeComparison } from "../../src/realtime/Cursors.ts"
 import { Session } from "../../src/realtime/Session.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 
-const rendered = (no: number): Rendered => ({
+const rendered = (inboxNo: number): Rendered => ({
   conversationId: "conv_any",
-  seq: no,
-  before: `{"no":${no},"delivery_id":`,
+  seq: inboxNo,
+  before: `{"inboxNo":${inboxNo},"delivery_id":`,
   after: "}"
 })
 /** As the service renders it. */
@@ -37,7 +37,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const inbox: Array<number> = Array.from({ length: options.backlog ?? 0 }, (_, i) => i + 1)
   const state = {
-    lastNo: inbox.length,
+    lastInboxNo: inbox.length,
     delivered: new Set<number>(),
     reads: [] as Array<number>,
     acknowledged: [] as Array<number>,
@@ -57,18 +57,18 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
           return yield* new Unavailable()
         }
         const page = {
-          lastNo: state.lastNo,
+          lastInboxNo: state.lastInboxNo,
           undelivered: 0,
-          rows: Array.from({ length: state.lastNo }, (_, i) => i + 1)
-            .filter((no) => no > after && !state.delivered.has(no)).slice(0, limit)
+          rows: Array.from({ length: state.lastInboxNo }, (_, i) => i + 1)
+            .filter((inboxNo) => inboxNo > after && !state.delivered.has(inboxNo)).slice(0, limit)
         }
         if (state.gate !== undefined) yield* Deferred.await(state.gate)
         return page
       }),
     render: (page: { readonly rows: ReadonlyArray<number> }) =>
-      Effect.succeed(page.rows.map((no) => ({ no, messageId: `msg_${no}`, rendered: rendered(no) }))),
-    acknowledge: (_: string, no: number) => {
-      state.acknowledged.push(no)
+      Effect.succeed(page.rows.map((inboxNo) => ({ inboxNo, messageId: `msg_${inboxNo}`, rendered: rendered(inboxNo) }))),
+    acknowledge: (_: string, inboxNo: number) => {
+      state.acknowledged.push(inboxNo)
     },
     acknowledgeMessage: (_: LiveAgent, messageId: string) => Effect.sync(() => state.looked.push(messageId))
   } as unknown as Deliveries["Service"]
@@ -84,9 +84,9 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     }
   })
   agent.sessions.add(session)
-  const hint = (no: number): void => {
-    state.lastNo = Math.max(state.lastNo, no)
-    session.hint(no, `msg_${no}`, rendered(no))
+  const hint = (inboxNo: number): void => {
+    state.lastInboxNo = Math.max(state.lastInboxNo, inboxNo)
+    session.hint(inboxNo, `msg_${inboxNo}`, rendered(inboxNo))
   }
   return {
     session,
@@ -96,9 +96,9 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     hint,
     said: () =>
       socket.sent.map(({ frame }) => {
-        const { payload } = JSON.parse(frame) as { payload: { no?: number; own?: string; delivery_id?: string } }
-        if (payload.no !== undefined) assert.strictEqual(payload.delivery_id, ids.encode("agt_me", payload.no))
-        return payload.no ?? payload.own
+        const { payload } = JSON.parse(frame) as { payload: { inboxNo?: number; own?: string; delivery_id?: string } }
+        if (payload.inboxNo !== undefined) assert.strictEqual(payload.delivery_id, ids.encode("agt_me", payload.inboxNo))
+        return payload.inboxNo ?? payload.own
       })
   }
 })
@@ -123,7 +123,7 @@ describe("Session", () => {
   it.effect("steps over what was delivered elsewhere", () =>
     Effect.gen(function*() {
       const { hint, said, session, state } = yield* open({ backlog: 6 })
-      for (const no of [1, 3, 6]) state.delivered.add(no)
+      for (const inboxNo of [1, 3, 6]) state.delivered.add(inboxNo)
       session.start()
       yield* TestClock.adjust(1)
       hint(7)
@@ -180,7 +180,7 @@ describe("Session", () => {
       const { hint, said, session } = yield* open()
       session.start()
       yield* TestClock.adjust(1)
-      for (let no = 2; no <= 400; no++) hint(no)
+      for (let inboxNo = 2; inboxNo <= 400; inboxNo++) hint(inboxNo)
       yield* Effect.yieldNow
       assert.deepStrictEqual(said(), upTo(400), "the clock has not moved")
     }))
@@ -190,7 +190,7 @@ describe("Session", () => {
       const { said, session, state } = yield* open()
       session.start()
       yield* TestClock.adjust(1)
-      state.lastNo = 2
+      state.lastInboxNo = 2
       session.check(2)
       yield* TestClock.adjust(1)
       assert.deepStrictEqual(said(), [], "it may be on its way")
@@ -208,7 +208,7 @@ describe("Session", () => {
       const { hint, said, session, socket } = yield* open()
       session.start()
       yield* TestClock.adjust(1)
-      for (const no of [1, 2, 3]) hint(no)
+      for (const inboxNo of [1, 2, 3]) hint(inboxNo)
       // Read before the last came.
       session.check(2)
       session.check(3)
@@ -228,7 +228,7 @@ describe("Session", () => {
       yield* TestClock.adjust(1)
       const gate = yield* Deferred.make<void>()
       const compare = makeComparison([{ session }], () => {
-        const found = new Map([[agent.id, state.lastNo]])
+        const found = new Map([[agent.id, state.lastInboxNo]])
         return Effect.as(Deferred.await(gate), found)
       })
       const periodic = yield* Effect.forkChild(compare, { startImmediately: true })
@@ -287,8 +287,8 @@ describe("Session", () => {
       const { agent, session, socket } = yield* open()
       session.start()
       yield* TestClock.adjust(1)
-      const hint = (no: number, conversationId: string, seq: number) =>
-        session.hint(no, `msg_${no}`, message(conversationId, seq))
+      const hint = (inboxNo: number, conversationId: string, seq: number) =>
+        session.hint(inboxNo, `msg_${inboxNo}`, message(conversationId, seq))
       const own = (after: number, conversationId: string, seq: number) =>
         agent.tell({ _tag: "Echo", after, before: null, messageId: `msg_${seq}`, rendered: message(conversationId, seq) })
       const shown = () =>
@@ -306,7 +306,7 @@ describe("Session", () => {
       own(1, "conv_b", 8)
       assert.deepStrictEqual(shown(), ["conv_a 2", "conv_b 7", "conv_a 3", "conv_c 1", "conv_b 9"])
 
-      for (let no = 3; no < 90; no++) hint(no, `conv_${no}`, 1)
+      for (let inboxNo = 3; inboxNo < 90; inboxNo++) hint(inboxNo, `conv_${inboxNo}`, 1)
       shown()
       own(0, "conv_a", 1)
       own(89, "conv_a", 4)
@@ -316,7 +316,7 @@ describe("Session", () => {
   it.effect("an own message for an inbox whose last envelopes were delivered elsewhere is not held for ever", () =>
     Effect.gen(function*() {
       const { said, session, state } = yield* open({ backlog: 5 })
-      for (const no of upTo(5)) state.delivered.add(no)
+      for (const inboxNo of upTo(5)) state.delivered.add(inboxNo)
       session.echo(5, null, echo("own"))
       session.start()
       yield* TestClock.adjust(1)

@@ -312,10 +312,10 @@ eachDatabase((database) => {
         let lost = 0
         const late: Array<() => void> = []
         const opened = yield* connect(b, (session) => ({
-          hint: (no, messageId, rendered) => {
-            if (no % 5 === 2) lost++
-            else if (no % 5 === 3) late.push(() => session.hint(no, messageId, rendered))
-            else session.hint(no, messageId, rendered)
+          hint: (inboxNo, messageId, rendered) => {
+            if (inboxNo % 5 === 2) lost++
+            else if (inboxNo % 5 === 3) late.push(() => session.hint(inboxNo, messageId, rendered))
+            else session.hint(inboxNo, messageId, rendered)
           },
           echo: (after, before, frame, place) => session.echo(after, before, frame, place),
           event: (frame) => session.event(frame),

@@ -156,7 +156,7 @@ class Index {
     for (let c = 0; c < conversations; c++) this.conversationAt.fill(c, this.base[c]!, this.base[c + 1]!)
     this.placeOf = new Int32Array(history.sends.length).fill(-1)
 
-    const size = envelopes.no.length
+    const size = envelopes.inboxNo.length
     this.place = new Int32Array(size)
     this.firstEnvelope = new Int32Array(this.places + 1)
     for (let e = 0; e < size; e++) {
@@ -180,7 +180,7 @@ class Index {
     this.inbox = new Int32Array(size)
     for (let e = 0; e < size; e++) this.inbox[next[envelopes.recipient.get(e)]!++] = e
     for (let a = 0; a < agents; a++) {
-      this.inbox.subarray(this.firstOf[a]!, this.firstOf[a + 1]!).sort((x, y) => envelopes.no.get(x) - envelopes.no.get(y))
+      this.inbox.subarray(this.firstOf[a]!, this.firstOf[a + 1]!).sort((x, y) => envelopes.inboxNo.get(x) - envelopes.inboxNo.get(y))
     }
   }
 
@@ -233,7 +233,7 @@ class Check {
     this.index = new Index(history, final)
     this.invokedAt = new Int32Array(this.index.places)
     this.endedAt = new Int32Array(this.index.places).fill(NEVER)
-    const envelopes = final.envelopes.no.length
+    const envelopes = final.envelopes.inboxNo.length
     this.closed = new Int32Array(envelopes).fill(NEVER)
     this.maybeClosed = new Int32Array(envelopes).fill(NEVER)
     this.covered = new Int32Array(envelopes).fill(NEVER)
@@ -279,7 +279,7 @@ class Check {
       unknown: counts[Outcome.Unknown]!,
       unknownStored,
       stored: this.final.messages.seq.length,
-      envelopes: this.final.envelopes.no.length,
+      envelopes: this.final.envelopes.inboxNo.length,
       sightings: this.history.sightings.length
     }
   }
@@ -715,7 +715,7 @@ class Check {
       if (system?.event === "group_deleted") members.clear()
       if (p + 1 === this.index.base[conversation + 1]! && pair === undefined) this.checkMembers(conversation, members)
     }
-    for (let e = 0; e < envelopes.no.length; e++) {
+    for (let e = 0; e < envelopes.inboxNo.length; e++) {
       if (place[e]! >= 0 && row[place[e]!]! >= 0) continue
       this.wrong("recipients", 0, `${this.who(envelopes.recipient.get(e))} has an envelope for ${this.where(envelopes.conversation.get(e), envelopes.seq.get(e))}, which is not stored`)
     }
@@ -777,7 +777,7 @@ class Check {
     const { history, index } = this
     const { sightings, streams } = history
     const { envelopes } = this.final
-    const through = new Map<number, Array<{ no: number; certain: Tick; possible: Tick }>>()
+    const through = new Map<number, Array<{ inboxNo: number; certain: Tick; possible: Tick }>>()
     for (const operation of history.operations) {
       const { agent, conversation, ended, invoked, kind, other, outcome, sighting } = operation
       if (outcome === Outcome.Refused) continue
@@ -786,10 +786,10 @@ class Check {
         const place = index.at(sightings.conversation.get(sighting!), sightings.seq.get(sighting!))
         const envelope = place < 0 ? -1 : index.envelope(agent, place)
         if (envelope < 0) continue
-        const no = envelopes.no.get(envelope)
+        const inboxNo = envelopes.inboxNo.get(envelope)
         const known = through.get(agent)
-        if (known === undefined) through.set(agent, [{ no, certain, possible: invoked }])
-        else known.push({ no, certain, possible: invoked })
+        if (known === undefined) through.set(agent, [{ inboxNo, certain, possible: invoked }])
+        else known.push({ inboxNo, certain, possible: invoked })
       } else if (kind === "read" || kind === "hide") {
         const place = index.at(conversation!, operation.seq!)
         const envelope = place < 0 ? -1 : index.envelope(agent, place)
@@ -812,13 +812,13 @@ class Check {
       }
     }
     for (const [agent, acks] of through) {
-      acks.sort((x, y) => y.no - x.no)
+      acks.sort((x, y) => y.inboxNo - x.inboxNo)
       let at = 0
       let certain: Tick = NEVER
       let possible: Tick = NEVER
       for (let i = index.firstOf[agent + 1]! - 1; i >= index.firstOf[agent]!; i--) {
         const envelope = index.inbox[i]!
-        for (; at < acks.length && acks[at]!.no >= envelopes.no.get(envelope); at++) {
+        for (; at < acks.length && acks[at]!.inboxNo >= envelopes.inboxNo.get(envelope); at++) {
           certain = Math.min(certain, acks[at]!.certain)
           possible = Math.min(possible, acks[at]!.possible)
         }
@@ -851,20 +851,20 @@ class Check {
     const ordered = new Int32Array(sightings.length)
     for (let s = 0; s < sightings.length; s++) ordered[next[sightings.stream.get(s)]!++] = s
 
-    const delivery = new Int32Array(envelopes.no.length)
+    const delivery = new Int32Array(envelopes.inboxNo.length)
     const shownBy = new Int32Array(index.places).fill(-1)
     const lastSeq = new Int32Array(history.conversations.length)
     const lastIn = new Int32Array(history.conversations.length).fill(-1)
     const muting = history.agents.map((_, a) => this.switches.get(`mutes ${a}`) !== undefined)
     const gone = history.agents.map((_, a) => this.switches.get(`deleted ${a}`) !== undefined)
     /** By agent: from when on nothing up to a number was waiting any more. */
-    const passed = history.agents.map((): Array<{ at: Tick; no: number }> => [])
+    const passed = history.agents.map((): Array<{ at: Tick; inboxNo: number }> => [])
     const order = streams.map((_, i) => i).sort((x, y) => streams[x]!.opened - streams[y]!.opened)
     for (const i of order) {
       const { agent, kind, opened } = streams[i]!
-      let lastNo = 0
+      let lastInboxNo = 0
       let nothingBefore = 0
-      for (const { at, no } of passed[agent]!) if (at < opened && no > nothingBefore) nothingBefore = no
+      for (const { at, inboxNo } of passed[agent]!) if (at < opened && inboxNo > nothingBefore) nothingBefore = inboxNo
       for (let k = first[i]!; k < first[i + 1]!; k++) {
         const s = ordered[k]!
         const conversation = sightings.conversation.get(s)
@@ -897,14 +897,14 @@ class Check {
           this.wrong("recipients", at, `${what()} was shown to no recipient`)
           continue
         }
-        const no = envelopes.no.get(envelope)
+        const inboxNo = envelopes.inboxNo.get(envelope)
         if (delivery[envelope] === 0) delivery[envelope] = sightings.delivery.get(s)
         else if (delivery[envelope] !== sightings.delivery.get(s)) this.wrong("duplicated", at, `${what()} has a second delivery id`)
-        if (no < lastNo) this.wrong("reordered", at, `${what()} is delivery ${no} and was shown after delivery ${lastNo}`)
-        if (lastNo === 0 && !muting[agent]! && streams[i]!.fromStart) passed[agent]!.push({ at, no: no - 1 })
-        lastNo = no
+        if (inboxNo < lastInboxNo) this.wrong("reordered", at, `${what()} is delivery ${inboxNo} and was shown after delivery ${lastInboxNo}`)
+        if (lastInboxNo === 0 && !muting[agent]! && streams[i]!.fromStart) passed[agent]!.push({ at, inboxNo: inboxNo - 1 })
+        lastInboxNo = inboxNo
         if (this.seen[envelope] === 0 || at < this.seen[envelope]!) this.seen[envelope] = at
-        const done = no <= nothingBefore && !gone[agent] ? opened - 1 : this.closed[envelope]!
+        const done = inboxNo <= nothingBefore && !gone[agent] ? opened - 1 : this.closed[envelope]!
         if (done < opened) {
           this.wrong("acknowledged", at, `${what()}, opened at ${seconds(opened)}, was offered again; it was acknowledged by ${seconds(this.closed[envelope]!)}`)
         }
@@ -996,13 +996,13 @@ class Check {
       let expected = 0
       let waiting = 0
       for (let i = firstOf[a]!; i < firstOf[a + 1]!; i++) {
-        const no = envelopes.no.get(inbox[i]!)
-        if (no !== expected + 1) this.wrong(no === expected ? "duplicated" : "lost", 0, `${this.who(a)} has delivery ${no} after ${expected}`)
-        expected = no
+        const inboxNo = envelopes.inboxNo.get(inbox[i]!)
+        if (inboxNo !== expected + 1) this.wrong(inboxNo === expected ? "duplicated" : "lost", 0, `${this.who(a)} has delivery ${inboxNo} after ${expected}`)
+        expected = inboxNo
         if ((envelopes.state.get(inbox[i]!) & DELIVERED) === 0) waiting++
       }
-      const counted = inboxes.get(a) ?? { lastNo: 0, undelivered: 0 }
-      if (counted.lastNo !== expected) this.wrong("counters", 0, `${this.who(a)} has ${expected} deliveries and counts ${counted.lastNo}`)
+      const counted = inboxes.get(a) ?? { lastInboxNo: 0, undelivered: 0 }
+      if (counted.lastInboxNo !== expected) this.wrong("counters", 0, `${this.who(a)} has ${expected} deliveries and counts ${counted.lastInboxNo}`)
       if (counted.undelivered !== waiting) {
         this.wrong("counters", 0, `${this.who(a)} has ${waiting} undelivered and counts ${counted.undelivered}`)
       }
@@ -1046,7 +1046,7 @@ class Check {
     }
     if (unread.length === 0) return
     const counted = new Map<number, { count: number; oldest: number; newest: number }>()
-    for (let e = 0; e < envelopes.no.length; e++) {
+    for (let e = 0; e < envelopes.inboxNo.length; e++) {
       if ((envelopes.state.get(e) & READ) !== 0) continue
       const seq = envelopes.seq.get(e)
       const part = partOf(envelopes.recipient.get(e), envelopes.conversation.get(e))

@@ -64,14 +64,14 @@ export class Final {
   readonly systems: Array<SystemMessage> = []
   readonly envelopes = {
     recipient: new Ints(),
-    no: new Ints(),
+    inboxNo: new Ints(),
     conversation: new Ints(),
     seq: new Ints(),
     /** DELIVERED, READ. */
     state: new Bytes()
   }
   /** Counters, by agent. */
-  readonly inboxes = new Map<number, { readonly lastNo: number; readonly undelivered: number }>()
+  readonly inboxes = new Map<number, { readonly lastInboxNo: number; readonly undelivered: number }>()
   /** By conversation. */
   readonly lastSeq = new Map<number, number>()
   /** By conversation. */

@@ -69,7 +69,7 @@ export interface World {
 }
 
 interface Envelope {
-  readonly no: number
+  readonly inboxNo: number
   readonly conversation: Talk
   readonly seq: number
   readonly sender: number
@@ -294,7 +294,7 @@ class Model {
     for (const agent of all) {
       const inbox = this.inboxes[agent]!
       const envelope: Envelope = {
-        no: inbox.length + 1,
+        inboxNo: inbox.length + 1,
         conversation: talk,
         seq: stored.seq,
         sender,
@@ -390,7 +390,7 @@ class Model {
 
   private show(stream: number, agent: number, envelope: Envelope, stored: Stored): number {
     envelope.seen = true
-    const delivery = fingerprint(`${agent} ${envelope.no}`)
+    const delivery = fingerprint(`${agent} ${envelope.inboxNo}`)
     return this.history.sightings.push(stream, envelope.conversation.number, envelope.seq, stored.send, fingerprint(stored.id), delivery, this.now)
   }
 
@@ -765,11 +765,11 @@ class Model {
   private hide(agent: number): void {
     const seen = this.inboxes[agent]!.filter((envelope) => envelope.seen)
     if (seen.length === 0) return
-    const { conversation, no, seq } = this.pick(seen)
+    const { conversation, inboxNo, seq } = this.pick(seen)
     this.operate({ kind: "hide", agent, conversation: conversation.number, seq }, () => {
       const part = partOf(agent, conversation.number)
       this.hidden.set(part, (this.hidden.get(part) ?? new Set()).add(seq))
-      this.inboxes[agent]![no - 1]!.delivered = true
+      this.inboxes[agent]![inboxNo - 1]!.delivered = true
       return true
     })
   }
@@ -894,10 +894,10 @@ class Model {
   }
 
   private acknowledge(agent: number, last: Envelope, sighting: number): void {
-    const covered = (): Array<Envelope> => this.inboxes[agent]!.filter(({ no }) => no <= last.no)
+    const covered = (): Array<Envelope> => this.inboxes[agent]!.filter(({ inboxNo }) => inboxNo <= last.inboxNo)
     this.operate({ kind: "ack", agent, sighting }, () => {
       for (const one of covered()) one.delivered = true
-      const unseen = this.inboxes[agent]!.find((one) => one.no > last.no && !one.seen && !one.delivered && one.conversation.pair !== undefined)
+      const unseen = this.inboxes[agent]!.find((one) => one.inboxNo > last.inboxNo && !one.seen && !one.delivered && one.conversation.pair !== undefined)
       if (unseen !== undefined && this.strikes("an acknowledgement covers what was not offered")) {
         unseen.delivered = true
         this.biteIf(() => !unseen.seen)
@@ -935,16 +935,16 @@ class Model {
     for (const [part, seqs] of this.hidden) final.hidden.set(part, seqs)
     this.inboxes.forEach((inbox, agent) => {
       const { envelopes } = final
-      for (const { conversation, delivered, no, read, seq } of inbox) {
+      for (const { conversation, delivered, inboxNo, read, seq } of inbox) {
         envelopes.recipient.push(agent)
-        envelopes.no.push(no)
+        envelopes.inboxNo.push(inboxNo)
         envelopes.conversation.push(conversation.number)
         envelopes.seq.push(seq)
         envelopes.state.push((delivered ? DELIVERED : 0) | (read ? READ : 0))
       }
       const waiting = inbox.filter(({ delivered }) => !delivered)
       const off = this.strikes("the undelivered counter is off by one", 1) && this.bite() ? (this.random() < 0.5 ? 1 : -1) : 0
-      final.inboxes.set(agent, { lastNo: inbox.length, undelivered: waiting.length + off })
+      final.inboxes.set(agent, { lastInboxNo: inbox.length, undelivered: waiting.length + off })
       this.offer(final, agent, waiting)
     })
     for (const talk of this.talks.values()) {

@@ -101,10 +101,10 @@ const readStored = async (client: Client, history: History, final: Final): Promi
       [agents, ...after]
     )
     const { envelopes } = final
-    for (const [recipientId, no, conversationId, seq, delivered, read] of rows) {
-      after = [String(recipientId), Number(no)]
+    for (const [recipientId, inboxNo, conversationId, seq, delivered, read] of rows) {
+      after = [String(recipientId), Number(inboxNo)]
       envelopes.recipient.push(history.agent(String(recipientId)))
-      envelopes.no.push(Number(no))
+      envelopes.inboxNo.push(Number(inboxNo))
       envelopes.conversation.push(history.conversation(String(conversationId)))
       envelopes.seq.push(Number(seq))
       envelopes.state.push((delivered === true ? DELIVERED : 0) | (read === true ? READ : 0))
@@ -112,10 +112,10 @@ const readStored = async (client: Client, history: History, final: Final): Promi
     full = rows.length === ROWS
   }
 
-  for (const [agentId, lastNo, undelivered] of await query(
+  for (const [agentId, lastInboxNo, undelivered] of await query(
     "SELECT agent_id, last_no, undelivered FROM inboxes WHERE agent_id = ANY($1)",
     [agents]
-  )) final.inboxes.set(history.agent(String(agentId)), { lastNo: Number(lastNo), undelivered: Number(undelivered) })
+  )) final.inboxes.set(history.agent(String(agentId)), { lastInboxNo: Number(lastInboxNo), undelivered: Number(undelivered) })
 
   const members = new Map<string, Array<number>>()
   for (const [id, agentId] of await query(

@@ -90,10 +90,10 @@ export const talksOf = (state: State, agent: number): ReadonlyArray<Talk> =>
 export const undelivered = (state: State, agent: number): number =>
   state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null).length
 
-export const slipOf = (state: State, letter: Letter): { readonly no: number; readonly slip: Slip } => {
+export const slipOf = (state: State, letter: Letter): { readonly inboxNo: number; readonly slip: Slip } => {
   const inbox = state.inboxes[letter.recipient]!
   const index = inbox.findIndex((slip) => slip.letter === letter)
-  return { no: index + 1, slip: inbox[index]! }
+  return { inboxNo: index + 1, slip: inbox[index]! }
 }
 
 export type Outcome =
@@ -211,8 +211,8 @@ export const deliver = (slip: Slip, now: number): boolean => {
 }
 
 /** How many envelopes an acknowledgement up to a number delivers. */
-export const acknowledgeThrough = (state: State, agent: number, no: number, now: number): number =>
-  state.inboxes[agent]!.slice(0, no).filter((slip) => deliver(slip, now)).length
+export const acknowledgeThrough = (state: State, agent: number, inboxNo: number, now: number): number =>
+  state.inboxes[agent]!.slice(0, inboxNo).filter((slip) => deliver(slip, now)).length
 
 export interface Receipt {
   readonly to: number

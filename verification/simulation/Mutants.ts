@@ -83,7 +83,7 @@ export const pushBeforeCommit = (actors: () => LiveAgents["Service"]): Mutant =>
           { id, conversationId: conv, seq, senderId: sender, clientMsgId: key, type, content, metadata, createdAt: at },
           directContext({ handle: from!.handle, displayName: null, deletedAt: null })
         )
-        actors().tell(recipient, { _tag: "Hint", no, messageId: id, senderId: sender, rendered })
+        actors().tell(recipient, { _tag: "Hint", inboxNo: no, messageId: id, senderId: sender, rendered })
       }
       return yield* Effect.fail("the commit failed")
     })).pipe(Effect.ignore)

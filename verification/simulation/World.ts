@@ -214,7 +214,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     let deliveredBefore = new Set<Model.Slip>()
 
     const letters = () => [...state.keys.values()]
-    const deliveryId = (agent: number, no: number) => deliveries.ids.encode(agents[agent]!.id, no)
+    const deliveryId = (agent: number, inboxNo: number) => deliveries.ids.encode(agents[agent]!.id, inboxNo)
     const transition = (name: string, n = 1) => tally(coverage.transitions, name, n)
     const statusOf = (slip: Model.Slip) => slip.readAt !== null ? "read" : slip.deliveredAt !== null ? "delivered" : "stored"
     const isoOf = (at: number | null) => at === null ? null : new Date(at).toISOString()
@@ -247,7 +247,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           created_at: isoOf(letter.at),
           delivered_at: isoOf(progress?.deliveredAt ?? null),
           read_at: isoOf(progress?.readAt ?? null),
-          delivery_id: letter.recipient === viewer ? deliveryId(viewer, Model.slipOf(state, letter).no) : null
+          delivery_id: letter.recipient === viewer ? deliveryId(viewer, Model.slipOf(state, letter).inboxNo) : null
         },
         what
       )
@@ -281,11 +281,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             connected.echoed.add(letter)
             continue
           }
-          const { no, slip } = Model.slipOf(state, letter)
-          check(no > connected.shown, () => `inbox number ${no} after ${connected.shown} on a socket`)
-          connected.shown = no
+          const { inboxNo, slip } = Model.slipOf(state, letter)
+          check(inboxNo > connected.shown, () => `inbox number ${inboxNo} after ${connected.shown} on a socket`)
+          connected.shown = inboxNo
           connected.showed.add(slip)
-          check(!deliveredBefore.has(slip), () => `inbox number ${no} of ${connected.agent} was acknowledged, and offered again`)
+          check(!deliveredBefore.has(slip), () => `inbox number ${inboxNo} of ${connected.agent} was acknowledged, and offered again`)
           if (connected.acknowledges) continue
           if (Model.deliver(slip, at)) {
             transition("stored → delivered, legacy push")
@@ -319,17 +319,17 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         socket,
         session,
         live: {
-          hint: (no, messageId, rendered) => {
+          hint: (inboxNo, messageId, rendered) => {
             if (connected.lose > 0) {
               connected.lose--
               return
             }
             if (connected.delay) {
               connected.delay = false
-              connected.held = () => session.hint(no, messageId, rendered)
+              connected.held = () => session.hint(inboxNo, messageId, rendered)
               return
             }
-            session.hint(no, messageId, rendered)
+            session.hint(inboxNo, messageId, rendered)
           },
           echo: (after, before, frame, place) => session.echo(after, before, frame, place),
           event: (frame) => session.event(frame),
@@ -544,12 +544,12 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return known[pick % Math.max(1, known.length)]
     }
 
-    const cursorText = (agent: number, cursor: Cursor): { readonly text: string; readonly no: number | undefined } => {
-      if (cursor._tag === "Garbage") return { text: cursor.text, no: undefined }
-      if (cursor._tag === "Foreign") return { text: deliveryId((agent + 1) % 4, 1 + (cursor.pick % 8)), no: undefined }
+    const cursorText = (agent: number, cursor: Cursor): { readonly text: string; readonly inboxNo: number | undefined } => {
+      if (cursor._tag === "Garbage") return { text: cursor.text, inboxNo: undefined }
+      if (cursor._tag === "Foreign") return { text: deliveryId((agent + 1) % 4, 1 + (cursor.pick % 8)), inboxNo: undefined }
       const last = state.inboxes[agent]!.length
-      const no = last === 0 ? 0 : cursor.pick % (last + 1)
-      return { text: deliveryId(agent, no), no }
+      const inboxNo = last === 0 ? 0 : cursor.pick % (last + 1)
+      return { text: deliveryId(agent, inboxNo), inboxNo }
     }
 
     const talkOf = (agent: number, pick: number): { readonly name: string; readonly talk: Model.Talk | undefined } => {
@@ -588,19 +588,19 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           return yield* sendOne(command.agent, Model.otherOf(talk.name, command.agent), `r${talk.letters.length}-${command.key}`)
         }
         case "Sync": {
-          const { no, text } = cursorText(command.agent, command.after)
-          const rows = yield* deliveries.sync(agents[command.agent]!.id, no === 0 ? undefined : text, command.limit)
-          const expected = no === undefined ? [] : state.inboxes[command.agent]!
-            .map((slip, i) => ({ no: i + 1, slip }))
-            .filter((one) => one.no > no && one.slip.deliveredAt === null).slice(0, command.limit)
-          same(rows.map((row) => parse(row)["delivery_id"]), expected.map((one) => deliveryId(command.agent, one.no)), "sync")
+          const { inboxNo, text } = cursorText(command.agent, command.after)
+          const rows = yield* deliveries.sync(agents[command.agent]!.id, inboxNo === 0 ? undefined : text, command.limit)
+          const expected = inboxNo === undefined ? [] : state.inboxes[command.agent]!
+            .map((slip, i) => ({ inboxNo: i + 1, slip }))
+            .filter((one) => one.inboxNo > inboxNo && one.slip.deliveredAt === null).slice(0, command.limit)
+          same(rows.map((row) => parse(row)["delivery_id"]), expected.map((one) => deliveryId(command.agent, one.inboxNo)), "sync")
           rows.forEach((row, i) => compare(parse(row), expected[i]!.slip.letter, command.agent, undefined, "sync row"))
           return
         }
         case "AckThrough": {
-          const { no, text } = cursorText(command.agent, command.cursor)
+          const { inboxNo, text } = cursorText(command.agent, command.cursor)
           const acked = yield* deliveries.acknowledgeThrough(agents[command.agent]!.id, text)
-          const expected = no === undefined ? 0 : Model.acknowledgeThrough(state, command.agent, no, now())
+          const expected = inboxNo === undefined ? 0 : Model.acknowledgeThrough(state, command.agent, inboxNo, now())
           same(acked, expected, "acked")
           transition("stored → delivered, sync/ack", expected)
           return
@@ -837,7 +837,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         observe()
         for (const connected of sessionsOf(agent)) {
           const missing = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null && !connected.showed.has(slip))
-          check(missing.length === 0, () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).no)}`)
+          check(missing.length === 0, () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).inboxNo)}`)
           const silent = [...connected.due].filter((letter) => !connected.echoed.has(letter))
           check(silent.length === 0, () => `an own message never came back: ${silent.map((letter) => letter.key)}`)
         }
@@ -846,8 +846,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         yield* settle
         observe()
         same(
-          [...late.showed].map((slip) => Model.slipOf(state, slip.letter).no),
-          waiting.map((slip) => Model.slipOf(state, slip.letter).no),
+          [...late.showed].map((slip) => Model.slipOf(state, slip.letter).inboxNo),
+          waiting.map((slip) => Model.slipOf(state, slip.letter).inboxNo),
           "what the next socket is offered"
         )
       }

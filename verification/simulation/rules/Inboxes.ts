@@ -18,7 +18,7 @@ export type State = "stored" | "delivered" | "read"
 export interface Slip {
   readonly letter: Letter
   readonly recipient: number
-  no: number
+  inboxNo: number
   deliveredAt: number | null
   readAt: number | null
 }
@@ -37,7 +37,7 @@ export class Inboxes {
   post(letter: Letter): ReadonlyArray<Slip> {
     return letter.recipients.map((recipient) => {
       const inbox = this.of[recipient]!
-      const slip: Slip = { letter, recipient, no: inbox.length + 1, deliveredAt: null, readAt: null }
+      const slip: Slip = { letter, recipient, inboxNo: inbox.length + 1, deliveredAt: null, readAt: null }
       inbox.push(slip)
       return slip
     })

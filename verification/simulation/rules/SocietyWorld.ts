@@ -162,7 +162,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const storedOf = (agent: number): ReadonlyArray<Slip> => society.inboxes.of[agent]!.filter((slip) => slip.deliveredAt === null)
     const waits = (agent: number): boolean => storedOf(agent).length > 0
     const idOf = (talk: string): string => talkIds.get(talk) ?? ""
-    const deliveryId = (slip: Slip): string => deliveries.ids.encode(the(slip.recipient).id, slip.no)
+    const deliveryId = (slip: Slip): string => deliveries.ids.encode(the(slip.recipient).id, slip.inboxNo)
     const iso = (at: number | null): string | null => at === null ? null : new Date(at).toISOString()
 
     const failureOf = (exit: Exit.Exit<unknown, unknown>): Json | undefined => {
@@ -197,9 +197,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const numbers = new Map(rows.map((row) => [`${agentOf.get(row.recipient_id)} ${talkNames.get(row.conversation_id)} ${row.seq}`, row.no]))
       for (const inbox of society.inboxes.of) {
         for (const slip of inbox) {
-          slip.no = numbers.get(`${slip.recipient} ${slip.letter.talk} ${slip.letter.seq}`) ?? slip.no
+          slip.inboxNo = numbers.get(`${slip.recipient} ${slip.letter.talk} ${slip.letter.seq}`) ?? slip.inboxNo
         }
-        inbox.sort((a, b) => a.no - b.no)
+        inbox.sort((a, b) => a.inboxNo - b.inboxNo)
       }
     })
 
@@ -233,7 +233,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     /** What is new is due on every socket of its recipient, unless it is muted right now. */
     const push = (): void => {
-      for (const slip of fresh.toSorted((a, b) => a.no - b.no)) {
+      for (const slip of fresh.toSorted((a, b) => a.inboxNo - b.inboxNo)) {
         for (const connected of sessions.filter((one) => one.agent === slip.recipient)) {
           if (isMuted(slip.recipient, slip.letter)) {
             ledger.answered("push: muted")
@@ -615,7 +615,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const acknowledge = Effect.fnUntraced(function*(slip: Slip) {
       const acked = yield* deliveries.acknowledgeThrough(the(slip.recipient).id, deliveryId(slip))
-      const n = society.inboxes.deliverAll(slip.recipient, (one) => one.no <= slip.no, now())
+      const n = society.inboxes.deliverAll(slip.recipient, (one) => one.inboxNo <= slip.inboxNo, now())
       same(acked, n, "acked")
       add("Envelope", "stored → delivered: sync/ack", n)
     })
@@ -801,7 +801,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (slip !== undefined && !isMuted(agent, slip.letter)) {
         for (let i = 0;; i++) {
           const [row] = yield* sql<{ delivered_at: number | null }>`
-            SELECT delivered_at FROM envelopes WHERE recipient_id = ${the(agent).id} AND no = ${slip.no}`
+            SELECT delivered_at FROM envelopes WHERE recipient_id = ${the(agent).id} AND no = ${slip.inboxNo}`
           if (row !== undefined && row.delivered_at !== null) break
           check(i < 500, () => "a webhook said 200, and its message is not delivered")
           yield* turn
@@ -1222,7 +1222,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         same(
           envelopes.filter((row) => row.recipient_id === id)
             .map((row) => [row.no, talkNames.get(row.conversation_id), row.seq, row.delivered_at, row.read_at]),
-          society.inboxes.of[i]!.map((slip) => [slip.no, slip.letter.talk, slip.letter.seq, slip.deliveredAt, slip.readAt]),
+          society.inboxes.of[i]!.map((slip) => [slip.inboxNo, slip.letter.talk, slip.letter.seq, slip.deliveredAt, slip.readAt]),
           `envelopes of ${i}`
         )
         const counter = counters.find((row) => row.agent_id === id)
