@@ -16,6 +16,7 @@ import { Contacts } from "./contacts/Contacts.ts"
 import { ContactsRepo } from "./contacts/ContactsRepo.ts"
 import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
+import { ReadingRepo } from "./conversations/ReadingRepo.ts"
 import { MessageRetention } from "./conversations/MessageRetention.ts"
 import { Deliveries } from "./deliveries/Deliveries.ts"
 import { DeliveriesRepo } from "./deliveries/DeliveriesRepo.ts"
@@ -76,6 +77,7 @@ export const services = Registration.layer.pipe(
     ColdSlots.layer,
     ContactsRepo.layer,
     ConversationsRepo.layer,
+    ReadingRepo.layer,
     DeliveriesRepo.layer,
     DeletionsRepo.layer,
     DirectoryRepo.layer,

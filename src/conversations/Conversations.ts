@@ -38,6 +38,7 @@ import {
 } from "./ConversationEntity.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { ConversationsRepo } from "./ConversationsRepo.ts"
+import { ReadingRepo } from "./ReadingRepo.ts"
 import { type ContentTooLarge, type Draft, messageJson, type MessageSender, renderMessage } from "../messages/Message.ts"
 import { makeReading, type Reading } from "./Reading.ts"
 
@@ -98,6 +99,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const clock = yield* Clock.Clock
       const config = yield* Config
       const repo = yield* ConversationsRepo
+      const reads = yield* ReadingRepo
       const agents = yield* Agents
       const liveAgents = yield* LiveAgents
       const attachments = yield* Attachments
@@ -149,7 +151,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
 
       /** The other side's envelope of a direct message. */
       const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
-        const participation = yield* unavailableOnSqlError(repo.participation(senderId, conversationId))
+        const participation = yield* unavailableOnSqlError(reads.participation(senderId, conversationId))
         return participation === undefined || participation.counterpartyId === null
           ? undefined
           : yield* deliveries.find(participation.counterpartyId, messageId)
@@ -312,7 +314,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const toConversation = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> =>
         id.startsWith("conv_")
           ? Effect.flatMap(
-            unavailableOnSqlError(repo.participation(sender.id, id)),
+            unavailableOnSqlError(reads.participation(sender.id, id)),
             (participation) =>
               unlessReplay(
                 sender,

@@ -11,7 +11,7 @@ import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import type { ConversationContext, ConversationListItem, Party } from "./Conversation.ts"
 import { ConversationNotFound } from "./Conversation.ts"
-import { ConversationsRepo, type HistoryRange, type ListedConversation, type Participation } from "./ConversationsRepo.ts"
+import { type HistoryRange, type ListedConversation, type Participation, ReadingRepo } from "./ReadingRepo.ts"
 import { Listing } from "./Listing.ts"
 import { messageJson, MessageNotFound, renderMessage, type ShownContext } from "../messages/Message.ts"
 
@@ -58,7 +58,7 @@ export interface Reading {
 /** The part of `Conversations` that does not write to their order. */
 export const makeReading = Effect.gen(function*() {
   const clock = yield* Clock.Clock
-  const repo = yield* ConversationsRepo
+  const repo = yield* ReadingRepo
   const agents = yield* Agents
   const deliveries = yield* Deliveries
   const groups = yield* Groups

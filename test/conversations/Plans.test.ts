@@ -3,6 +3,7 @@ import { Effect, Layer } from "effect"
 import { ColdSlots } from "../../src/push/ColdSlots.ts"
 import { makeAppend } from "../../src/conversations/Append.ts"
 import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
+import { ReadingRepo } from "../../src/conversations/ReadingRepo.ts"
 import { MessageRetention } from "../../src/conversations/MessageRetention.ts"
 import { DeliveriesRepo } from "../../src/deliveries/DeliveriesRepo.ts"
 import { makeGroupAppend } from "../../src/groups/GroupAppend.ts"
@@ -38,6 +39,7 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
     const found = yield* scansOf(
       Layer.build(Layer.mergeAll(
         ConversationsRepo.layer,
+        ReadingRepo.layer,
         DeliveriesRepo.layer,
         ColdSlots.layer,
         GroupReads.layer,
