@@ -10,6 +10,7 @@ import { AT_ONCE } from "./NodeLinks.ts"
 import { serverTls } from "./NodeSecret.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
 /** This node cannot listen on RUNNER_HOST and RUNNER_PORT. */
 export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
@@ -34,7 +35,6 @@ const CLOSED_WITHIN = "500 millis"
  * node tries its other secret at once.
  */
 const SECOND_TRY = "3 seconds"
-const LOGGED_EVERY_MS = 60_000
 const MAX_REMEMBERED = 1_000
 
 type Refusal = "secret" | "plain" | "encrypted" | "silent"
@@ -89,16 +89,12 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
       const stallGuard = yield* StallGuard
-      const told = new Map<string, number>()
+      const lines = new OncePerMinute(now)
       const lastAccepted = new Map<string, number>()
 
       const tell = (host: string, refusal: Refusal): void => {
         counters[refusal].updateUnsafe(1, Context.empty())
-        const key = `${refusal} ${host}`
-        if (now() - (told.get(key) ?? Number.NEGATIVE_INFINITY) < LOGGED_EVERY_MS) return
-        if (told.size >= MAX_REMEMBERED) told.clear()
-        told.set(key, now())
-        fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
+        if (lines.allows(`${refusal} ${host}`)) fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {
         if (refusal === undefined) return

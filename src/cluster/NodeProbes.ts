@@ -5,6 +5,7 @@ import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeLinks } from "./NodeLinks.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
 /** Version of the protocol between nodes: increased whenever an older node would misunderstand a newer one. */
 export const WIRE = 3
@@ -50,6 +51,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         const { runnerAddress } = yield* ShardingConfig.ShardingConfig
         const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
         const now = monotonicMillis(yield* Clock.Clock)
+        const lines = new OncePerMinute(now)
         const fork = Effect.runForkWith(yield* Effect.context<never>())
         const fibers = yield* FiberMap.make<string>()
         const targets = new Map<string, Target>()
@@ -57,10 +59,8 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         const changed = yield* Latch.make(true)
         let rows: ReadonlyArray<NodeRow> = []
 
-        const warn = (target: Target, text: string): void => {
-          if (now() - target.toldAt < LOGGED_EVERY_MS) return
-          target.toldAt = now()
-          fork(Effect.logWarning(text))
+        const warn = (node: string, text: string): void => {
+          if (lines.allows(node)) fork(Effect.logWarning(text))
         }
 
         const answered = (target: Target): void => {
@@ -114,8 +114,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             wake: Latch.makeUnsafe(false),
             failures: 0,
             reason: undefined,
-            seenAt: now(),
-            toldAt: Number.NEGATIVE_INFINITY
+            seenAt: now()
           }
           targets.set(node, target)
           fork(FiberMap.run(fibers, node, converse(target), { onlyIfMissing: true }))
@@ -132,7 +131,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             target.seenAt = at
             // A node that is gone is not logged here: `Peers` does that.
             if (isFresh && isLocked && !reaches.has(address) && target.reason !== undefined) {
-              warn(target, `Node ${address} cannot be reached from this one: ${target.reason}`)
+              warn(address, `Node ${address} cannot be reached from this one: ${target.reason}`)
             }
           }
           for (const [node, { seenAt }] of targets) {
@@ -180,7 +179,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
               if (wire !== WIRE) {
                 const versions = `version ${wire} of what nodes say to each other`
                 if (target !== undefined) {
-                  warn(target, `Node ${from} is refused: it speaks ${versions}, and this node version ${WIRE}`)
+                  warn(from, `Node ${from} is refused: it speaks ${versions}, and this node version ${WIRE}`)
                 }
                 const reason = `it speaks version ${WIRE}, not ${versions}: all nodes must run the same release of Parley`
                 return Effect.fail(new NodeRefused({ reason }))
@@ -213,7 +212,6 @@ interface Target {
   reason: string | undefined
   /** When its row was last fresh or its lock held; at first, when it became a target. */
   seenAt: number
-  toldAt: number
 }
 
 const AGAIN_MS = 500
@@ -224,7 +222,6 @@ const ANSWER = "2 seconds"
 const FAILURES = 2
 const UNSEEN_MS = 15_000
 const MAX_TARGETS = 1_000
-const LOGGED_EVERY_MS = 60_000
 const ADDRESS = /^.+:\d{1,5}$/
 
 const failures = Object.fromEntries(

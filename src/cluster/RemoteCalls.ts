@@ -5,6 +5,7 @@ import { Ids } from "../platform/Ids.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { ShardOwners } from "./ShardOwners.ts"
@@ -121,10 +122,6 @@ const breaks = Object.fromEntries(
   ])
 ) as Record<Break, Metric.Counter<number>>
 
-/** How often the same reason is logged for a node, and for how many nodes and reasons that is remembered. */
-const LOGGED_EVERY_MS = 60_000
-const MAX_REMEMBERED = 1_000
-
 const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
   const failure = reasons.find(Cause.isFailReason)?.error
   if (failure instanceof AnswerNotUnderstood) return "answer"
@@ -159,10 +156,8 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       const ids = yield* Ids
       const owners = yield* ShardOwners
       const fork = Effect.runForkWith(yield* Effect.context<never>())
-      const now = monotonicMillis(yield* Clock.Clock)
+      const logged = new OncePerMinute(monotonicMillis(yield* Clock.Clock))
       const lines = new Map<string, CallLine>()
-      /** When each break was last logged, by node and reason. */
-      const logged = new Map<string, number>()
 
       /**
        * Counts and logs a broken line, unless this node gave it up itself because the other node is gone or this one
@@ -173,10 +168,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         const cause = Exit.isFailure(exit) ? exit.cause : Cause.empty
         const reason = breakOf(cause)
         breaks[reason].updateUnsafe(1, Context.empty())
-        const key = `${node} ${reason}`
-        if (now() - (logged.get(key) ?? Number.NEGATIVE_INFINITY) < LOGGED_EVERY_MS) return
-        if (logged.size >= MAX_REMEMBERED) logged.clear()
-        logged.set(key, now())
+        if (!logged.allows(`${node} ${reason}`)) return
         const text = `Calls to node ${node} broke off, ${line.size} of them unanswered: ${WORDS[reason]}`
         // The death of a node is logged once, by `Peers`.
         fork(reason === "connection" ? Effect.logDebug(text) : Effect.logWarning(text, cause))

@@ -5,6 +5,7 @@ import { Config } from "../platform/Config.ts"
 import { nameOf } from "../cluster/NodeAddress.ts"
 import { type Delivery, PeerForgot, Peers } from "../cluster/Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import type { Push } from "./LiveAgent.ts"
 import { beyond, type Elsewhere, nextSince, type SocketPlace } from "./SocketPlaces.ts"
@@ -153,6 +154,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const clock = yield* Clock.Clock
       const now = monotonicMillis(clock)
+      const complaints = new OncePerMinute(now)
       const config = yield* Config
       const limit = config.LIMITS_SOCKETS_PER_AGENT
       /** This node's name, as the others know it. */
@@ -263,8 +265,7 @@ export class PushRouter extends Context.Service<PushRouter, {
             Effect.gen(function*() {
               if (Cause.hasInterruptsOnly(cause)) return yield* Effect.interrupt
               notUnderstood.updateUnsafe(1, Context.empty())
-              if (now() - line.complainedAt >= COMPLAINS_EVERY_MS) {
-                line.complainedAt = now()
+              if (complaints.allows(node)) {
                 yield* Effect.logWarning(`Node ${node} said what this node does not understand: do both run the same version of Parley?`, cause)
               }
               if (!first) return yield* new PeerForgot()
@@ -372,8 +373,6 @@ const MAX_CHARS = 2_000_000
  * they were about.
  */
 const MAX_NOTICES = 10_000
-/** How often at most it is logged that texts of a node cannot be decoded. */
-const COMPLAINS_EVERY_MS = 60_000
 /** Calls in which a notice is tried: a node that is gone has left the list before that many. */
 const MAX_TRIES = 50
 
@@ -417,8 +416,6 @@ class PushLine {
   silentSince: number
   /** Whether it has sent anything yet. */
   heard = false
-  /** When it was last logged that it cannot be understood. */
-  complainedAt = Number.NEGATIVE_INFINITY
   /** Agents whose sockets here must be announced to the node again. */
   private changed = new Set<string>()
   private pushes: Array<readonly [string, Push]> = []
