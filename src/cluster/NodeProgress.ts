@@ -2,6 +2,7 @@ import { Clock, Effect, HashRing, Layer, Option, Schedule } from "effect"
 import { type RunnerAddress, Sharding, ShardingConfig } from "effect/cluster"
 import { shards } from "./Cluster.ts"
 import { nameOf } from "./NodeAddress.ts"
+import { NodeProbes } from "./NodeProbes.ts"
 import { type NodeList, ownsShards, Peers } from "./Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
@@ -96,6 +97,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const readiness = yield* Readiness
   const sharding = yield* Sharding.Sharding
   const peers = yield* Peers
+  const probes = yield* NodeProbes
   const { assignedShardGroups, runnerAddress } = yield* ShardingConfig.ShardingConfig
   const now = monotonicMillis(yield* Clock.Clock)
   const progress = new ClusterProgress()
@@ -104,7 +106,7 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
       self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
       owns: assignedShardGroups.length > 0,
       list: peers.list(),
-      explanation: peers.explain(),
+      explanation: probes.explain(),
       holds: (index) => sharding.hasShardId(shards[index]!)
     })
   readiness.check(look)

@@ -61,8 +61,6 @@ export class Peers extends Context.Service<Peers, {
   readonly received: (from: string, place: PeerPlace, body: string) => Effect.Effect<void, PeerForgot>
   /** Undefined until the list has been read. */
   readonly list: () => NodeList | undefined
-  /** Which nodes this node cannot talk with and why, written for operators. */
-  readonly explain: () => string
 }>()("parley/cluster/Peers") {
   /** For a standalone server, which has no other nodes. */
   static readonly layerAlone = Layer.succeed(
@@ -71,8 +69,7 @@ export class Peers extends Context.Service<Peers, {
       listen: () => {},
       deliver: () => Effect.succeed("unreachable"),
       received: () => Effect.fail(new PeerForgot()),
-      list: () => undefined,
-      explain: () => ""
+      list: () => undefined
     })
   )
 
@@ -214,8 +211,7 @@ export class Peers extends Context.Service<Peers, {
               )
             }))
           }),
-        list: () => list,
-        explain: probes.explain
+        list: () => list
       })
     })
   )

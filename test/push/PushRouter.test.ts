@@ -59,8 +59,7 @@ class Wires {
             return Effect.succeed("unreachable")
           }),
         received: () => Effect.void,
-        list: () => undefined,
-        explain: () => ""
+        list: () => undefined
       })
     )
 }
