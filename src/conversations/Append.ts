@@ -73,7 +73,8 @@ const appendStatement = (kinds: "continuing" | "any"): string => {
 WITH input AS MATERIALIZED (${
     inputOf(
       `${MESSAGE_COLUMNS}, recipient text, ` +
-        "epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean"
+        "epoch bigint, next_epoch bigint, version bigint, opens boolean, establishes boolean",
+      "$3"
     )
   }
 ), held AS MATERIALIZED (
@@ -244,9 +245,9 @@ export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => v
       countStored("direct", told)
       return told
     }
-    return (batch: ReadonlyArray<Append>) => {
+    return (batch: ReadonlyArray<Append>, lockMs: number) => {
       const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
-      return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard]), (rows) => {
+      return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard, lockMs]), (rows) => {
         const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
         if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NONE))
         // The batch is committed, whether or not this read succeeds.

@@ -17,13 +17,16 @@ export type Settled<Out> =
 
 const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unavailable()) })
 
+/** Names of rows. Items with the same first name keep their order. */
+type Names = readonly [string, ...Array<string>]
+
 /**
  * The rows that the commit of an item locks. While another session holds one of them, the item waits apart from its
  * batch.
  */
 export interface Locks<In> {
-  /** Names of the rows that are known before the commit. Items with the same first name keep their order. */
-  readonly of: (item: In) => readonly [string, ...Array<string>]
+  /** The rows that are known before the commit. */
+  readonly of: (item: In) => Names
   /** Which rows of these items are locked right now, and by whom: row name to holder. Does not wait for locks. */
   readonly held: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyMap<string, string>, SqlError.SqlError>
 }
@@ -51,10 +54,12 @@ interface Waiting<In, Out> {
 
 interface Lane<In, Out> {
   queue: Array<Waiting<In, Out>>
+  /** The batch in flight. */
+  batch: ReadonlyArray<Waiting<In, Out>>
   running: boolean
-  /** When the oldest item of the batch in flight was submitted; undefined: none is in flight. */
-  since: number | undefined
 }
+
+const makeLane = <In, Out>(): Lane<In, Out> => ({ queue: [], batch: [], running: false })
 
 /**
  * SQLSTATEs of insufficient resources (53), system errors (58) and read-only transactions (25006): not caused by the
@@ -69,6 +74,10 @@ const OUT_OF_ROOM = /^(?:53|58|25006)/
 const HELD_MS = 5_000
 /** How often to check whether such locks are free, in milliseconds. */
 const LOOK_MS = 100
+/** How long a statement waits for one lock, in milliseconds: a lane. */
+const LOCK_MS = 300
+/** The same for items that were set aside: long enough for the slow commits of other nodes on the same row. */
+const PATIENT_LOCK_MS = 2_000
 
 /**
  * The metric's label of why a commit failed: `system`: a problem of the database itself; `refused`: the batch caused
@@ -111,7 +120,8 @@ const turn = Effect.callback<void>((resume) => {
  * Group commit: while one batch commits, the next gathers. If a batch is refused or meets a defect, it is retried if
  * the failure may be transient, then halved until the culprit is alone, so that no item fails because of its
  * neighbours. A failure of the database itself fails the whole batch. Items whose rows another session has locked are
- * set aside for up to 5 s, and the others are committed at once.
+ * set aside for up to 5 s, and the others are committed at once. Once a row is free or has another holder, its items are
+ * tried again in a lane of their own, which waits longer for locks.
  */
 export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Label of the metrics. */
@@ -127,14 +137,19 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   readonly capacity: number
   /** Wait for one turn of the event loop before each batch: pays off where the database runs in this thread (PGlite). */
   readonly gather: boolean
-  /** Commits the batch in one statement, all or nothing; results in the order of the items. */
-  readonly commit: (items: ReadonlyArray<In>) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
-  /** For statements with a short lock time-out (SQLSTATE 55P03). Without it, a batch that meets a lock is halved. */
+  /**
+   * Commits the batch in one statement, all or nothing; results in the order of the items. `lockMs`: the statement's lock
+   * time-out (SQLSTATE 55P03) in milliseconds.
+   */
+  readonly commit: (items: ReadonlyArray<In>, lockMs: number) => Effect.Effect<ReadonlyArray<Out>, SqlError.SqlError>
+  /** Without it, a batch that meets a lock is halved. */
   readonly locks?: Locks<In>
 }): Effect.fn.Return<GroupCommit<In, Out>> {
   const context = yield* Effect.context<never>()
   const runFork = Effect.runForkWith(context)
-  const lanes: Array<Lane<In, Out>> = Array.from({ length: options.lanes }, () => ({ queue: [], running: false, since: undefined }))
+  const lanes: Array<Lane<In, Out>> = Array.from({ length: options.lanes }, () => makeLane())
+  /** For items that were set aside. */
+  const second: Lane<In, Out> = makeLane()
   const now = monotonicMillis(yield* Clock.Clock)
   const batchSize = Metric.histogram(`${options.name}_batch_size`, {
     description: `Items per commit of ${options.name}`,
@@ -179,13 +194,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     const middle = batch.length >> 1
     return Effect.andThen(attempt(batch.slice(0, middle), 0), Effect.suspend(() => {
       // The first half may have been set aside: items of the same rows go behind it.
-      const second = options.locks === undefined ? batch.slice(middle) : divert(options.locks, batch.slice(middle))
-      return second.length === 0 ? Effect.void : attempt(second, 0)
+      const rest = options.locks === undefined ? batch.slice(middle) : divert(options.locks, batch.slice(middle))
+      return rest.length === 0 ? Effect.void : attempt(rest, 0)
     }))
   }
 
-  const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number): Effect.Effect<void> =>
-    Effect.matchCauseEffect(Effect.suspend(() => options.commit(batch.map((waiting) => waiting.item))), {
+  const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number, lockMs = LOCK_MS): Effect.Effect<void> =>
+    Effect.matchCauseEffect(Effect.suspend(() => options.commit(batch.map((waiting) => waiting.item), lockMs)), {
       onSuccess: (results) => {
         refused = undefined
         for (let i = 0; i < batch.length; i++) tell(batch[i]!, { _tag: "Done", value: results[i]! })
@@ -228,21 +243,28 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Rows that other sessions have locked, and their holders. */
   const holders = new Map<string, string>()
   let looking = false
+  /** Row names of the items in the lane `second`. */
+  let again: ReadonlySet<string> = new Set()
 
   /** Whether an item must wait for a lock, or behind an item that waits for one. */
-  const isHeld = (item: In): boolean => {
-    if (options.locks === undefined || holders.size === 0) return false
-    const names = options.locks.of(item)
-    return behind.has(names[0]) || names.some((name) => holders.has(name))
+  const isHeld = (names: Names): boolean => behind.has(names[0]) || names.some((name) => holders.has(name))
+
+  const putAside = (waiting: Waiting<In, Out>, names: Names): void => {
+    aside.push(waiting)
+    behind.add(names[0])
   }
 
   /** Moves the items that must wait to `aside`, and returns the rest. */
-  const divert = (locks: Locks<In>, list: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> =>
+  const divert = (
+    locks: Locks<In>,
+    list: ReadonlyArray<Waiting<In, Out>>,
+    mustWait: (names: Names) => boolean = isHeld
+  ): Array<Waiting<In, Out>> =>
     list.filter((waiting) => {
-      if (!isHeld(waiting.item)) return true
-      aside.push(waiting)
-      behind.add(locks.of(waiting.item)[0])
-      return false
+      const names = locks.of(waiting.item)
+      const waits = mustWait(names)
+      if (waits) putAside(waiting, names)
+      return !waits
     })
 
   /** After a batch met a lock: sets the items that need the locked rows aside, and commits the rest at once. */
@@ -263,7 +285,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
           if (tries < 3) return attempt(batch, tries + 1)
           return batch.length === 1 ? fail(batch, cause) : halve(batch)
         }
-        for (const lane of lanes) lane.queue = divert(locks, lane.queue)
+        for (const lane of [...lanes, second]) lane.queue = divert(locks, lane.queue)
         look(locks)
         return countSetAside.pipe(
           Metric.update(count),
@@ -292,8 +314,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         }
         const known = [...holders]
         const found = aside.length === 0 ? new Map<string, string>() : yield* locks.held(aside.map((waiting) => waiting.item))
-        // A row whose holder has changed is tried in a batch again, which waits its turn for the lock. Only a row with
-        // the same holder as before still blocks its items.
+        // A row whose holder has changed is tried again, which waits its turn for the lock. Only a row with the same
+        // holder as before still blocks its items.
         for (const [name, holder] of known) {
           if (found.get(name) !== holder && holders.get(name) === holder) holders.delete(name)
         }
@@ -308,18 +330,17 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     })
   }
 
-  /** Returns the items whose rows are free to the heads of their lanes. */
+  /** Lets the items whose rows are free be tried again. */
   const letGo = (locks: Locks<In>): void => {
+    if (second.running) return
     const waited = aside.sort((a, b) => a.order - b.order)
     aside = []
     behind = new Set()
-    const free = divert(locks, waited)
-    for (const [i, lane] of lanes.entries()) {
-      const own = free.filter(({ item }) => options.laneOf(item) % lanes.length === i)
-      if (own.length === 0) continue
-      lane.queue = [...own, ...lane.queue]
-      if (!lane.running) start(lane)
-    }
+    // Earlier items with the same first name go first.
+    const before = new Set(lanes.flatMap(({ batch, queue }) => [...batch, ...queue].map(({ item }) => locks.of(item)[0])))
+    second.queue = divert(locks, waited, (names) => before.has(names[0]) || isHeld(names))
+    again = new Set(second.queue.flatMap(({ item }) => locks.of(item)))
+    if (second.queue.length > 0) start(second)
   }
 
   const take = (lane: Lane<In, Out>): Array<Waiting<In, Out>> => {
@@ -347,10 +368,10 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         const batch = take(lane)
         // Another lane may have set all items aside meanwhile.
         if (batch.length === 0) continue
-        lane.since = batch[0]!.since
+        lane.batch = batch
         yield* Metric.update(batchSize, batch.length)
-        yield* attempt(batch, 0)
-        lane.since = undefined
+        yield* attempt(batch, 0, lane === second ? PATIENT_LOCK_MS : LOCK_MS)
+        lane.batch = []
       }
     })
 
@@ -358,13 +379,15 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     lane.running = true
     runFork(Effect.exit(drain(lane))).addObserver(() => {
       lane.running = false
-      lane.since = undefined
-      if (lane.queue.length > 0) start(lane)
-      else whenIdle()
+      lane.batch = []
+      if (lane.queue.length > 0) return start(lane)
+      // Others may have come for the same rows.
+      if (lane === second && options.locks !== undefined) letGo(options.locks)
+      whenIdle()
     })
   }
 
-  const isIdle = (): boolean => !looking && lanes.every((lane) => !lane.running)
+  const isIdle = (): boolean => !looking && !second.running && lanes.every((lane) => !lane.running)
 
   const whenIdle = (): void => {
     if (!isIdle()) return
@@ -379,7 +402,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** How long the oldest item in the lanes has waited, in milliseconds; 0: none waits. Items set aside do not count. */
   const oldest = (): number => {
     let since = Number.POSITIVE_INFINITY
-    for (const lane of lanes) since = Math.min(since, lane.since ?? lane.queue[0]?.since ?? since)
+    for (const lane of lanes) since = Math.min(since, (lane.batch[0] ?? lane.queue[0])?.since ?? since)
     return since === Number.POSITIVE_INFINITY ? 0 : now() - since
   }
   Option.map(yield* Effect.serviceOption(Readiness), (readiness) =>
@@ -397,20 +420,23 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     submit: (item, settle, age = 0) => {
       const lane = lanes[options.laneOf(item) % lanes.length]!
       const waiting = { item, settle, since: now() - age, order: submitted++ }
-      const held = isHeld(item)
+      const { locks } = options
+      const names = locks?.of(item)
+      const held = names !== undefined && (isHeld(names) || names.some((name) => again.has(name)))
       if ((held ? aside : lane.queue).length >= options.capacity) {
         queueMicrotask(() => tell(waiting, failed()))
         runFork(lines.full.log(Effect.logWarning(`The commit queue of ${options.name} is full: an item is refused`)))
         return
       }
-      if (held && options.locks !== undefined) {
-        divert(options.locks, [waiting])
+      if (held && locks !== undefined) {
+        putAside(waiting, names)
+        look(locks)
         return
       }
       lane.queue.push(waiting)
       if (!lane.running) start(lane)
     },
-    size: () => lanes.reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), aside.length),
+    size: () => [...lanes, second].reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), aside.length),
     idle: Effect.callback<void>((resume) => {
       if (isIdle()) return resume(Effect.void)
       const done = () => resume(Effect.void)

@@ -58,7 +58,7 @@ export type GroupAppended =
  * each.
  */
 const APPEND = `
-WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`)}
+WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2")}
 ), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.version
   FROM conversations c WHERE c.id = ANY (ARRAY(SELECT DISTINCT conv FROM input))
@@ -147,8 +147,8 @@ interface Row {
 export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
     const statement = database.prepared<Row>("append_group", APPEND)
-    return (batch: ReadonlyArray<GroupAppend>) =>
-      Effect.map(statement([JSON.stringify(batch.map(encode))]), ([row]) => {
+    return (batch: ReadonlyArray<GroupAppend>, lockMs: number) =>
+      Effect.map(statement([JSON.stringify(batch.map(encode)), lockMs]), ([row]) => {
         for (const agentId of row?.hooked ?? []) onHooked(agentId)
         const told = outcomes(batch, row)
         countStored("group", told)

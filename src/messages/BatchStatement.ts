@@ -7,12 +7,12 @@ export const MESSAGE_COLUMNS =
 
 /**
  * Reads the rows of the batch from its JSON, `$1`. Also sets the lock timeout for this statement alone
- * (SQLSTATE 55P03 when it expires), which costs no round trip. It comes first, because every lock is
- * taken for one of these rows.
+ * (in milliseconds; SQLSTATE 55P03 when it expires), which costs no round trip. It comes first, because
+ * every lock is taken for one of these rows.
  */
-export const inputOf = (columns: string): string => `
+export const inputOf = (columns: string, lockMs: "$2" | "$3"): string => `
   SELECT x.*
-  FROM (SELECT set_config('lock_timeout', '300ms', true)) AS patience, json_to_recordset($1::json) AS x(${columns})`
+  FROM (SELECT set_config('lock_timeout', ${lockMs}, true)) AS patience, json_to_recordset($1::json) AS x(${columns})`
 
 /**
  * The rows of a table that another transaction has locked, with the id of that transaction. Never waits

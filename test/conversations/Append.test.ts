@@ -30,16 +30,13 @@ it.live("a new owner's first batch knows what the owner before committed while i
     const written = yield* Deferred.make<void>()
     const end = yield* Deferred.make<void>()
     const before = yield* Effect.forkChild(sql.withTransaction(
-      append([from(b, a, 1)]).pipe(
+      append([from(b, a, 1)], 60_000).pipe(
         Effect.tap(() => Deferred.succeed(written, undefined)),
         Effect.tap(() => Deferred.await(end))
       )
     ))
     yield* Deferred.await(written)
-    const after = yield* Effect.forkChild(
-      // It waits for 300 ms, which may be less than a busy machine needs to let go.
-      Effect.retry(append([from(a, b, 2)]), { while: (error) => error.reason._tag === "LockTimeoutError" })
-    )
+    const after = yield* Effect.forkChild(append([from(a, b, 2)], 60_000))
     yield* sql`SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`.pipe(
       Effect.filterOrFail((rows) => rows.length > 0),
       Effect.retry(Schedule.spaced("5 millis")),
