@@ -94,7 +94,8 @@ export class Deliveries extends Context.Service<Deliveries, {
         maxBytes: Number.MAX_SAFE_INTEGER,
         capacity: 200_000,
         gather: true,
-        commit: (batch) => Effect.as(repo.acknowledge(batch), new Array<void>(batch.length))
+        commit: (batch, lockMs) => Effect.as(repo.acknowledge(batch, lockMs), new Array<void>(batch.length)),
+        locks: repo.locks
       })
       const reads = yield* makeGroupCommit<ReadMark, ReadonlyArray<ReadChange>>({
         name: "read",
@@ -106,7 +107,8 @@ export class Deliveries extends Context.Service<Deliveries, {
         maxBytes: Number.MAX_SAFE_INTEGER,
         capacity: 20_000,
         gather,
-        commit: repo.read
+        commit: repo.read,
+        locks: repo.locks
       })
 
       const settled = Effect.andThen(acks.idle, reads.idle)

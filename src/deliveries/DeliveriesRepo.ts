@@ -1,7 +1,9 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { type MessageRow, type StoredMessage, storedMessage } from "../messages/Message.ts"
+import type { Locks } from "../database/GroupCommit.ts"
 import { Database } from "../database/Sql.ts"
+import { type Held, heldIn, holdersOf, inputOf } from "../messages/BatchStatement.ts"
 import { intoOutbox, mayHook } from "../messages/Outbox.ts"
 
 /** An undelivered envelope with its message. */
@@ -69,8 +71,7 @@ ORDER BY e.no`
  * it without a gap; gaps from acknowledgements out of order are skipped when a page is read.
  */
 const ACKNOWLEDGE = `
-WITH input AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS x(agent text, no bigint, at bigint)
+WITH input AS MATERIALIZED (${inputOf("agent text, no bigint, at bigint", "$2")}
 ), held AS MATERIALIZED (
   SELECT n.agent_id
   FROM inboxes n WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT agent FROM input))
@@ -139,8 +140,9 @@ WITH held AS MATERIALIZED (
 SELECT count(*) AS closed FROM waiting`
 
 const READ = `
-WITH input AS MATERIALIZED (
-  SELECT * FROM json_to_recordset($1::json) AS x(i integer, agent text, conv text, lo bigint, hi bigint, at bigint, request text)
+WITH input AS MATERIALIZED (${
+  inputOf("i integer, agent text, conv text, lo bigint, hi bigint, at bigint, request text", "$2")
+}
 ), held AS MATERIALIZED (
   SELECT n.agent_id
   FROM inboxes n WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT agent FROM input))
@@ -240,15 +242,18 @@ export interface FoundMessage {
 export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   /** Undelivered envelopes above a number, in order; undefined for an unknown agent. */
   readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
-  readonly acknowledge: (batch: ReadonlyArray<Ack>) => Effect.Effect<void, SqlError.SqlError>
+  readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
   /** Marks everything undelivered up to and including a number as delivered; returns how many there were. */
   readonly acknowledgeThrough: (agentId: string, inboxNo: number, at: number) => Effect.Effect<number, SqlError.SqlError>
   /** Marks the first undelivered envelopes as delivered, `most` of them at most; returns how many there were. */
   readonly close: (agentId: string, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
   /** What each mark changed, per sender, in the order of the batch. */
   readonly read: (
-    batch: ReadonlyArray<ReadMark>
+    batch: ReadonlyArray<ReadMark>,
+    lockMs: number
   ) => Effect.Effect<ReadonlyArray<ReadonlyArray<ReadChange>>, SqlError.SqlError>
+  /** The locks of `acknowledge` and `read`. */
+  readonly locks: Locks<{ readonly agentId: string }>
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, SqlError.SqlError>
   /** A message by id, if this agent sent or received it. */
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, SqlError.SqlError>
@@ -267,6 +272,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       const read = database.prepared<
         { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean }
       >("read", READ)
+      const held = database.prepared<Held>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
       const heads = database.prepared<Head>("inbox_heads", HEADS)
       const find = database.prepared<
         MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
@@ -284,13 +290,13 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           }
           return { lastInboxNo: first.last_no, undelivered: first.undelivered, rows: pending }
         }),
-        acknowledge: (batch) =>
+        acknowledge: (batch, lockMs) =>
           Effect.asVoid(
-            acknowledge([JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at })))])
+            acknowledge([JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at }))), lockMs])
           ),
         acknowledgeThrough: (agentId, inboxNo, at) => Effect.map(through([agentId, inboxNo, at]), (rows) => rows[0]?.acked ?? 0),
         close: (agentId, at, most) => Effect.map(close([agentId, at, most]), (rows) => rows[0]?.closed ?? 0),
-        read: (batch) =>
+        read: (batch, lockMs) =>
           Effect.map(
             read([
               JSON.stringify(batch.map((mark, i) => ({
@@ -301,7 +307,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
                 hi: mark.through,
                 at: mark.at,
                 request: mark.requestId
-              })))
+              }))),
+              lockMs
             ]),
             (rows) => {
               const changes = batch.map((): Array<ReadChange> => [])
@@ -318,6 +325,10 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
               return changes
             }
           ),
+        locks: {
+          of: ({ agentId }) => [agentId],
+          held: (batch) => Effect.map(held([[...new Set(batch.map(({ agentId }) => agentId))]]), holdersOf)
+        },
         heads: (agentIds) =>
           Effect.map(heads([agentIds]), (rows) => new Map(rows.map((row) => [row.agent_id, row.last_no]))),
         find: (agentId, messageId) =>

@@ -4,6 +4,7 @@ import { SqlClient } from "effect/sql"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client } from "pg"
 import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
@@ -144,6 +145,38 @@ it.live("a group with a member whose inbox is locked waits, and no other group d
     assert.isUndefined(waiting.pollUnsafe())
     yield* free
     assert.strictEqual(parse((yield* Fiber.join(waiting)).exit).client_msg_id, "held")
+  }).pipe(Effect.provide(rooms)), 60_000)
+
+it.live("while an inbox is locked, the acknowledgements and reads of others are stored, and its own once it is free", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const deliveries = yield* Deliveries
+    const [held, ...others] = yield* pairs("acks", 6)
+    if (held === undefined) return assert.fail("no pair")
+    const read = ({ b, id }: typeof held) => deliveries.readThrough(b.id, b.handle, id, 1)
+    const acknowledge = ({ a }: typeof held) => deliveries.acknowledge(a.id, 1)
+    const stored = Effect.fnUntraced(function*(some: ReadonlyArray<typeof held>) {
+      const ids = some.flatMap(({ a, b }) => [a.id, b.id])
+      const [row] = yield* sql<{ n: number }>`SELECT sum(undelivered)::integer AS n FROM inboxes WHERE agent_id = ANY(${ids})`
+      return row?.n === 0
+    })
+    const soon = (some: ReadonlyArray<typeof held>) =>
+      Effect.gen(function*() {
+        while (!(yield* stored(some))) yield* pause(10)
+      })
+    const [freeReader, freeOther] = [yield* lock(INBOX, held.b.id), yield* lock(INBOX, held.a.id)]
+    acknowledge(held)
+    const waiting = yield* Effect.forkChild(read(held), { startImmediately: true })
+    yield* pause(50)
+    yield* Effect.all(others.map((pair) => Effect.andThen(Effect.sync(() => acknowledge(pair)), read(pair))), {
+      concurrency: "unbounded"
+    })
+    yield* soon(others)
+    assert.isUndefined(waiting.pollUnsafe())
+    assert.isFalse(yield* stored([held]))
+    yield* Effect.andThen(freeReader, freeOther)
+    yield* Fiber.join(waiting)
+    yield* soon([held])
   }).pipe(Effect.provide(rooms)), 60_000)
 
 it.live("the limit on waiting for locks costs no round trip", () =>
