@@ -81,9 +81,10 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const fileOf = (id: string) => ({ Bucket: bucket, Key: `files/${id}` })
     const objectOf = (name: string) => ({ Bucket: bucket, Key: name })
 
-    const check = async (upload: Upload): Promise<Verdict> => {
-      const stored = await missingIs(client.send(new HeadObjectCommand(fileOf(upload.id))), undefined)
-      if (stored !== undefined) return "stored"
+    const isStored = async (id: string): Promise<boolean> =>
+      await missingIs(client.send(new HeadObjectCommand(fileOf(id))), undefined) !== undefined
+
+    const store = async (upload: Upload): Promise<Verdict> => {
       const found = await missingIs(client.send(new GetObjectCommand(uploadOf(upload.id))), undefined)
       if (found === undefined) return "missing"
       // On Node.js the body is a Readable.
@@ -95,15 +96,26 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       const hash = createHash("sha256")
       for await (const chunk of body) hash.update(chunk as Buffer)
       if (hash.digest("hex") !== upload.sha256) return "checksum"
-      await client.send(
-        new CopyObjectCommand({
-          ...fileOf(upload.id),
-          CopySource: `${bucket}/uploads/${upload.id}`,
-          CopySourceIfMatch: found.ETag
-        })
+      const copied = await missingIs(
+        client.send(
+          new CopyObjectCommand({
+            ...fileOf(upload.id),
+            CopySource: `${bucket}/uploads/${upload.id}`,
+            CopySourceIfMatch: found.ETag
+          })
+        ),
+        undefined
       )
+      if (copied === undefined) return "missing"
       await client.send(new DeleteObjectCommand(uploadOf(upload.id)))
       return "stored"
+    }
+
+    const check = async (upload: Upload): Promise<Verdict> => {
+      if (await isStored(upload.id)) return "stored"
+      const verdict = await store(upload)
+      // Another check may have stored the file meanwhile, and removed the upload.
+      return verdict !== "stored" && await isStored(upload.id) ? "stored" : verdict
     }
 
     return Blobs.of({

@@ -71,10 +71,22 @@ const onDisk = Layer.unwrap(Effect.gen(function*() {
   return Layer.provideMerge(answering, layerOf({ DATA_DIR, PUBLIC_URL: `http://127.0.0.1:${port}` }))
 }))
 
-const layerS3 = (settings: Partial<Settings>) =>
+/** Runs when a request has been carried out, before it is answered. */
+type BeforeAnswer = (method: string, path: string) => Promise<unknown>
+
+const layerS3 = (settings: Partial<Settings>, beforeAnswer?: BeforeAnswer) =>
   Layer.unwrap(Effect.gen(function*() {
     const directory = yield* folder
     const store = new S3rver({ port: 0, address: "127.0.0.1", silent: true, directory, configureBuckets: [{ name: "parley" }] })
+    if (beforeAnswer !== undefined) {
+      store.middleware.unshift(async ({ method, path }, next) => {
+        try {
+          await next()
+        } finally {
+          await beforeAnswer(method, path)
+        }
+      })
+    }
     const { port } = yield* Effect.promise(() => store.run())
     yield* Effect.addFinalizer(() => Effect.promise(() => store.close()))
     return layerOf({
@@ -343,6 +355,29 @@ it.live("a store that clients reach elsewhere than the servers has both addresse
       assert.match(url, /^https:\/\/files\.example\.invalid\/parley\//)
     }
   }).pipe(Effect.provide(layerS3({ S3_ENDPOINT: "https://files.example.invalid" }))))
+
+describe("a file on S3 that is checked twice at once", () => {
+  for (const [step, method, place] of [["looked for the file", "HEAD", "files"], ["read the upload", "GET", "uploads"]] as const) {
+    it.live(`is stored for both checks, when one comes to its end after the other has ${step}`, () => {
+      let between: (() => Promise<unknown>) | undefined
+      const store = layerS3({ S3_INTERNAL_ENDPOINT: undefined }, async (given, path) => {
+        if (between === undefined || given !== method || !path.startsWith(`/parley/${place}/`)) return
+        const other = between
+        between = undefined
+        await other()
+      })
+      return Effect.gen(function*() {
+        const blobs = yield* Blobs
+        const upload = uploadOf(Buffer.from("bytes"))
+        yield* put(yield* blobs.uploadUrl(upload), Buffer.from("bytes"))
+        const other = yield* Deferred.make<string, unknown>()
+        between = () => Effect.runPromise(Deferred.complete(other, blobs.verify(upload)))
+        assert.strictEqual(yield* blobs.verify(upload), "stored")
+        assert.strictEqual(yield* Deferred.await(other), "stored")
+      }).pipe(Effect.provide(store))
+    })
+  }
+})
 
 it.live("a bucket that is not there is told of at the start", () =>
   Effect.gen(function*() {

@@ -11,5 +11,10 @@ declare module "s3rver" {
     run(): Promise<{ readonly address: string; readonly port: number }>
     close(): Promise<void>
     httpServer: Server
+    /** Koa's, outermost first; read by run(). */
+    middleware: Array<(
+      context: { readonly method: string; readonly path: string },
+      next: () => Promise<unknown>
+    ) => Promise<unknown>>
   }
 }
