@@ -34,10 +34,11 @@ const PUT = `
 WITH made AS (
   INSERT INTO mutes (muter_id, kind, target_id, muted_until, created_at)
   SELECT $1::text, $2::text, $3::text, $4::bigint, $5::bigint
-  WHERE EXISTS (SELECT FROM mutes WHERE muter_id = $1 AND kind = $2 AND target_id = $3)
-    OR (
-      SELECT count(*) FROM mutes WHERE muter_id = $1 AND (muted_until IS NULL OR muted_until > $5::bigint)
-    ) < $6::bigint
+  FROM (
+    SELECT count(*) AS total, count(*) FILTER (WHERE kind = $2 AND target_id = $3) AS same
+    FROM mutes WHERE muter_id = $1 AND (muted_until IS NULL OR muted_until > $5::bigint)
+  ) active
+  WHERE same > 0 OR total < $6::bigint
   ON CONFLICT (muter_id, kind, target_id) DO UPDATE SET
     muted_until = EXCLUDED.muted_until,
     created_at = CASE

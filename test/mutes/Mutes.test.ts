@@ -119,6 +119,9 @@ eachDatabase((database) => {
         yield* mutes.mute(a.id, { kind: "agent", handle: b.handle }, at + 2_000)
         yield* TestClock.adjust(2_000)
         yield* mutes.mute(a.id, { kind: "agent", handle: other.handle }, null)
+        assert.strictEqual(yield* refusal({ kind: "agent", handle: b.handle }), "TooManyMutes", "its mute has ended")
+        yield* mutes.lift(a.id, { kind: "agent", handle: other.handle })
+        yield* mutes.mute(a.id, { kind: "agent", handle: b.handle }, null)
       }))
 
     it.effect("the list is newest first, in pages without gaps while mutes come and are refreshed, of one kind if asked", () =>
