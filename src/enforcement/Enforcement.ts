@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Cause, Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import type { AgentId } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -106,9 +106,19 @@ export class Enforcement extends Context.Service<Enforcement, {
           Effect.catchCause(judgeAgain(agentId), (cause) =>
             Effect.logWarning("An agent could not be judged; the sweep tries again", cause)),
         sweep: Effect.gen(function*() {
-          const due = yield* repo.due(SWEPT)
-          for (const agentId of due) yield* judgeAgain(agentId)
-          return batchUpTo(1)(due.length)
+          let judged = 0
+          for (const agentId of yield* repo.due(SWEPT)) {
+            yield* judgeAgain(agentId).pipe(
+              Effect.andThen(Effect.sync(() => judged++)),
+              // One that cannot be judged now must not hold up the others.
+              Effect.catchCause((cause) =>
+                Cause.hasInterruptsOnly(cause)
+                  ? Effect.interrupt
+                  : Effect.logError("An agent could not be judged; the next sweep tries again", cause)
+              )
+            )
+          }
+          return batchUpTo(1)(judged)
         }),
         suspend: Effect.fn("Enforcement.suspend")(function*(decision) {
           const done = yield* repo.suspend({ ...decision, at: yield* Clock.currentTimeMillis })

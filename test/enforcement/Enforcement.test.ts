@@ -182,6 +182,29 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
       assert.deepStrictEqual(yield* sql`SELECT no FROM recounts`, [])
     }))
 
+  it.effect("a judgement that keeps failing does not keep the others from theirs, and is made once it can be", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const conversations = yield* Conversations
+      const enforcement = yield* Enforcement
+      const at = yield* Clock.currentTimeMillis
+      const targets: Array<Party> = []
+      for (let i = 0; i < 4; i++) {
+        const [target, others] = yield* spammer(3)
+        for (const { id } of others) yield* conversations.block({ agentId: id, blockedId: target.id, at, report: null })
+        targets.push(target)
+      }
+      const [failing, ...judged] = targets as [Party, ...Array<Party>]
+      yield* sql.unsafe(`ALTER TABLE agents ADD CONSTRAINT never_judged CHECK (id <> '${failing.id}' OR judged = 0)`)
+      assert.deepStrictEqual(yield* enforcement.sweep, { rows: 3, more: true })
+      for (const target of judged) assert.strictEqual(yield* statusOf(target), "restricted")
+      assert.strictEqual(yield* statusOf(failing), "active")
+      assert.deepStrictEqual(yield* enforcement.sweep, { rows: 0, more: false }, "it waits for the next sweep")
+      yield* sql`ALTER TABLE agents DROP CONSTRAINT never_judged`
+      yield* enforcement.sweep
+      assert.strictEqual(yield* statusOf(failing), "restricted")
+    }))
+
   it.effect("a judgement on an older state is refused: neither a restore nor an unblock is lost to it", () =>
     Effect.gen(function*() {
       const repo = yield* EnforcementRepo
