@@ -30,6 +30,11 @@ export interface Decree {
   readonly at: number
 }
 
+export interface Suspended {
+  readonly id: string
+  readonly suspendedAt: number
+}
+
 /** How many counted blocks and reports each window holds. */
 export interface Tally {
   readonly blocksToRestrict: number
@@ -119,7 +124,8 @@ const DUE = `SELECT DISTINCT agent_id FROM (SELECT agent_id FROM recounts ORDER 
 const DISMISS = `DELETE FROM recounts WHERE agent_id = $1`
 
 const SUSPENDED_SINCE = `
-SELECT id, suspended_at FROM agents WHERE status = 'suspended' AND suspended_at > $1 ORDER BY suspended_at LIMIT $2`
+SELECT id, suspended_at FROM agents WHERE status = 'suspended' AND (suspended_at, id) > ($1, $2)
+ORDER BY suspended_at, id LIMIT $3`
 
 const HANDOVERS = `SELECT agent_id, since FROM handovers ORDER BY agent_id LIMIT $1`
 
@@ -148,10 +154,8 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
   readonly due: (limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Deletes the recounts of a deleted account. */
   readonly dismiss: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
-  readonly suspendedSince: (
-    since: number,
-    limit: number
-  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly suspendedAt: number }>, SqlError.SqlError>
+  /** The suspended agents after one of them, in the order of their suspension. */
+  readonly suspendedSince: (after: Suspended, limit: number) => Effect.Effect<ReadonlyArray<Suspended>, SqlError.SqlError>
   readonly handovers: (
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly agentId: string; readonly since: number }>, SqlError.SqlError>
@@ -190,8 +194,8 @@ export class EnforcementRepo extends Context.Service<EnforcementRepo, {
           })),
         due: (limit) => Effect.map(due([limit]), (rows) => rows.map((row) => row.agent_id)),
         dismiss: (agentId) => Effect.asVoid(dismiss([agentId])),
-        suspendedSince: (since, limit) =>
-          Effect.map(suspendedSince([since, limit]), (rows) =>
+        suspendedSince: (after, limit) =>
+          Effect.map(suspendedSince([after.suspendedAt, after.id, limit]), (rows) =>
             rows.map((row) => ({ id: row.id, suspendedAt: row.suspended_at }))),
         handovers: (limit) =>
           Effect.map(handovers([limit]), (rows) => rows.map((row) => ({ agentId: row.agent_id, since: row.since }))),

@@ -6,7 +6,7 @@ import { Groups } from "../groups/Groups.ts"
 import { type Batch, batchUpTo, job } from "../cluster/Job.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { SUSPENDED } from "./Enforcement.ts"
-import { EnforcementRepo } from "./EnforcementRepo.ts"
+import { EnforcementRepo, type Suspended } from "./EnforcementRepo.ts"
 
 /** Twice within the second after which a suspension must be in effect on every node (wire.md G.8b). */
 const LOOK = "400 millis"
@@ -38,15 +38,16 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
       const look = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
         const seen = new Map<string, number>()
-        let since = looked - OVERLAP_MS
+        let after: Suspended = { id: "", suspendedAt: looked - OVERLAP_MS }
         for (;;) {
-          const some = yield* repo.suspendedSince(since, AT_ONCE)
-          for (const { id, suspendedAt } of some) {
+          const some = yield* repo.suspendedSince(after, AT_ONCE)
+          for (const one of some) {
+            const { id, suspendedAt } = one
             seen.set(id, suspendedAt)
             if (known.get(id) !== suspendedAt) agents.forget(id)
             // A socket may have been accepted since the last look because of a stale cache.
             liveAgents.live(id)?.disconnect(SUSPENDED)
-            since = suspendedAt
+            after = one
           }
           if (some.length < AT_ONCE) break
         }

@@ -10,6 +10,8 @@ import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Enforcement } from "../../src/enforcement/Enforcement.ts"
 import { EnforcementRepo } from "../../src/enforcement/EnforcementRepo.ts"
 import { EnforcementWatch } from "../../src/enforcement/EnforcementWatch.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
+import type { LiveSession } from "../../src/push/LiveAgent.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
@@ -203,6 +205,32 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
       yield* sql`ALTER TABLE agents DROP CONSTRAINT never_judged`
       yield* enforcement.sweep
       assert.strictEqual(yield* statusOf(failing), "restricted")
+    }))
+
+  it.effect("more agents suspended in the same millisecond than are read at once are all put out", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const liveAgents = yield* LiveAgents
+      const watch = yield* EnforcementWatch
+      const everybody = yield* newAgents(1_001)
+      let left = everybody.length
+      for (const { id } of everybody) {
+        const session: LiveSession = {
+          hint: () => {},
+          echo: () => {},
+          event: () => {},
+          close: () => {
+            left--
+            liveAgents.detach(id, session)
+          }
+        }
+        liveAgents.attach(id, session)
+      }
+      yield* sql`
+        UPDATE agents SET status = 'suspended', suspended_at = ${yield* Clock.currentTimeMillis}
+        WHERE ${sql.in("id", everybody.map(({ id }) => id))}`
+      yield* watch.look
+      assert.strictEqual(left, 0)
     }))
 
   it.effect("a judgement on an older state is refused: neither a restore nor an unblock is lost to it", () =>
