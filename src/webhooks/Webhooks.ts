@@ -4,7 +4,7 @@ import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
-import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
+import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
 import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
@@ -36,7 +36,7 @@ export class Webhooks extends Context.Service<Webhooks, {
     secret: string | undefined
   ) => Effect.Effect<
     { readonly webhook: StoredWebhook; readonly secret: string },
-    ValidationFailed | TooManyWebhooks | Unavailable
+    ValidationFailed | TooManyWebhooks | Unauthorized | Unavailable
   >
   readonly list: (agentId: string, query: PageQuery) => Effect.Effect<WebhookPage, ValidationFailed | Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
@@ -90,7 +90,8 @@ export class Webhooks extends Context.Service<Webhooks, {
             const made = yield* unavailableOnSqlError(repo.made(agentId, id))
             if (made !== undefined) return made
             if ((yield* unavailableOnSqlError(repo.count(agentId))) >= most) return yield* new TooManyWebhooks()
-            // A concurrent creation took the slot, or the account has ended.
+            if (!(yield* unavailableOnSqlError(repo.hasOwner(agentId)))) return yield* new Unauthorized()
+            // A concurrent creation took the slot.
           }
           return yield* new Unavailable()
         }),

@@ -90,6 +90,8 @@ SELECT $1, id, $3, $4::text[], $5, $6::bigint, s FROM owner
 ON CONFLICT DO NOTHING
 RETURNING *`
 
+const OWNER = `SELECT FROM agents WHERE id = $1 AND (deleted_at IS NULL) IS TRUE`
+
 const LIVE = `FROM webhooks WHERE agent_id = $1 AND slot IS NOT NULL`
 
 const COUNT = `SELECT count(*) AS total ${LIVE}`
@@ -201,6 +203,8 @@ SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Undefined: the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
+  /** False: the account has ended. */
+  readonly hasOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
   readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
   /** Oldest first. */
   readonly list: (
@@ -248,6 +252,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
     Effect.gen(function*() {
       const database = yield* Database
       const create = database.prepared<WebhookColumns>("create_webhook", CREATE)
+      const owner = database.prepared("webhook_owner", OWNER)
       const count = database.prepared<{ total: number }>("count_webhooks", COUNT)
       const list = database.prepared<WebhookColumns>("list_webhooks", LIST)
       const find = database.prepared<WebhookColumns & { secret: string }>("find_webhook", FIND)
@@ -278,6 +283,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         create: ({ agentId, at, bits, events, id, secret, url }, most) =>
           Effect.map(create([id, agentId, url, events, secret, at, most, bits]), ([row]) =>
             row === undefined ? undefined : stored(row)),
+        hasOwner: (agentId) => Effect.map(owner([agentId]), (rows) => rows.length > 0),
         count: (agentId) => Effect.map(count([agentId]), ([row]) => row?.total ?? 0),
         list: (agentId, after, offset, limit) =>
           Effect.map(list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]), (rows) =>

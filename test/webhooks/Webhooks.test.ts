@@ -189,6 +189,15 @@ eachDatabase((database) => {
         assert.strictEqual((yield* webhooks.list(a.id, {})).total, 1)
       }))
 
+    it.effect("an account that has ended gets none: its key is dead", () =>
+      Effect.gen(function*() {
+        const webhooks = yield* Webhooks
+        const a = yield* newAgent("no-more")
+        yield* (yield* Accounts).remove(a.id)
+        const create = webhooks.create(a.id, "https://nowhere.example/", ["message.new"], undefined)
+        assert.strictEqual((yield* Effect.flip(create))._tag, "Unauthorized")
+      }))
+
     it.effect("pages, oldest first, have no gap and no repeat while webhooks come and go", () =>
       Effect.gen(function*() {
         const webhooks = yield* Webhooks
@@ -272,8 +281,10 @@ eachDatabase((database) => {
         const { host, posts, say, webhook } = yield* hooked("rebinds")
         world.names.set(host, ["127.0.0.1"])
         yield* say
-        const failed = yield* Effect.promise(() => pause(200)).pipe(Effect.andThen(rowsOf(webhook.id)))
-        assert.deepStrictEqual([failed[0]?.attempts, failed[0]?.failure], [1, "leads to a private network"])
+        yield* shows(
+          Effect.map(rowsOf(webhook.id), ([row]) => [row?.attempts, row?.failure]),
+          [1, "leads to a private network"]
+        )
         assert.deepStrictEqual(posts(), [])
         world.names.set(host, [PUBLIC])
         yield* TestClock.adjust(10_000)
