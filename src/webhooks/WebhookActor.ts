@@ -72,7 +72,10 @@ export class WebhookActor {
       this.woken.closeUnsafe()
       this.lastUsed = this.deps.now()
       const work = yield* this.deps.work(this.id, PAGE)
-      if (work === undefined) return
+      if (work === undefined) {
+        this.circuit = closed
+        return
+      }
       this.circuit = { ...this.circuit, pausedUntil: work.pausedUntil }
       const now = this.deps.now()
       const state = stateAt(this.circuit, now)

@@ -200,7 +200,10 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       yield* Effect.sync(() => {
         const before = now() - IDLE_MS
         for (const [id, actor] of actors) {
-          if (!actor.running && !actor.remembers && actor.lastUsed < before) actors.delete(id)
+          if (actor.running || actor.lastUsed >= before) continue
+          // One that remembers failures forgets them when it finds its webhook deleted or given up.
+          if (actor.remembers && isLocal(id)) wakeHere(id)
+          else actors.delete(id)
         }
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
