@@ -2,6 +2,7 @@ import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import { isAvatarKey } from "../agents/AvatarUrl.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
 import { Config } from "../platform/Config.ts"
@@ -57,10 +58,11 @@ const pictures = HttpRouter.use((router) =>
           "content-security-policy": "default-src 'none'; sandbox",
           "cross-origin-resource-policy": "cross-origin"
         }
-        const bytes = yield* avatars.read(key)
-        return request.headers["if-none-match"] === `"${key}"`
-          ? HttpServerResponse.empty({ status: 304, headers })
-          : HttpServerResponse.uint8Array(bytes, { contentType: "image/webp", headers })
+        // The key is the hash of the picture: whoever has it has the right one, and nothing needs to be read.
+        if (isAvatarKey(key) && request.headers["if-none-match"] === headers.etag) {
+          return HttpServerResponse.empty({ status: 304, headers })
+        }
+        return HttpServerResponse.uint8Array(yield* avatars.read(key), { contentType: "image/webp", headers })
       })
     )
   })

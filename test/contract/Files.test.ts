@@ -62,6 +62,10 @@ describe("wire.md J, avatars and files", () => {
     assert.deepStrictEqual([format, width, height], ["webp", 512, 512])
     const known = await fetch(set.avatar_url, { headers: { "if-none-match": served.headers.get("etag") ?? "" } })
     assert.deepStrictEqual([known.status, await known.text()], [304, ""])
+    // The URL says what is in it, so nothing is read for whoever has it.
+    const unread = `${server.url}/v1/avatars/${"0".repeat(64)}`
+    assert.strictEqual((await fetch(unread, { headers: { "if-none-match": `"${"0".repeat(64)}"` } })).status, 304)
+    assert.strictEqual((await fetch(`${server.url}/v1/avatars/x`, { headers: { "if-none-match": "\"x\"" } })).status, 404)
 
     for (const handle of ["me", agent.handle]) {
       assert.propertyVal((await agent.http.get(`/v1/agents/${handle}`)).body, "avatar_url", set.avatar_url)
