@@ -5,13 +5,9 @@ import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client, type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { services, Session } from "./Sql.ts"
-import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError } from "./SqlValues.ts"
+import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
-/**
- * PostgreSQL's limits: how long a statement may run, wait for a lock, and a transaction be idle. A statement's limit
- * plus a few seconds for the answer is less than the 30 s that a request with an Idempotency-Key has by default (wire.md C.0).
- */
-const STATEMENT_TIMEOUT_MILLIS = 20_000
+/** PostgreSQL's other limits: how long a statement may wait for a lock, and a transaction be idle. */
 const LOCK_TIMEOUT_MILLIS = 5_000
 const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000

@@ -9,6 +9,12 @@ import { types } from "pg"
 export const PLANNER_SETTINGS = { enable_seqscan: "off", jit: "off" }
 
 /**
+ * How long a statement may run. Plus a few seconds for the answer it is less than the 30 s that a request with an
+ * Idempotency-Key has by default (wire.md C.0).
+ */
+export const STATEMENT_TIMEOUT_MILLIS = 20_000
+
+/**
  * The result of a statement. `command` is the first word of its tag, for example `ROLLBACK` for the COMMIT of a failed
  * transaction.
  */

@@ -8,6 +8,7 @@ import { Config, type Settings } from "../platform/Config.ts"
 import { CurrentAttempt } from "./IdempotentIds.ts"
 import { type AttemptId, IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 import { Ids } from "../platform/Ids.ts"
+import { STATEMENT_TIMEOUT_MILLIS } from "../database/SqlValues.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Unavailable, WireError } from "../wire/WireError.ts"
 import { answer } from "../wire/WireErrors.ts"
@@ -41,8 +42,8 @@ export const RawBodyLimit = Context.Reference<number | undefined>("parley/idempo
   defaultValue: () => undefined
 })
 
-/** How long the last statement of a handler that was cut off may wait for a lock. */
-const LAST_STATEMENT_MILLIS = 5_000
+/** How long the last statement of a handler that was cut off may still be under way: on the network, and then running. */
+const LAST_STATEMENT_MILLIS = 5_000 + STATEMENT_TIMEOUT_MILLIS
 
 /** The time after which the handler of a request with a key is interrupted. */
 const deadlineMillis = (config: Settings): number => config.IDEMPOTENCY_DEADLINE_SECONDS * 1_000

@@ -362,7 +362,7 @@ describe("wire.md J, Idempotency", () => {
 
     ;(await keyed(bob, "POST", path, key)).refused(409, "IDEMPOTENT_IN_PROGRESS")
     // Time passes: the claim is as old as one whose deadline is long over.
-    await database.query("UPDATE idempotency_keys SET lapses_at = lapses_at - 35000 WHERE key = $1", [key])
+    await database.query("UPDATE idempotency_keys SET lapses_at = lapses_at - 55000 WHERE key = $1", [key])
     ;(await keyed(bob, "DELETE", `/v1/messages/${message.id}`, key)).refused(422, "IDEMPOTENCY_KEY_CONFLICT")
     const answers = await Promise.all(
       Array.from({ length: 10 }, (_, i) => keyed(i % 2 === 0 ? bob : atTwo(bob), "POST", path, key))
