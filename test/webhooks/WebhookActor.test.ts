@@ -7,7 +7,7 @@ const HOUR_MS = 3_600_000
 
 it.effect("a webhook remembers its failures for as long as it is there", () =>
   Effect.gen(function*() {
-    const waiting = { no: 1, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
+    const waiting = { deliveryNo: 1, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
     let work: Work | undefined = {
       agentId: "agt",
       url: "https://nowhere.example/",
