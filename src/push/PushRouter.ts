@@ -225,6 +225,7 @@ export class PushRouter extends Context.Service<PushRouter, {
             // Notices that the node dropped before its first bundle arrived here are marked as missed.
             if (line.heard || missed) parted = before
             line.heard = true
+            line.misunderstood = false
           }
           for (const [agentId, since] of sockets) {
             if (since.length > 0) line.sockets.set(agentId, since)
@@ -232,34 +233,38 @@ export class PushRouter extends Context.Service<PushRouter, {
           }
           for (const [agentId] of sockets) settle(agentId)
           line.heardOf(asks, answers)
+          let lost = missed
           for (const { to, ...push } of pushes) {
             if (push._tag === "Event") {
               const frame = frames[push.frame]
-              if (frame !== undefined) told.push(to, { ...push, frame })
+              if (frame === undefined) lost = true
+              else told.push(to, { ...push, frame })
             } else {
               const shown = rendered[push.rendered]
-              if (shown === undefined) continue
-              if (push._tag === "Echo") told.push(to, { ...push, rendered: shown })
+              if (shown === undefined) lost = true
+              else if (push._tag === "Echo") told.push(to, { ...push, rendered: shown })
               else {
                 const { no, ...hint } = push
                 told.push(to, { ...hint, inboxNo: no, rendered: shown })
               }
             }
           }
-          if (missed) told.missed()
+          if (lost) told.missed()
           if (parted !== undefined) part(parted)
           for (const one of notices) yield* notice(one)
         })
 
       /**
        * A text that cannot be decoded may have contained anything. PeerForgot makes its node send
-       * everything again but the pushes, which it marks as missed. If that cannot be decoded either,
-       * sockets here are compared with storage: failing again would repeat this for ever.
+       * everything again but the pushes, which it marks as missed; so it does for a text that comes before
+       * there is a listener. If the repetition cannot be decoded either, sockets here are compared with
+       * storage, and the text counts as taken: a node that is never understood must not seem out of reach.
+       * The next text fails again then, as the announcements are still unknown.
        */
       const receive = (node: string, body: string, first: boolean): Effect.Effect<void, PeerForgot> =>
         Effect.suspend(() => {
           const line = lines.get(node)
-          if (line === undefined || listener === undefined) return Effect.void
+          if (line === undefined || listener === undefined || (line.misunderstood && !first)) return Effect.fail(new PeerForgot())
           const { missed, parted } = listener
           return Effect.catchCause(understand(line, listener, body, first), (cause) =>
             Effect.gen(function*() {
@@ -269,6 +274,7 @@ export class PushRouter extends Context.Service<PushRouter, {
                 yield* Effect.logWarning(`Node ${node} said what this node does not understand: do both run the same version of Parley?`, cause)
               }
               if (!first) return yield* new PeerForgot()
+              line.misunderstood = true
               missed()
               parted([...line.sockets.keys()])
             }))
@@ -416,6 +422,8 @@ class PushLine {
   silentSince: number
   /** Whether it has sent anything yet. */
   heard = false
+  /** Whether its last text with all announcements could not be decoded. */
+  misunderstood = false
   /** Agents whose sockets here must be announced to the node again. */
   private changed = new Set<string>()
   private pushes: Array<readonly [string, Push]> = []

@@ -64,7 +64,7 @@ class Wires {
     )
 }
 
-const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20) {
+const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20, listens = true) {
   const context = yield* Layer.build(
     Layer.fresh(PushRouter.layer).pipe(
       Layer.provide([
@@ -80,12 +80,14 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
   const notices: Array<Notice> = []
   const state = { missed: 0 }
   const parted: Array<ReadonlyArray<string>> = []
-  remote.listen({
-    push: (agentId, push) => heard.push([agentId, push]),
-    notice: (notice) => Effect.sync(() => void notices.push(notice)),
-    missed: () => state.missed++,
-    parted: (agentIds) => parted.push(agentIds)
-  })
+  const listen = () =>
+    remote.listen({
+      push: (agentId, push) => heard.push([agentId, push]),
+      notice: (notice) => Effect.sync(() => void notices.push(notice)),
+      missed: () => state.missed++,
+      parted: (agentIds) => parted.push(agentIds)
+    })
+  if (listens) listen()
   const places = new Map<string, Array<SocketSlot>>()
   /** Opens or closes sockets until the agent has so many here. */
   const announce = (agentId: string, sockets: number): void => {
@@ -94,7 +96,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
     for (const place of had.splice(sockets)) remote.leave(place)
     while (had.length < sockets) had.push(remote.enter(agentId, () => undefined) ?? assert.fail("no place"))
   }
-  return { name, remote, heard, notices, parted, readiness, state, announce }
+  return { name, remote, heard, notices, parted, readiness, state, announce, listen }
 })
 
 const rendered = { conversationId: "conv_1", seq: 7, before: "{\"a\":", after: "}" }
@@ -192,6 +194,57 @@ it.effect("a node of which nothing is understood does not put the others out of 
     assert.deepStrictEqual([...one.readiness.reasons(), ...two.readiness.reasons()], [])
     assert.isAbove(one.state.missed, missed)
     assert.isAbove(one.parted.length, parted)
+  }))
+
+it.effect("a first text that is not understood is said again, and what it pushed is marked as missed", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const two = yield* node(wires, "two")
+    two.announce("agt_b", 1)
+    wires.garble = () => "nothing"
+    const one = yield* node(wires, "one")
+    yield* TestClock.adjust("1 seconds")
+    assert.isAbove(one.state.missed, 0)
+    wires.garble = (body) => body
+    const missed = one.state.missed
+    yield* TestClock.adjust("3 seconds")
+    assert.strictEqual(one.remote.count("agt_b"), 1)
+    assert.isAbove(one.state.missed, missed)
+  }))
+
+it.effect("what comes while a node does not listen yet is said again, and what was pushed is marked as missed", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const one = yield* node(wires, "one", 20, false)
+    const two = yield* node(wires, "two")
+    two.announce("agt_b", 1)
+    one.announce("agt_a", 1)
+    yield* TestClock.adjust("100 millis")
+    assert.strictEqual(two.remote.count("agt_a"), 1)
+    two.remote.tell("agt_a", hint(1))
+    yield* TestClock.adjust("3 seconds")
+    one.listen()
+    yield* TestClock.adjust("3 seconds")
+    assert.strictEqual(one.remote.count("agt_b"), 1)
+    assert.deepStrictEqual(one.heard, [])
+    assert.isAbove(one.state.missed, 0)
+  }))
+
+it.effect("a push whose message is not in its bundle is missed", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    one.announce("agt_a", 1)
+    yield* Effect.andThen(one.remote.announced, two.remote.announced)
+    const missed = one.state.missed
+    wires.garble = (body) => JSON.stringify({ ...JSON.parse(body), rendered: [], frames: [] })
+    two.remote.tell("agt_a", hint(1))
+    yield* two.remote.announced
+    assert.strictEqual(one.state.missed, missed + 1)
+    two.remote.tell("agt_a", { _tag: "Event", frame: "{}" })
+    yield* two.remote.announced
+    assert.strictEqual(one.state.missed, missed + 2)
+    assert.deepStrictEqual(one.heard, [])
   }))
 
 it.effect("notices go to a node some thousands at once; of more than may wait it is told to read storage instead", () =>
