@@ -194,7 +194,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     const middle = batch.length >> 1
     return Effect.andThen(attempt(batch.slice(0, middle), 0), Effect.suspend(() => {
       // The first half may have been set aside: items of the same rows go behind it.
-      const rest = options.locks === undefined ? batch.slice(middle) : divert(options.locks, batch.slice(middle))
+      const rest = options.locks === undefined ? batch.slice(middle) : divertBatch(options.locks, batch.slice(middle))
       return rest.length === 0 ? Effect.void : attempt(rest, 0)
     }))
   }
@@ -267,6 +267,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       return !waits
     })
 
+  /** The same for a batch in flight, and for the items in the queues that must wait behind those of the batch. */
+  const divertBatch = (locks: Locks<In>, batch: ReadonlyArray<Waiting<In, Out>>): Array<Waiting<In, Out>> => {
+    const rest = divert(locks, batch)
+    if (rest.length < batch.length) for (const lane of [...lanes, second]) lane.queue = divert(locks, lane.queue)
+    return rest
+  }
+
   /** After a batch met a lock: sets the items that need the locked rows aside, and commits the rest at once. */
   const setAside = (
     locks: Locks<In>,
@@ -278,14 +285,13 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       onFailure: (second) => fail(batch, Cause.combine(cause, second)),
       onSuccess: (found) => {
         for (const [name, holder] of found) holders.set(name, holder)
-        const rest = divert(locks, batch)
+        const rest = divertBatch(locks, batch)
         const count = batch.length - rest.length
         if (count === 0) {
           // The lock is free by now, or is on a row that `locks.of` does not name.
           if (tries < 3) return attempt(batch, tries + 1)
           return batch.length === 1 ? fail(batch, cause) : halve(batch)
         }
-        for (const lane of [...lanes, second]) lane.queue = divert(locks, lane.queue)
         look(locks)
         return countSetAside.pipe(
           Metric.update(count),
