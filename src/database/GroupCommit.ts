@@ -5,6 +5,7 @@ import { Readiness } from "../platform/Readiness.ts"
 import { Seldom } from "../platform/Seldom.ts"
 import { sqlState } from "./Sql.ts"
 import { Unavailable } from "../wire/WireError.ts"
+import { isStatementDefect } from "../wire/WireErrors.ts"
 
 /**
  * The result of one item. `Failed` does not prove that nothing was committed: if the connection broke during the
@@ -232,7 +233,10 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     if (reason === "connection" || reason === "system") return fail(batch, cause)
     if (reason === "lock" && options.locks !== undefined) return setAside(options.locks, batch, tries, cause)
     if (tries < 3 && mayPass(error)) return attempt(batch, tries + 1)
-    return batch.length === 1 ? fail(batch, cause) : halve(batch)
+    if (batch.length > 1) return halve(batch)
+    if (!isStatementDefect(error)) return fail(batch, cause)
+    // The caller logs the defect, with its request id.
+    return Effect.sync(() => tell(batch[0]!, { _tag: "Failed", exit: Exit.die(error) }))
   }
 
   /** Items that wait for a lock, in submission order. */

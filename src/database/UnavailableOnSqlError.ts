@@ -2,6 +2,7 @@ import { Cause, Context, Effect } from "effect"
 import { SqlError } from "effect/sql"
 import { Seldom } from "../platform/Seldom.ts"
 import { Unavailable } from "../wire/WireError.ts"
+import { isStatementDefect } from "../wire/WireErrors.ts"
 
 type Unanswered = SqlError.SqlError | Cause.TimeoutError
 
@@ -11,14 +12,17 @@ export const SqlErrorLines = Context.Reference<Seldom>("parley/database/Unavaila
 })
 
 /**
- * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), and logs it, at most once a second. Other
- * failures and defects pass unchanged; a defect becomes a 500 with one log line where the request ends.
+ * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), and logs it, at most once a second. A statement
+ * that the database does not understand is a defect. Other failures and defects pass unchanged; a defect becomes a 500
+ * with one log line where the request ends.
  */
 export const unavailableOnSqlError = <A, E, R>(
   effect: Effect.Effect<A, E, R>
 ): Effect.Effect<A, Exclude<E, Unanswered> | Unavailable, R> =>
   Effect.catch(effect, (error): Effect.Effect<never, Exclude<E, Unanswered> | Unavailable> =>
-    SqlError.isSqlError(error) || Cause.isTimeoutError(error)
+    SqlError.isSqlError(error) && isStatementDefect(error)
+      ? Effect.die(error)
+      : SqlError.isSqlError(error) || Cause.isTimeoutError(error)
       ? Effect.flatMap(SqlErrorLines, (lines) =>
         Effect.andThen(
           lines.log(Effect.logWarning("A statement failed or took too long: its request is answered with 503", Cause.fail(error))),

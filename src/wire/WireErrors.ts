@@ -86,9 +86,16 @@ export const toWireFailure = (error: unknown): WireFailure | undefined => {
         return undefined
     }
   }
-  if (SqlError.isSqlError(error)) return new Unavailable()
+  if (SqlError.isSqlError(error)) return isStatementDefect(error) ? undefined : new Unavailable()
   return undefined
 }
+
+/**
+ * Whether the database does not understand a statement, or does not permit it: a mistake in the server, or a schema or
+ * role that is not the server's. It does not pass by itself.
+ */
+export const isStatementDefect = ({ reason }: SqlError.SqlError): boolean =>
+  reason._tag === "SqlSyntaxError" || reason._tag === "AuthorizationError"
 
 const invalidRequest = (error: HttpApiError.HttpApiSchemaError): ValidationFailed => {
   const fields: Record<string, Array<string>> = {}
@@ -113,7 +120,7 @@ export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/
 }
 
 /**
- * The response for a cause. SQL errors are logged and become 503; failures and defects that map to no wire error are
+ * The response for a cause. Errors of the database are logged and become 503; failures and defects that map to no wire error are
  * logged and become 500.
  */
 export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {

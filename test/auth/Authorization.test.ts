@@ -7,6 +7,7 @@ import { Auth } from "../../src/auth/Auth.ts"
 import { Registration } from "../../src/registration/Registration.ts"
 import { codeTo, newAccount } from "../registration/Room.ts"
 import { layerWeb, refused, Web, type WebRequest } from "../registration/Web.ts"
+import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 
 layer(layerWeb(layerPgliteTest))("a key", (it) => {
@@ -109,12 +110,11 @@ layer(layerWeb(layerPgliteTest))("a key", (it) => {
   it.effect("that cannot be checked is 503, never 401", () =>
     Effect.gen(function*() {
       const web = yield* Web
-      const sql = yield* SqlClient.SqlClient
       const { apiKey: key } = yield* newAccount()
       yield* TestClock.adjust("1 second")
-      yield* sql`ALTER TABLE agents RENAME TO agents_away`
+      yield* away("agents")
       const answer = yield* web.send("GET", "/v1/agents/me", { key })
-      yield* sql`ALTER TABLE agents_away RENAME TO agents`
+      yield* back("agents")
       refused(answer, 503, "UNAVAILABLE")
       assert.strictEqual(answer.headers.get("retry-after"), "2")
       assert.strictEqual((yield* web.send("GET", "/v1/agents/me", { key })).status, 200)

@@ -199,6 +199,15 @@ describe("GroupCommit", () => {
       }
     }))
 
+  it.effect("ends an item in a defect if the database does not understand its statement", () =>
+    Effect.gen(function*() {
+      const error = fault("42P01")
+      const { group } = yield* make((batch) => batch.includes(1) ? Effect.fail(error) : Effect.void)
+      const settled = new Map(yield* submitAll(group, upTo(4)))
+      assert.deepStrictEqual(settled.get(1), { _tag: "Failed", exit: Exit.die(error) })
+      assert.deepStrictEqual(done([...settled]).filter((one) => one.startsWith("stored")), ["stored 0", "stored 2", "stored 3"])
+    }))
+
   /** Numbers of the same row are equal modulo 10, and the rows in `held` are locked by others: a batch with one of them fails. */
   const locked = Effect.fnUntraced(function*(held: Map<string, string>) {
     const rowOf = (n: number) => String(n % 10)

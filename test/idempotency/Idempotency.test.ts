@@ -14,6 +14,7 @@ import { CurrentAttempt, IdempotentIds } from "../../src/idempotency/IdempotentI
 import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, RateLimited, Unauthorized, Unavailable } from "../../src/wire/WireError.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
+import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest, type TestDatabase } from "../support/Databases.ts"
 
 const DEADLINE_MILLIS = 30_000
@@ -503,12 +504,12 @@ eachDatabase((database) => {
 
     it.effect("that cannot be claimed is 503 and nothing happens", () =>
       Effect.gen(function*() {
-        const { one, seam, sql } = yield* setting
+        const { one, seam } = yield* setting
         const key = freshKey()
-        yield* sql`ALTER TABLE idempotency_keys RENAME TO away`
+        yield* away("idempotency_keys")
         const answer = yield* one.send("PATCH", "/v1/things/1", { key, name: "x" })
         const without = yield* one.send("PATCH", "/v1/things/1", { name: "x" })
-        yield* sql`ALTER TABLE away RENAME TO idempotency_keys`
+        yield* back("idempotency_keys")
         is(answer, 503, "UNAVAILABLE")
         assert.strictEqual(answer.headers.get("retry-after"), "2")
         is(without, 200)

@@ -33,6 +33,16 @@ it.effect("a statement that fails, or takes too long, is 503 to the caller, and 
     assert.match(lines[0] ?? "", /answered with 503.*shutting down/s)
   }))
 
+it.effect("a statement that the database does not understand, or may not carry out, is a defect", () =>
+  Effect.gen(function*() {
+    for (const code of ["42P01", "42703", "42601", "42501"]) {
+      const error = sqlError(new DatabaseFault({ code, message: "a bug" }), "execute")
+      const { lines, value } = yield* logged(Effect.exit(unavailableOnSqlError(Effect.fail(error))))
+      assert.deepStrictEqual(value, Exit.die(error), code)
+      assert.deepStrictEqual(lines, [], "it is logged where the request ends")
+    }
+  }))
+
 it.effect("a defect stays a defect, and other failures stay what they are: neither is the database's", () =>
   Effect.gen(function*() {
     const defect = new TypeError("a bug")

@@ -8,6 +8,7 @@ import { Auth } from "../../src/auth/Auth.ts"
 import { MailFailed } from "../../src/platform/Mailer.ts"
 import { Codes } from "../../src/registration/Codes.ts"
 import { Registration } from "../../src/registration/Registration.ts"
+import { away, back } from "../support/Away.ts"
 import { eachDatabase, layerPgliteTest } from "../support/Databases.ts"
 import { codeTo, fresh, layerRoom, mailsTo, Neighbours, newAccount, other } from "./Room.ts"
 
@@ -735,13 +736,12 @@ eachDatabase((database) => {
       it.effect("a database that fails inside leaves the code as it was", () =>
         Effect.gen(function*() {
           const registration = yield* Registration
-          const sql = yield* SqlClient.SqlClient
           const applicant = fresh()
           const pendingId = yield* registration.register(applicant)
           const answer = { pendingId, code: yield* codeTo(applicant.email) }
-          yield* sql`ALTER TABLE inboxes RENAME TO inboxes_away`
+          yield* away("inboxes")
           assert.strictEqual(yield* codeOf(registration.completeRegistration(answer)), "UNAVAILABLE")
-          yield* sql`ALTER TABLE inboxes_away RENAME TO inboxes`
+          yield* back("inboxes")
           const made = yield* Effect.forkChild(registration.completeRegistration(answer))
           assert.strictEqual((yield* Fiber.join(made)).agent.handle, applicant.handle)
         }))

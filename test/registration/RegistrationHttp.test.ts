@@ -1,8 +1,8 @@
 import { assert, layer } from "@effect/vitest"
 import { Cause, Effect, Layer, Logger, References } from "effect"
-import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { MailFailed } from "../../src/platform/Mailer.ts"
+import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { codeTo, fresh, mailsTo, Neighbours, newAccount, other } from "./Room.ts"
 import { layerWeb, refused, Web } from "./Web.ts"
@@ -229,14 +229,13 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
     it.effect("a database that is away is 503 with Retry-After", () =>
       Effect.gen(function*() {
         const web = yield* Web
-        const sql = yield* SqlClient.SqlClient
-        yield* sql`ALTER TABLE agents RENAME TO agents_away`
+        yield* away("agents")
         const { email, handle } = fresh()
         const answers = [
           yield* web.send("POST", "/v1/register", { ip: anyIp(), body: { email, handle } }),
           yield* web.send("POST", "/v1/agents/recover", { ip: anyIp(), body: { email } })
         ]
-        yield* sql`ALTER TABLE agents_away RENAME TO agents`
+        yield* back("agents")
         for (const answer of answers) {
           refused(answer, 503, "UNAVAILABLE")
           assert.strictEqual(answer.headers.get("retry-after"), "2")
@@ -247,20 +246,19 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
     it.effect("no log line holds a key, a code or an address", () =>
       Effect.gen(function*() {
         const web = yield* Web
-        const sql = yield* SqlClient.SqlClient
         const neighbours = yield* Neighbours
         const account = yield* newAccount()
         const pending = yield* web.send("POST", "/v1/agents/recover", { ip: anyIp(), body: { email: account.email } })
         yield* TestClock.adjust(400)
         const code = yield* codeTo(account.email)
-        yield* sql`ALTER TABLE agents RENAME TO agents_away`
+        yield* away("agents")
         yield* TestClock.adjust("2 seconds")
         yield* web.send("POST", "/v1/agents/recover/verify", {
           ip: anyIp(),
           body: { pending_id: pending.body["pending_id"], code }
         })
         yield* web.send("GET", "/v1/agents/me", { key: account.apiKey })
-        yield* sql`ALTER TABLE agents_away RENAME TO agents`
+        yield* back("agents")
         neighbours.beforeMail = Effect.fail(new MailFailed({ reason: "550" }))
         yield* web.send("POST", "/v1/register", { ip: anyIp(), body: fresh() })
         yield* TestClock.adjust("20 seconds")

@@ -49,6 +49,20 @@ describe("an answer to a failure", () => {
       }
     }))
 
+  it.effect("is 500 for a statement that the database does not understand, or may not carry out", () =>
+    Effect.gen(function*() {
+      const props = { cause: new Error("relation \"nowhere\" does not exist") }
+      for (const reason of [new SqlError.SqlSyntaxError(props), new SqlError.AuthorizationError(props)]) {
+        const error = new SqlError.SqlError({ reason })
+        for (const cause of [Cause.fail(error), Cause.die(error)]) {
+          const { body, logged, status } = yield* answered(cause)
+          assert.strictEqual(status, 500)
+          assert.notInclude(JSON.stringify(body), "nowhere")
+          assert.deepStrictEqual(logged, ["Error"])
+        }
+      }
+    }))
+
   it.effect("is 500 without a word of why for what nobody expected, and the log has it", () =>
     Effect.gen(function*() {
       const { body, logged, status } = yield* answered(Cause.die(new Error("the secret")))
