@@ -11,7 +11,8 @@ import { LiveAgent, type LiveSession, type Push } from "./LiveAgent.ts"
 import { AgentEntity } from "./AgentEntity.ts"
 import { Agents } from "../agents/Agents.ts"
 import { ColdSlots } from "./ColdSlots.ts"
-import { type SocketSlot, PushRouter } from "./PushRouter.ts"
+import { PushRouter } from "./PushRouter.ts"
+import type { SocketSlot } from "./SocketPlaces.ts"
 
 /**
  * The agents that are active on this node, and calls to agents on other nodes. An agent's cold slots are

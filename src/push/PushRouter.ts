@@ -1,85 +1,15 @@
-import { Cause, Clock, Context, Effect, type Fiber, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Metric, Option, Schedule } from "effect"
 import { RunnerAddress } from "effect/cluster"
-import type { Rendered } from "../messages/Message.ts"
 import { Config } from "../platform/Config.ts"
 import { nameOf } from "../cluster/NodeAddress.ts"
-import { type Delivery, PeerForgot, Peers } from "../cluster/Peers.ts"
+import { PeerForgot, Peers } from "../cluster/Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { Readiness } from "../platform/Readiness.ts"
+import { decodeBundle, encodeBundle, type Notice } from "./Bundle.ts"
 import type { Push } from "./LiveAgent.ts"
-import { beyond, type Elsewhere, nextSince, type SocketPlace } from "./SocketPlaces.ts"
-
-const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
-
-/** A change of one agent that is applied on every node; nodes in reach have applied it when the caller goes on. */
-const Notice = Schema.Union([
-  /** Its account has changed: caches drop it. */
-  Schema.TaggedStruct("Changed", { agentId: Schema.String }),
-  /** The same, and its sockets are closed. */
-  Schema.TaggedStruct("Disconnect", { agentId: Schema.String, reason: CloseReasonSchema }),
-  /** One of its mutes was changed in storage. */
-  Schema.TaggedStruct("MuteChanged", {
-    agentId: Schema.String,
-    kind: Schema.Literals(["agent", "conversation"]),
-    targetId: Schema.String
-  }),
-  /** All mutes on this agent were deleted: it has ended. */
-  Schema.TaggedStruct("Unmuted", { agentId: Schema.String })
-])
-export type Notice = typeof Notice.Type
-
-const Index = Schema.Int
-const About = Schema.Struct({ senderId: Schema.String, conversationId: Schema.String })
-
-/**
- * A push on its way to a node. `rendered` and `frame` are indexes into the bundle's lists, as many pushes
- * share them.
- */
-const PushOnWay = Schema.Union([
-  Schema.TaggedStruct("Hint", {
-    to: Schema.String,
-    /** The `inboxNo` of the hint. */
-    no: Schema.Int,
-    messageId: Schema.String,
-    senderId: Schema.String,
-    rendered: Index
-  }),
-  Schema.TaggedStruct("Echo", {
-    to: Schema.String,
-    after: Schema.Int,
-    before: Schema.NullOr(Schema.Int),
-    messageId: Schema.String,
-    rendered: Index
-  }),
-  Schema.TaggedStruct("Event", {
-    to: Schema.String,
-    frame: Index,
-    about: Schema.optionalKey(About),
-    after: Schema.optionalKey(Schema.Int)
-  })
-])
-
-/** The body of one call to another node: what has gathered for it since the last call. */
-const Bundle = Schema.Struct({
-  /**
-   * When each socket that an agent has on the sender was let in, in milliseconds; none once the last one
-   * is gone.
-   */
-  sockets: Schema.Array(Schema.Tuple([Schema.String, Schema.Array(Schema.Int)])),
-  /** The number of the sender's last question, which asks for the receiver's sockets; 0 before the first. */
-  asks: Schema.Int,
-  /** The receiver's last question that had arrived when this was made: the announcements up to here answer it. */
-  answers: Schema.Int,
-  rendered: Schema.Array(Schema.Struct({ conversationId: Schema.String, seq: Schema.Int, before: Schema.String, after: Schema.String })),
-  frames: Schema.Array(Schema.String),
-  pushes: Schema.Array(PushOnWay),
-  notices: Schema.Array(Notice),
-  /** Earlier pushes are lost; in the first bundle after a silence, notices too. */
-  missed: Schema.Boolean
-})
-const encodeBundle = (bundle: typeof Bundle.Type): string => JSON.stringify(bundle)
-const decodeBundle = Schema.decodeUnknownEffect(Schema.fromJsonString(Bundle))
+import { PATIENCE_MS, PushLine } from "./PushLine.ts"
+import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
 /** Handles on this node what other nodes send. */
 export interface RemoteListener {
@@ -92,14 +22,6 @@ export interface RemoteListener {
    * storage has what they were about.
    */
   readonly parted: (agentIds: ReadonlyArray<string>) => void
-}
-
-/** A socket's place among those of its agent, taken before the socket is attached. */
-export interface SocketSlot extends SocketPlace {
-  /** Whether other nodes may be giving away the same place right now; `agreed` completes when that is decided. */
-  readonly contested: boolean
-  /** Called when sockets on other nodes turn out to come first; by then the place has been given back. */
-  readonly displaced: () => void
 }
 
 /**
@@ -358,7 +280,6 @@ export class PushRouter extends Context.Service<PushRouter, {
  */
 const BEAT = "1 second"
 const AGAIN = "200 millis"
-const PATIENCE_MS = 1_000
 const INTRODUCTION = "3 seconds"
 /**
  * The share of an agent's limit above which a new socket waits for the announcements of other nodes:
@@ -367,234 +288,8 @@ const INTRODUCTION = "3 seconds"
 const NEAR = 0.5
 /** How long a listed node may take no call before this node reports that it cannot reach it. */
 const SILENT_MS = 20_000
-/**
- * Bounds for one node: pushes that wait for it, and pushes and characters of one call. A call may have 16
- * MiB; a character takes six bytes at worst.
- */
-const MAX_WAITING = 20_000
-const MAX_AT_ONCE = 2_000
-const MAX_CHARS = 2_000_000
-/**
- * Notices that may wait for a node. With one more all of them are dropped, and the node reads the rows
- * they were about.
- */
-const MAX_NOTICES = 10_000
-/** Calls in which a notice is tried: a node that is gone has left the list before that many. */
-const MAX_TRIES = 50
 
-const pushed = Metric.counter("remote_pushes_total", {
-  description: "Pushes to sockets on other nodes",
-  incremental: true
-})
-
-const dropped = Metric.counter("remote_notices_dropped_total", {
-  description: "Notices for other nodes that were dropped because too many waited",
-  incremental: true
-})
 const notUnderstood = Metric.counter("remote_texts_not_understood_total", {
   description: "Texts of other nodes that this node did not understand",
   incremental: true
 })
-
-interface Sent {
-  readonly notice: Notice
-  readonly done: () => void
-  tries: number
-}
-
-interface Load {
-  readonly first: boolean
-  readonly bundle: typeof Bundle.Type
-  readonly notices: ReadonlyArray<Sent>
-  readonly after: ReadonlyArray<() => void>
-  /** How many notices were dropped since the last call. */
-  readonly dropped: number
-}
-
-/** The queue of one other node, and what that node has announced. */
-class PushLine {
-  readonly node: string
-  /** When each socket that an agent has on that node was let in, in milliseconds. */
-  readonly sockets = new Map<string, ReadonlyArray<number>>()
-  readonly work = Latch.makeUnsafe(false)
-  fiber: Fiber.Fiber<void> | undefined
-  /** When it last took a call, on the monotonic clock. */
-  silentSince: number
-  /** Whether it has sent anything yet. */
-  heard = false
-  /** Whether its last text with all announcements could not be decoded. */
-  misunderstood = false
-  /** Agents whose sockets here must be announced to the node again. */
-  private changed = new Set<string>()
-  private pushes: Array<readonly [string, Push]> = []
-  private notices: Array<Sent> = []
-  private after: Array<() => void> = []
-  /** Whether the node took the last call, and so has all announcements. */
-  knows = false
-  private reached = true
-  private missed = false
-  /**
-   * Notices that were dropped: the next call repeats all announcements, so that the node reads what the
-   * notices were about.
-   */
-  private dropped = 0
-  /** The number of the last question to the node, and the callers that wait for answers. */
-  private asks = 0
-  private asking: Array<{ readonly question: number; readonly done: () => void }> = []
-  /** The number of its own last question. */
-  private asked = 0
-
-  constructor(node: string, now: number) {
-    this.node = node
-    this.silentSince = now
-  }
-
-  announce(agentId: string): void {
-    this.changed.add(agentId)
-    this.work.openUnsafe()
-  }
-
-  /**
-   * Asks for the node's sockets, and calls back once it has answered with those it had when it received
-   * all earlier announcements; at once if it is out of reach.
-   */
-  ask(time: number, done: () => void): void {
-    if (!this.reached) return done()
-    // Numbered by the time, so that an answer to an earlier process of this node answers nothing.
-    this.asks = Math.max(this.asks + 1, time)
-    // A node that receives but cannot send: callers from so long ago have timed out.
-    while (this.asking[0] !== undefined && this.asking[0].question < time - 2 * PATIENCE_MS) this.asking.shift()
-    this.asking.push({ question: this.asks, done })
-    this.work.openUnsafe()
-  }
-
-  /** A bundle of the node has been taken: its last question, and the last question of this node that it answers. */
-  heardOf(asks: number, answers: number): void {
-    if (asks !== this.asked) {
-      this.asked = asks
-      this.work.openUnsafe()
-    }
-    while (this.asking[0] !== undefined && this.asking[0].question <= answers) this.asking.shift()?.done()
-  }
-
-  push(agentId: string, push: Push): void {
-    pushed.updateUnsafe(1, Context.empty())
-    if (this.pushes.length >= MAX_WAITING) {
-      this.pushes = []
-      this.missed = true
-    }
-    this.pushes.push([agentId, push])
-    this.work.openUnsafe()
-  }
-
-  notify(notice: Notice, done: () => void): void {
-    this.notices.push({ notice, done, tries: 0 })
-    if (this.notices.length > MAX_NOTICES) this.drop(this.notices.splice(0))
-    this.work.openUnsafe()
-  }
-
-  /** Drops notices and releases their callers. */
-  private drop(notices: ReadonlyArray<Sent>): void {
-    if (notices.length === 0) return
-    this.dropped += notices.length
-    this.missed = true
-    dropped.updateUnsafe(notices.length, Context.empty())
-    for (const { done } of notices) done()
-  }
-
-  /** Calls back once everything queued before has arrived; at once if the node is out of reach. */
-  afterwards(done: () => void): void {
-    if (!this.reached) return done()
-    this.after.push(done)
-    this.work.openUnsafe()
-  }
-
-  take(here: ReadonlyMap<string, ReadonlyArray<SocketSlot>>): Load {
-    const first = !this.knows || this.dropped > 0
-    const notices = this.notices.splice(0, MAX_AT_ONCE)
-    const pushes: Array<typeof PushOnWay.Type> = []
-    const rendered: Array<Rendered> = []
-    const frames: Array<string> = []
-    const places = new Map<Rendered | string, number>()
-    const place = <A extends Rendered | string>(list: Array<A>, value: A): number => {
-      let at = places.get(value)
-      if (at === undefined) places.set(value, at = list.push(value) - 1)
-      return at
-    }
-    let chars = 0
-    let taken = 0
-    for (; taken < this.pushes.length && taken < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
-      const [to, push] = this.pushes[taken]!
-      const listed = rendered.length + frames.length
-      if (push._tag === "Event") {
-        pushes.push({ ...push, to, frame: place(frames, push.frame) })
-        if (rendered.length + frames.length > listed) chars += push.frame.length
-      } else {
-        const at = place(rendered, push.rendered)
-        if (push._tag === "Echo") pushes.push({ ...push, to, rendered: at })
-        else {
-          const { inboxNo, ...hint } = push
-          pushes.push({ ...hint, no: inboxNo, to, rendered: at })
-        }
-        if (rendered.length + frames.length > listed) chars += push.rendered.before.length + push.rendered.after.length
-      }
-    }
-    this.pushes.splice(0, taken)
-    const load: Load = {
-      first,
-      bundle: {
-        sockets: Array.from(first ? here.keys() : this.changed, (agentId) => [
-          agentId,
-          (here.get(agentId) ?? []).map(({ since }) => since)
-        ]),
-        asks: this.asks,
-        answers: this.asked,
-        rendered,
-        frames,
-        pushes,
-        notices: notices.map(({ notice }) => notice),
-        missed: this.missed
-      },
-      notices,
-      after: this.after,
-      dropped: this.dropped
-    }
-    this.changed = new Set()
-    this.after = []
-    this.missed = false
-    this.dropped = 0
-    if (this.pushes.length === 0 && this.notices.length === 0) this.work.closeUnsafe()
-    return load
-  }
-
-  /** Returns whether the next call may follow at once. */
-  settle({ after, bundle, notices }: Load, delivery: Delivery, now: number): boolean {
-    if (delivery === "taken") this.silentSince = now
-    this.knows = delivery === "taken"
-    this.reached = delivery !== "unreachable"
-    if (delivery === "taken") {
-      for (const { done } of notices) done()
-      for (const done of after) done()
-      return true
-    }
-    this.missed ||= bundle.missed || bundle.pushes.length > 0
-    const again = notices.filter((sent) => ++sent.tries < MAX_TRIES)
-    this.drop(notices.filter((sent) => sent.tries >= MAX_TRIES))
-    this.notices.unshift(...again)
-    if (this.notices.length > MAX_NOTICES) this.drop(this.notices.splice(0))
-    if (this.reached) this.after.unshift(...after)
-    else {
-      for (const done of [...after, ...this.after.splice(0)]) done()
-      for (const { done } of this.asking.splice(0)) done()
-    }
-    this.work.openUnsafe()
-    return false
-  }
-
-  end(): void {
-    this.fiber?.interruptUnsafe()
-    for (const { done } of this.notices.splice(0)) done()
-    for (const done of this.after.splice(0)) done()
-    for (const { done } of this.asking.splice(0)) done()
-  }
-}

@@ -11,6 +11,14 @@ export interface SocketPlace {
 /** The same for the sockets that an agent has on another node. */
 export type Elsewhere = readonly [node: string, since: ReadonlyArray<number>]
 
+/** A socket's place among those of its agent, taken before the socket is attached. */
+export interface SocketSlot extends SocketPlace {
+  /** Whether other nodes may be giving away the same place right now; `agreed` completes when that is decided. */
+  readonly contested: boolean
+  /** Called when sockets on other nodes turn out to come first; by then the place has been given back. */
+  readonly displaced: () => void
+}
+
 /** The time of the next socket: after all known ones, however clocks differ. */
 export const nextSince = (now: number, own: ReadonlyArray<SocketPlace>, elsewhere: Iterable<Elsewhere>): number => {
   let since = now
