@@ -26,6 +26,7 @@ const make = Effect.gen(function*() {
   const order: Array<string> = []
   const failed: Array<string> = []
   let passed = 0
+  const othersCommit = () => passed % COMMIT_MS !== 0
   /** Lets the lanes run, and the time pass in small steps. */
   const pass = Effect.fnUntraced(function*(millis: number) {
     for (const end = passed + millis; passed < end;) {
@@ -47,7 +48,7 @@ const make = Effect.gen(function*() {
     commit: (batch, lockMs) =>
       Effect.gen(function*() {
         if (batch.some(({ inbox }) => inbox === "hot")) {
-          for (let waited = 0; passed % COMMIT_MS !== 0; waited += 10) {
+          for (let waited = 0; othersCommit(); waited += 10) {
             if (waited >= lockMs) return yield* fault("55P03")
             yield* Effect.sleep(10)
           }
