@@ -16,13 +16,16 @@ export const inputOf = (columns: string, lockMs: "$2" | "$3"): string => `
 
 /**
  * The rows of a table that another transaction has locked, with the id of that transaction. Never waits
- * for a lock.
+ * for a lock, nor for the disk or a replica: until its commit, it holds the rows that are free.
  */
 export const heldIn = (table: "conversations" | "cold_slots" | "inboxes", key: string, keys: string): string => `
   SELECT r.${key} AS name, r.xmax::text AS holder
   FROM ${table} r
   WHERE r.${key} = ANY (${keys}) AND r.${key} <> ALL (ARRAY(
-    SELECT f.${key} FROM ${table} f WHERE f.${key} = ANY (${keys}) FOR NO KEY UPDATE SKIP LOCKED
+    SELECT f.${key}
+    FROM (SELECT set_config('synchronous_commit', 'off', true)) AS haste, ${table} f
+    WHERE f.${key} = ANY (${keys})
+    FOR NO KEY UPDATE OF f SKIP LOCKED
   ))`
 
 /** The id of the transaction that holds each of these rows, by the row's name. */

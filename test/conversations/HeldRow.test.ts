@@ -1,10 +1,11 @@
 import { assert, it } from "@effect/vitest"
-import { Cause, Deferred, Effect, Exit, Fiber } from "effect"
+import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client } from "pg"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { DeliveriesRepo } from "../../src/deliveries/DeliveriesRepo.ts"
 import { Groups } from "../../src/groups/Groups.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
@@ -178,6 +179,17 @@ it.live("while an inbox is locked, the acknowledgements and reads of others are 
     yield* Fiber.join(waiting)
     yield* soon([held])
   }).pipe(Effect.provide(rooms)), 60_000)
+
+it.live("who looks for locked rows does not wait for the disk while it holds the free ones", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const { locks } = yield* DeliveriesRepo
+    const agent = yield* newAgent("probe-a")
+    const [row] = yield* sql.withTransaction(
+      Effect.andThen(locks.held([{ agentId: agent.id }]), sql<{ how: string }>`SELECT current_setting('synchronous_commit') AS how`)
+    )
+    assert.strictEqual(row?.how, "off")
+  }).pipe(Effect.provide(Layer.provideMerge(DeliveriesRepo.layer, rooms))), 60_000)
 
 it.live("the limit on waiting for locks costs no round trip", () =>
   Effect.gen(function*() {
