@@ -12,6 +12,8 @@ const LOCK_TIMEOUT_MILLIS = 5_000
 const IDLE_IN_TRANSACTION_MILLIS = 10_000
 const CONNECT_TIMEOUT_MILLIS = 10_000
 const IDLE_MILLIS = 60_000
+/** How long a probe's connection may take to answer before it counts as dead and another one is opened. */
+const PROBE_MILLIS = 3_000
 
 /** Milliseconds without an answer after which PostgreSQL counts as unreachable and the connection is closed. */
 export const AnswerTimeout = Context.Reference<number>("parley/database/SqlPostgres/AnswerTimeout", {
@@ -202,6 +204,23 @@ export const layerPg = (options: PgOptions) =>
           resume(Effect.succeed(session))
         })
       )
+    /**
+     * Whether the last probe has had no answer. If the next one, on a new connection, has none either, the database
+     * hangs: giving up soon again would leave one more session hanging in it each time.
+     */
+    let unanswered = false
+    const runProbe = (session: PgSession, text: string) =>
+      Effect.flatMap(AnswerTimeout, (timeout) => {
+        const patience = unanswered ? timeout : Math.min(timeout, PROBE_MILLIS)
+        unanswered = true
+        return session.run(text, []).pipe(
+          Effect.provideService(AnswerTimeout, patience),
+          Effect.tap(() =>
+            Effect.sync(() => {
+              unanswered = false
+            }))
+        )
+      })
     return yield* services({
       driver: "pg",
       acquirer: Effect.uninterruptibleMask((restore) =>
@@ -220,7 +239,7 @@ export const layerPg = (options: PgOptions) =>
         Effect.suspend(() => {
           const session = new PgSession(false)
           return Effect.ensuring(
-            Effect.andThen(checkOut(session, probing), session.run(text, [])),
+            Effect.andThen(checkOut(session, probing), runProbe(session, text)),
             Effect.sync(() => session.giveBack())
           )
         })

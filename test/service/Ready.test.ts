@@ -16,7 +16,8 @@ import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
-import { layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { Link } from "../support/Link.ts"
 
 class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(WireErrors) {}
 
@@ -89,6 +90,24 @@ describe("readiness", () => {
       assert.isDefined(transaction.pollUnsafe())
       assert.deepStrictEqual(yield* sql`SELECT 1 FROM pg_tables WHERE tablename = 'undone'`, [])
     }).pipe(Effect.scoped))
+
+  it.live.skipIf(!isInstalled(18))("is back soon where its connection is dead, and nobody has said so", () =>
+    Effect.gen(function*() {
+      const url = new URL(yield* Effect.promise(() => freshDatabase(18, "empty")))
+      const link = yield* Effect.acquireRelease(
+        Effect.promise(() => Link.open("127.0.0.1", { host: url.hostname, port: Number(url.port) })),
+        (link) => Effect.sync(() => link.close())
+      )
+      url.port = String(link.address.port)
+      const { ready } = yield* serve(layerPg({ url: Redacted.make(url.href), poolSize: POOL }))
+      assert.strictEqual((yield* ready).status, 200)
+      link.lose()
+      assert.match((yield* ready).reason ?? "", AWAY)
+      // Each answer that says no takes two seconds, however busy the machine is.
+      let refused = 1
+      while (refused < 7 && (yield* ready).status !== 200) refused++
+      assert.isBelow(refused, 7)
+    }).pipe(Effect.scoped), 60_000)
 
   it.live("says that the database is away where nothing listens, or what listens does not answer", () =>
     Effect.gen(function*() {

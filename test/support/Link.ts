@@ -31,6 +31,7 @@ class Way {
   private size = 0
   private timer: NodeJS.Timeout | undefined
   private ended = false
+  private lost = false
 
   constructor(link: Link, direction: Direction, from: Socket, to: Socket, connection: object) {
     this.link = link
@@ -47,6 +48,7 @@ class Way {
   }
 
   private take(bytes: Buffer): void {
+    if (this.lost) return
     this.waiting.push({ at: performance.now() + this.link.delayMs, bytes })
     this.size += bytes.length
     this.link.watcher?.("come", this.direction, bytes, this.connection)
@@ -73,8 +75,15 @@ class Way {
       this.to.write(next.bytes)
       this.link.watcher?.("passed", this.direction, next.bytes, this.connection)
     }
-    if (this.ended) this.to.end()
+    if (this.ended && !this.lost) this.to.end()
     else if (this.from.isPaused()) this.from.resume()
+  }
+
+  /** From now on drops all bytes, and passes no end on. */
+  lose(): void {
+    this.lost = true
+    this.waiting.length = 0
+    this.from.resume()
   }
 
   /** Passes half of the first waiting bytes and drops the rest, so that a frame breaks off in its middle. */
@@ -145,6 +154,17 @@ export class Link {
       passage.near.destroySoon()
       passage.far.destroySoon()
       this.passages.delete(passage)
+    }
+  }
+
+  /**
+   * From now on nothing passes on the connections that there are, and none of them ends, as if the other side had
+   * vanished; new ones pass.
+   */
+  lose(): void {
+    for (const { back, there } of this.passages) {
+      there.lose()
+      back.lose()
     }
   }
 
