@@ -11,6 +11,7 @@ import { DirectoryApi } from "./directory/DirectoryApi.ts"
 import { WireErrors } from "./wire/WireErrors.ts"
 import { PresenceApi } from "./presence/PresenceApi.ts"
 import { RegistrationApi } from "./registration/RegistrationApi.ts"
+import { RepliesApi } from "./replies/RepliesApi.ts"
 import { published } from "./service/OpenApiDocument.ts"
 import { ServiceApi } from "./service/ServiceApi.ts"
 import { WebhooksApi } from "./webhooks/WebhooksApi.ts"
@@ -18,7 +19,7 @@ import { WebhooksApi } from "./webhooks/WebhooksApi.ts"
 /** The whole HTTP contract: the routes and the OpenAPI document are both made from it. */
 export class Api extends HttpApi.make("parley")
   .add(RegistrationApi, AccountsApi, AvatarsApi, DirectoryApi, ContactsApi, MessagesApi, ConversationsApi, MutesApi)
-  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, ServiceApi)
+  .add(GroupsApi, PresenceApi, AttachmentsApi, WebhooksApi, RepliesApi, ServiceApi)
   .middleware(WireErrors)
   .annotateMerge(OpenApi.annotations({
     title: "Parley",

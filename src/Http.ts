@@ -25,6 +25,7 @@ import { WireErrors } from "./wire/WireErrors.ts"
 import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
+import { RepliesHttp } from "./replies/RepliesHttp.ts"
 import { docsOf } from "./service/Docs.ts"
 import { ServiceHttp } from "./service/ServiceHttp.ts"
 import { WebhooksHttp } from "./webhooks/WebhooksHttp.ts"
@@ -43,6 +44,7 @@ const rooms = Layer.mergeAll(
   PresenceHttp,
   WebhooksHttp,
   AttachmentsHttp,
+  RepliesHttp,
   ServiceHttp
 )
 

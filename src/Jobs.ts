@@ -10,6 +10,7 @@ import { sweepIdempotencyKeys } from "./idempotency/Idempotency.ts"
 import { job } from "./cluster/Job.ts"
 import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
+import { Replies } from "./replies/Replies.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 
 /** The periodic jobs that one process of a cluster does for all of them (wire.md G.12, G.17a). */
@@ -33,6 +34,7 @@ export const layer = Layer.mergeAll(
   job({ name: "address_attempts", every: "10 minutes", batch: Effect.flatMap(AddressLimits, ({ sweep }) => sweep) }),
   job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
+  job({ name: "replies", every: "10 minutes", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
   job({ name: "files", every: "1 hour", batch: Effect.flatMap(Attachments, ({ retire }) => retire) }),
   job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),

@@ -45,6 +45,8 @@ import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
 import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
+import { Replies } from "./replies/Replies.ts"
+import { RepliesRepo } from "./replies/RepliesRepo.ts"
 import { EventData } from "./webhooks/EventData.ts"
 import { PresencePosts } from "./webhooks/PresencePosts.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
@@ -60,7 +62,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
-  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer)),
+  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer)),
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),
@@ -92,6 +94,7 @@ export const services = Registration.layer.pipe(
     PresenceRepo.layer,
     PresenceStore.layer,
     RateLimits.layer,
+    RepliesRepo.layer,
     Secrets.layer,
     WebhookSignals.layer,
     WebhooksRepo.layer

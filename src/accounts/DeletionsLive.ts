@@ -7,6 +7,7 @@ import { batchUpTo } from "../cluster/Job.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { Presences } from "../presence/Presences.ts"
+import { Replies } from "../replies/Replies.ts"
 import { Sessions } from "../agents/Sessions.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
 import { type Deletion, Deletions } from "../agents/Deletions.ts"
@@ -36,6 +37,7 @@ export const DeletionsLive = Layer.effect(
     const deliveries = yield* Deliveries
     const mutes = yield* Mutes
     const presences = yield* Presences
+    const replies = yield* Replies
     const repo = yield* DeletionsRepo
     const sessions = yield* Sessions
     const webhooks = yield* Webhooks
@@ -48,6 +50,7 @@ export const DeletionsLive = Layer.effect(
       yield* presences.end(agentId)
       yield* contacts.removeAgent(agentId)
       yield* mutes.removeAgent(agentId)
+      yield* replies.removeAgent(agentId)
       yield* webhooks.removeAgent(agentId)
       // Before leaving the groups, which would close their envelopes with a later time, and again after it, for envelopes
       // that came in between.

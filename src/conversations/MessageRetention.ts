@@ -10,7 +10,7 @@ const CONVERSATIONS = 20
 const ENVELOPES = 100
 
 /**
- * Removes the oldest messages of some conversations, with their keys, envelopes and hides. A conversation
+ * Removes the oldest messages of some conversations, with their keys, envelopes, hides and claims. A conversation
  * loses messages from its beginning only, never from its middle; `last_seq` stays, so seqs go on.
  *
  * Locks in the order of a send: conversations, skipping those that are locked, then inboxes, then
@@ -59,7 +59,7 @@ WITH held AS MATERIALIZED (
   -- counts, so that every inbox is locked before anything is removed
   SELECT o.*, (SELECT count(*) FROM locked) FROM old o
 ), about AS MATERIALIZED (
-  SELECT o.conv, o.seq, r.agent_id FROM gone o
+  SELECT o.conv, o.seq, o.id, r.agent_id FROM gone o
   JOIN recipients r ON r.conv = o.conv
   JOIN locked l ON l.agent_id = r.agent_id
 ), enveloped AS (
@@ -73,6 +73,13 @@ WITH held AS MATERIALIZED (
 ), unhidden AS (
   DELETE FROM hidden_messages m USING about a
   WHERE m.agent_id = a.agent_id AND m.conversation_id = a.conv AND m.seq = a.seq
+), claimed AS MATERIALIZED (
+  -- one that is being renewed ends by itself
+  SELECT c.agent_id, c.message_id FROM about a
+  JOIN reply_claims c ON c.agent_id = a.agent_id AND c.message_id = a.id
+  FOR UPDATE OF c SKIP LOCKED
+), unclaimed AS (
+  DELETE FROM reply_claims c USING claimed x WHERE c.agent_id = x.agent_id AND c.message_id = x.message_id
 ), forgotten AS (
   DELETE FROM message_keys k USING gone o
   WHERE k.sender_id = o.sender_id AND k.client_msg_id = o.client_msg_id AND k.message_id = o.id

@@ -148,6 +148,7 @@ export const settings = {
   LIMITS_ANONYMOUS_DIRECTORY_PER_MINUTE: int(30, "directory searches without an API key that an IP address may make per minute", 1),
   LIMITS_MUTE_WRITES_PER_SECOND: int(10, "mutes that an agent may set or lift per second", 1),
   LIMITS_MUTES_PER_AGENT: int(10_000, "mutes that an agent may have at once", 1),
+  LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have at once", 1, 100),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites that an agent may send in 24 hours", 1),

@@ -51,6 +51,8 @@ const leaver = Effect.fnUntraced(function*(name: string, friend: Party, third: P
     VALUES (${account.id}, ${friend.id}, 0), (${friend.id}, ${account.id}, 0), (${third.id}, ${account.id}, 0)`
   yield* sql`INSERT INTO mutes (muter_id, kind, target_id, created_at)
     VALUES (${account.id}, 'agent', ${third.id}, 0), (${friend.id}, 'agent', ${account.id}, 0)`
+  yield* sql`INSERT INTO reply_leases (agent_id, session_id, ends_at) VALUES (${account.id}, '', 1)`
+  yield* sql`INSERT INTO reply_claims (agent_id, message_id, holder, ends_at) VALUES (${account.id}, 'msg_a', 'daemon:1', 1)`
   yield* sql`INSERT INTO presences (agent_id, last_seen) VALUES (${account.id}, 1)`
   yield* sql`INSERT INTO webhooks (id, agent_id, slot, url, events, secret, created_at)
     VALUES (${`whk_${name}`}, ${account.id}, 1, 'https://nowhere.example/', '{contact.blocked}', 'secret', 0)`
@@ -69,6 +71,8 @@ const remains = Effect.fnUntraced(function*({ groupId, id }: Party & { readonly 
       EXISTS (SELECT FROM agents WHERE id = ${id} AND (deleted_at IS NULL OR key_hash IS NOT NULL)) AS alive,
       EXISTS (SELECT FROM contacts WHERE ${id} IN (agent_id, contact_id)) AS contacts,
       EXISTS (SELECT FROM mutes WHERE ${id} IN (muter_id, target_id)) AS mutes,
+      EXISTS (SELECT FROM reply_leases WHERE agent_id = ${id}) AS leases,
+      EXISTS (SELECT FROM reply_claims WHERE agent_id = ${id}) AS claims,
       EXISTS (SELECT FROM presences WHERE agent_id = ${id}) AS presence,
       EXISTS (SELECT FROM webhooks WHERE agent_id = ${id} AND (slot IS NOT NULL OR active OR secret <> '')) AS webhooks,
       EXISTS (SELECT FROM group_invites WHERE ${id} IN (invitee_id, inviter_id)) AS invites,

@@ -37,6 +37,7 @@ describe("wire.md J, limits", () => {
         LIMITS_ROTATE_VERIFY_PER_10_MINUTES: "10",
         LIMITS_CARDS_PER_MINUTE: "20",
         LIMITS_CONVERSATION_LISTS_PER_MINUTE: "20",
+        LIMITS_REPLY_CALLS_PER_MINUTE: "10",
         LIMITS_SENDS_PER_SECOND: "10",
         LIMITS_GROUP_SENDS_PER_SECOND: "3",
         LIMITS_COLD_CONVERSATIONS: "3",
@@ -267,6 +268,17 @@ describe("wire.md J, limits", () => {
     ;(await toGroup(first)).ok(200, Shapes.Message)
     await say(alice, bob)
     ;(await attempt(bob, bob, { to: undefined, conversation_id: made.group.id })).refused(404, "GROUP_NOT_FOUND")
+  })
+
+  it("L: the calls of reply coordination have one budget together", async () => {
+    const agent = await newAgent("worker")
+    for (let i = 0; i < 5; i++) {
+      for (const method of ["PUT", "DELETE"]) assert.strictEqual((await agent.http.request(method, "/v1/reply/active")).status, 200)
+    }
+    limited(await agent.http.get("/v1/reply/active"), 10, 60)
+    limited(await agent.http.post("/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: "daemon:1" }), 10, 60)
+    limited(await agent.http.post("/v1/reply/claim-batch", { message_ids: ["msg_AAAAAAAAAAAAAAAA"], holder: "daemon:1" }), 10, 60)
+    assert.strictEqual((await agent.http.get("/v1/agents/me")).status, 200)
   })
 
   it("G.16: cards and the conversation list have budgets of their own, and show them", async () => {

@@ -503,6 +503,24 @@ export const plans: Readonly<Record<string, Plan>> = {
   "GET /v1/attachments/{id}": (world, dice) => dice.coin()
     ? { as: dice.pick([world.file.from, world.file.to]), path: { id: world.file.id } }
     : { as: friend(world, dice), path: { id: world.groupFile } },
+  "PUT /v1/reply/active": (world, dice) => ({
+    as: friend(world, dice),
+    body: { session_id: dice.pick([undefined, null, "one", "two"]) }
+  }),
+  "DELETE /v1/reply/active": (world, dice) => ({
+    as: friend(world, dice),
+    body: { session_id: dice.pick([undefined, null, "one", "two"]) }
+  }),
+  "GET /v1/reply/active": (world, dice) => ({ as: friend(world, dice) }),
+  "POST /v1/reply/claim": (world, dice) => {
+    const [, other, , message] = dice.pick(world.conversations)
+    return { as: other, body: { message_id: message, holder: dice.pick(["daemon:1", "session:1"]) } }
+  },
+  "POST /v1/reply/claim-batch": (world, dice) => {
+    const [, other, , message] = dice.pick(world.conversations)
+    const message_ids = dice.pick([[message], [message, message], [world.groupMessage, message], ["msg_nobody"]])
+    return { as: other, body: { message_ids, holder: dice.pick(["daemon:1", "session:1"]) } }
+  },
   "POST /v1/webhooks": async (world) => ({
     as: await world.fresh(),
     body: { url: `${NOWHERE}/a?b=c` }

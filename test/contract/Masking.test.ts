@@ -254,6 +254,18 @@ const matrix: Readonly<Record<string, Row>> = {
   "GET /v1/attachments/{id} id": ({ file, world }) => [
     { path: "/v1/attachments/{}", real: [file, world.groupFile, world.deadFile], unknown: `att_${TAIL}`, status: 404, code: "NOT_FOUND" }
   ],
+  "PUT /v1/reply/active session_id": "the caller's own word",
+  "DELETE /v1/reply/active session_id": "the caller's own word",
+  "POST /v1/reply/claim message_id": (things) => [{
+    path: "/v1/reply/claim",
+    body: { message_id: "{}", holder: "daemon:1" },
+    ...messageIds(things),
+    status: 404,
+    code: "MESSAGE_NOT_FOUND"
+  }],
+  "POST /v1/reply/claim-batch message_ids": (things) => [
+    { path: "/v1/reply/claim-batch", body: { message_ids: ["{}"], holder: "daemon:1" }, ...messageIds(things), status: 200 }
+  ],
   "GET /v1/webhooks/{id} id": ({ world }) => [
     { path: "/v1/webhooks/{}", real: [world.webhook], unknown: `whk_${TAIL}`, status: 404, code: "NOT_FOUND" }
   ],

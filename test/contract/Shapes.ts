@@ -234,6 +234,12 @@ export const Mute = Schema.Struct({
   created_at: Time
 })
 
+export const Lease = Schema.Struct({ ok: Schema.Literal(true), active: Schema.Literal(true), expires_in: Seq })
+export const LeaseEnded = Schema.Struct({ ok: Schema.Literal(true), active: Schema.Boolean })
+export const Leases = Schema.Struct({ active: Schema.Boolean, sessions: Count, expires_in: Count })
+export const Claim = Schema.Struct({ claimed: Schema.Boolean, deferred: Schema.Boolean, expires_in: Count })
+export const BatchClaim = Schema.Struct({ claimed_count: Count, deferred: Schema.Boolean, expires_in: Count })
+
 export const MutePage = Schema.Struct({
   mutes: Schema.Array(Mute),
   total: Count,

@@ -82,6 +82,8 @@ describe.skipIf(missingRedis !== "")(`servers that share a Redis${missingRedis}`
       [200, () => alice.http.get("/v1/conversations")],
       [404, () => alice.http.post("/v1/mutes", { target_kind: "agent", target_handle: "nobody-here" })],
       [400, () => alice.http.post("/v1/mutes", {})],
+      [200, () => alice.http.delete("/v1/reply/active")],
+      [404, () => alice.http.post("/v1/reply/claim", { message_id: "msg_AAAAAAAAAAAAAAAA", holder: "daemon:1" })],
       [200, () => anybody.post("/v1/agents/recover", { email: "nobody@example.com" })],
       [403, () => alice.http.post("/v1/agents/nobody-here/rotate-key")],
       [400, () => alice.http.request("PUT", mine, { raw: "no picture" })],

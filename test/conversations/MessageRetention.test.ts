@@ -9,6 +9,7 @@ import { Conversations, type Sender } from "../../src/conversations/Conversation
 import { MessageRetention, REMOVE } from "../../src/conversations/MessageRetention.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Groups } from "../../src/groups/Groups.ts"
+import { Replies } from "../../src/replies/Replies.ts"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -51,12 +52,13 @@ const assertSound = Effect.gen(function*() {
       (SELECT count(*) FROM envelopes e LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS envelopes,
       (SELECT count(*) FROM hidden_messages h LEFT JOIN messages m USING (conversation_id, seq) WHERE m.id IS NULL) AS hides,
       (SELECT count(*) FROM message_keys k LEFT JOIN messages m ON m.id = k.message_id WHERE m.id IS NULL) AS keys,
+      (SELECT count(*) FROM reply_claims c LEFT JOIN messages m ON m.id = c.message_id WHERE m.id IS NULL) AS claims,
       (SELECT count(*) FROM messages m LEFT JOIN message_keys k ON m.id = k.message_id WHERE k.message_id IS NULL AND m.type <> 'system') AS keyless,
       (
         SELECT count(*) FROM inboxes n WHERE n.undelivered <>
           (SELECT count(*) FROM envelopes WHERE recipient_id = n.agent_id AND delivered_at IS NULL)
       ) AS counters`
-  assert.deepStrictEqual(row, { envelopes: 0, hides: 0, keys: 0, keyless: 0, counters: 0 })
+  assert.deepStrictEqual(row, { envelopes: 0, hides: 0, keys: 0, claims: 0, keyless: 0, counters: 0 })
 })
 
 for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", layerPostgresTest(18)]] as const) {
@@ -66,11 +68,14 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
         const conversations = yield* Conversations
         const deliveries = yield* Deliveries
         const groups = yield* Groups
+        const replies = yield* Replies
         const [a, b, c] = [yield* newAgent("ret-a"), yield* newAgent("ret-b"), yield* newAgent("ret-c")]
         const first = yield* say(a, b, "1")
         const id = String(first["conversation_id"])
         yield* say(b, a, "2")
-        for (const key of ["3", "4", "5"]) yield* say(a, b, key)
+        const third = yield* say(a, b, "3")
+        for (const key of ["4", "5"]) yield* say(a, b, key)
+        for (const { id: messageId } of [first, third]) yield* replies.claim(b.id, String(messageId), "daemon:1", false)
         yield* conversations.hideMessage(b.id, String(first["id"]))
         yield* age(id, 2, DAY_MS)
         yield* age(id, 3, DAY_MS - 1)
@@ -94,6 +99,7 @@ for (const [name, database] of [["PGlite", layerPgliteTest], ["PostgreSQL 18", l
         assert.strictEqual(yield* sweep, 0)
         const seqs = Effect.map(conversations.history(a.id, id, newest), (rows) => rows.map((row) => parse(row)["seq"]))
         assert.deepStrictEqual(yield* seqs, [5, 4, 3])
+        assert.strictEqual((yield* replies.claim(b.id, String(third["id"]), "session:1", false)).claimed, 0)
         assert.deepStrictEqual(
           (yield* conversations.history(b.id, id, { ...newest, after: 0 })).map((row) => parse(row)["seq"]),
           [3, 4, 5]

@@ -30,6 +30,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   cold_slots: [["agent_id"], ["conversation_id"]],
   outreach_turns: [["agent_id"]],
   message_keys: [["sender_id", "client_msg_id"]],
+  reply_claims: [["agent_id", "message_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
   webhooks: [["agent_id"]]
 }

@@ -6,6 +6,7 @@ import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
 import { DirectoryRepo } from "../../src/directory/DirectoryRepo.ts"
 import { IdempotencyRepo } from "../../src/idempotency/IdempotencyRepo.ts"
 import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
+import { RepliesRepo } from "../../src/replies/RepliesRepo.ts"
 import { WebhooksRepo } from "../../src/webhooks/WebhooksRepo.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
@@ -22,6 +23,7 @@ it.effect("every statement that no other test of plans knows names what it looks
       ContactsRepo.layer,
       DirectoryRepo.layer,
       IdempotencyRepo.layer,
+      RepliesRepo.layer,
       WebhooksRepo.layer
     )))
     const wrong = [...found].flatMap(([name, scans]) =>
@@ -37,6 +39,8 @@ it.effect("every statement that no other test of plans knows names what it looks
       "agents: avatar_key = $1",
       "groups: avatar_key = $1",
       "agents: id = k.contact_id",
-      "agents: id = b.blocked_id"
+      "agents: id = b.blocked_id",
+      "reply_leases: agent_id = $1",
+      "reply_claims: ends_at <= $1"
     ])
   }).pipe(Effect.scoped, Effect.provide(layerPostgresTest(18))))

@@ -42,6 +42,8 @@ const domain = {
   presence: ["agents", "auth", "idempotency", "push", "webhooks"],
   conversations: ["agents", "messages", "auth", "idempotency", "push", "deliveries", "attachments", "groups"],
   mutes: ["agents", "auth", "idempotency", "push", "conversations"],
+  /** Which of an agent's processes answers. */
+  replies: ["messages", "auth"],
   enforcement: ["agents", "push", "groups"],
   contacts: ["agents", "messages", "auth", "idempotency", "conversations", "enforcement"],
   directory: ["agents", "auth"],
@@ -56,6 +58,7 @@ const domain = {
     "webhooks",
     "presence",
     "mutes",
+    "replies",
     "contacts",
     "registration"
   ],

@@ -1,0 +1,83 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../database/Sql.ts"
+
+export interface StoredLeases {
+  readonly sessions: number
+  /** When the last of them ends; null: there is none. */
+  readonly endsAt: number | null
+}
+
+export interface ClaimRow {
+  readonly claimed: number
+  readonly deferred: boolean
+  /** The first message that was not claimed is not in the agent's inbox. */
+  readonly missing: boolean
+  /** When what decided it ends: the claim, that of another holder, or the last lease. */
+  readonly endsAt: number | null
+}
+
+const PUT_LEASE = `
+INSERT INTO reply_leases (agent_id, session_id, ends_at) VALUES ($1, $2, $3)
+ON CONFLICT (agent_id, session_id) DO UPDATE SET ends_at = excluded.ends_at`
+
+const END_LEASE = `
+WITH ended AS (DELETE FROM reply_leases WHERE agent_id = $1 AND session_id = $2)
+SELECT EXISTS (SELECT FROM reply_leases WHERE agent_id = $1 AND session_id <> $2 AND ends_at > $3) AS active`
+
+const LEASES = `SELECT count(*) AS sessions, max(ends_at) AS "endsAt" FROM reply_leases WHERE agent_id = $1 AND ends_at > $2`
+
+const CLAIM = `SELECT claimed, deferred, missing, ends AS "endsAt" FROM claim_replies($1, $2::text[], $3, $4, $5, $6)`
+
+const removeSome = (table: string, key: string, which: string): string => `
+DELETE FROM ${table} WHERE (agent_id, ${key}) IN (
+  SELECT agent_id, ${key} FROM ${table} WHERE ${which} LIMIT $2 FOR UPDATE SKIP LOCKED
+)
+RETURNING agent_id`
+
+/** All SQL on leases and claims. `at` is the time of the call, in milliseconds; what has ended by then does not exist. */
+export class RepliesRepo extends Context.Service<RepliesRepo, {
+  /** Begins a lease, or changes when it ends. */
+  readonly putLease: (agentId: string, sessionId: string, endsAt: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Ends a lease, if there is one; whether another stands. */
+  readonly endLease: (agentId: string, sessionId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly leases: (agentId: string, at: number) => Effect.Effect<StoredLeases, SqlError.SqlError>
+  readonly claim: (
+    agentId: string,
+    messageIds: ReadonlyArray<string>,
+    holder: string,
+    deferIfActive: boolean,
+    at: number,
+    endsAt: number
+  ) => Effect.Effect<ClaimRow, SqlError.SqlError>
+  /** Removes up to `most` leases and `most` claims of an agent; the larger of the two numbers removed. */
+  readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** The same with leases and claims that have ended. */
+  readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
+}>()("parley/replies/RepliesRepo") {
+  static readonly layer = Layer.effect(
+    RepliesRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const putLease = database.prepared("put_reply_lease", PUT_LEASE)
+      const endLease = database.prepared<{ active: boolean }>("end_reply_lease", END_LEASE)
+      const leases = database.prepared<StoredLeases>("reply_leases", LEASES)
+      const claim = database.prepared<ClaimRow>("claim_replies", CLAIM)
+      const both = (name: string, which: string) => {
+        const someLeases = database.prepared(`${name}_reply_leases`, removeSome("reply_leases", "session_id", which))
+        const someClaims = database.prepared(`${name}_reply_claims`, removeSome("reply_claims", "message_id", which))
+        return (of: string | number, most: number) =>
+          Effect.zipWith(someLeases([of, most]), someClaims([of, most]), (one, other) => Math.max(one.length, other.length))
+      }
+      return RepliesRepo.of({
+        putLease: (agentId, sessionId, endsAt) => Effect.asVoid(putLease([agentId, sessionId, endsAt])),
+        endLease: (agentId, sessionId, at) => Effect.map(endLease([agentId, sessionId, at]), ([row]) => row!.active),
+        leases: (agentId, at) => Effect.map(leases([agentId, at]), ([row]) => row!),
+        claim: (agentId, messageIds, holder, deferIfActive, at, endsAt) =>
+          Effect.map(claim([agentId, messageIds, holder, deferIfActive, at, endsAt]), ([row]) => row!),
+        removeAgent: both("remove_own", "agent_id = $1"),
+        sweep: both("sweep", "ends_at <= $1")
+      })
+    })
+  )
+}
