@@ -42,7 +42,7 @@ CREATE FUNCTION claim_replies(
 DECLARE
   stop record;
 BEGIN
-  -- Claims of one agent are made one after the other.
+  -- Claims of one agent are made one after the other. The first number is the class of these locks.
   PERFORM pg_advisory_xact_lock(721753602, hashtext(claimer));
 
   SELECT w.place, e.no IS NULL AS missing, c.ends_at INTO stop

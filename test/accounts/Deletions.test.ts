@@ -124,7 +124,7 @@ it.effect("a deletion that dies before any of its statements is finished by anot
       if (!blown) break
     }
     assert.isAbove(statements, 15)
-  }).pipe(Effect.scoped, Effect.provide(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 }))), 60_000)
+  }).pipe(Effect.scoped, Effect.provide(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 }))))
 
 it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {

@@ -1,5 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
+import { say } from "../contract/Talk.ts"
+import { untilTaken } from "../support/Http.ts"
+import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 
 interface Claim {
@@ -8,13 +10,13 @@ interface Claim {
 }
 
 const claim = async (agent: TestAgent, message_id: string, holder: string, defer_if_active = false): Promise<Claim> => {
-  const answer = await agent.http.post("/v1/reply/claim", { message_id, holder, defer_if_active })
+  const answer = await untilTaken(() => agent.http.post("/v1/reply/claim", { message_id, holder, defer_if_active }))
   assert.strictEqual(answer.status, 200, `${answer}`)
   return answer.body as Claim
 }
 
 const lease = async (agent: TestAgent, method: "PUT" | "DELETE"): Promise<void> => {
-  const answer = await agent.http.request(method, "/v1/reply/active", { json: { session_id: "one" } })
+  const answer = await untilTaken(() => agent.http.request(method, "/v1/reply/active", { json: { session_id: "one" } }))
   assert.strictEqual(answer.status, 200, `${answer}`)
 }
 
@@ -29,8 +31,8 @@ describe.skipIf(missingForNodes !== "")(`claims over two nodes${missingForNodes}
     ;[one, two] = cluster.nodes as [Server, Server]
     sender = await newAgent(one, "sender")
     agent = await newAgent(one, "agent")
-    await send(sender, { to: agent.handle }, "the first word")
-    await send(agent, { to: sender.handle }, "an answer")
+    await say(sender, agent)
+    await say(agent, sender)
   })
   afterAll(() => cluster?.stop())
 
@@ -38,7 +40,7 @@ describe.skipIf(missingForNodes !== "")(`claims over two nodes${missingForNodes}
   const at = (i: number): TestAgent => on(i % 2 === 0 ? one : two, agent)
 
   it("156. of 200 that claim a message at once one has it, and has it again wherever it asks", async () => {
-    const { id } = await send(sender, { to: agent.handle }, "who answers?")
+    const { id } = await say(sender, agent)
     const answers = await Promise.all(Array.from({ length: 200 }, (_, i) => claim(at(i), id, `daemon:${i}`)))
     const holders = answers.flatMap(({ claimed }, i) => claimed ? [i] : [])
     assert.lengthOf(holders, 1)
@@ -48,10 +50,11 @@ describe.skipIf(missingForNodes !== "")(`claims over two nodes${missingForNodes}
 
   it("156. of batches at once over the same messages one has them all, in whichever order they are named", async () => {
     const ids: Array<string> = []
-    for (let i = 0; i < 10; i++) ids.push((await send(sender, { to: agent.handle }, `message ${i}`)).id)
+    for (let i = 0; i < 10; i++) ids.push((await say(sender, agent)).id)
     const counts = await Promise.all(Array.from({ length: 40 }, async (_, i) => {
       const message_ids = i % 4 < 2 ? ids : ids.toReversed()
-      const answer = await at(i).http.post("/v1/reply/claim-batch", { message_ids, holder: `daemon:${i}` })
+      const answer = await untilTaken(() => at(i).http.post("/v1/reply/claim-batch", { message_ids, holder: `daemon:${i}` }))
+      assert.strictEqual(answer.status, 200, `${answer}`)
       return (answer.body as { readonly claimed_count: number }).claimed_count
     }))
     assert.deepStrictEqual(counts.filter((n) => n > 0), [10])
@@ -59,7 +62,7 @@ describe.skipIf(missingForNodes !== "")(`claims over two nodes${missingForNodes}
 
   it("a lease that was begun on the other node defers at once, and one that has ended does not", async () => {
     for (let i = 0; i < 20; i++) {
-      const { id } = await send(sender, { to: agent.handle }, `round ${i}`)
+      const { id } = await say(sender, agent)
       await lease(at(i), "PUT")
       assert.deepInclude(await claim(at(i + 1), id, "daemon:1", true), { claimed: false, deferred: true })
       await lease(at(i), "DELETE")
@@ -67,8 +70,8 @@ describe.skipIf(missingForNodes !== "")(`claims over two nodes${missingForNodes}
     }
   })
 
-  it("a claim stands after the death of the node that granted it, before the answer was sent", async () => {
-    const { id } = await send(sender, { to: agent.handle }, "and then?")
+  it("a claim stands after the death of the node that granted it", async () => {
+    const { id } = await say(sender, agent)
     assert.isTrue((await claim(on(two, agent), id, "daemon:1")).claimed)
     cluster.nodes.splice(1, 1)
     await two.kill()

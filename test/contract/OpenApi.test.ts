@@ -184,7 +184,7 @@ describe("the OpenAPI document", () => {
     const { ApiKey, DeliveryId, Handle, Id, Time } = Shapes
     const anyId = Schema.Union([Id("(agt|msg|conv|grp|gri|att|whk|pnd)"), DeliveryId])
     const shapeOf = (field: string): Schema.Codec<string> | undefined => {
-      if (field === "client_msg_id") return undefined
+      if (field === "client_msg_id" || field === "session_id") return undefined
       if (field === "id" || field.endsWith("_id") || field === "after") return anyId
       if (/(^|_)handles?$|^(to|sender|created_by|mentions)$/.test(field)) return Handle
       if (/_(at|until|seen|since)$/.test(field)) return Time
