@@ -1,8 +1,16 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { say } from "../contract/Talk.ts"
+import { randomUUID } from "node:crypto"
 import { untilTaken } from "../support/Http.ts"
-import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { Cluster, missingForNodes, on, type Sent } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+
+/** Sends a message; as often as it takes while a busy node is out of the cluster. */
+const say = async (from: TestAgent, to: TestAgent): Promise<Sent> => {
+  const body = { to: to.handle, client_msg_id: randomUUID(), content: { text: "a word" } }
+  const answer = await untilTaken(() => from.http.post("/v1/messages", body))
+  assert.isTrue(answer.status === 201 || answer.status === 200, `${answer}`)
+  return answer.body as Sent
+}
 
 interface Claim {
   readonly claimed: boolean
