@@ -10,6 +10,12 @@ export const Complete = Context.Reference<Latch.Latch>("parley/cluster/NodeDuty/
 export const complete: Effect.Effect<void> = Effect.flatMap(Complete, (latch) => Effect.asVoid(latch.open))
 
 /**
+ * How long the first attempt to release all shards may take. After an outage of the database the storage may wait for a
+ * connection that nobody is opening; an attempt that is given up makes it open one.
+ */
+const FIRST_RELEASE = "500 millis"
+
+/**
  * Wraps the list of nodes so that this node is only in it while it can serve shards at once.
  *
  * - It is not registered before the whole process is built: until then nothing would serve its shards.
@@ -28,6 +34,10 @@ export const whileAble = Effect.fnUntraced(function*(storage: RunnerStorage.Runn
       ? Effect.suspend(() => unharmed.isOpen() ? storage.refresh(address, held) : Effect.as(storage.getRunners, []))
       : Effect.onExit(storage.refresh(address, held), (exit) => Exit.isSuccess(exit) ? unharmed.open : unharmed.close)
   }
-  const releaseAll: typeof storage.releaseAll = (address) => Effect.tap(storage.releaseAll(address), () => unharmed.open)
+  const releaseAll: typeof storage.releaseAll = (address) =>
+    Effect.timeout(storage.releaseAll(address), FIRST_RELEASE).pipe(
+      Effect.catch(() => storage.releaseAll(address)),
+      Effect.tap(() => unharmed.open)
+    )
   return { ...storage, register, refresh, releaseAll }
 })

@@ -1,23 +1,27 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Fiber, Latch } from "effect"
 import { ClusterError, Runner, RunnerAddress, RunnerStorage, ShardId } from "effect/cluster"
+import { TestClock } from "effect/testing"
 import { Complete, complete, whileAble } from "../../src/cluster/NodeDuty.ts"
 
 const here = RunnerAddress.make("127.0.0.1", 34_431)
 const runner = Runner.make({ address: here, groups: ["default"], weight: 1 })
 const shards = [ShardId.make("default", 1)]
 
-/** A list of nodes whose database can be away, and how often it was told that this node lives. */
+/**
+ * A list of nodes whose database can be away, or hang for some releases of all locks, and how often it was told that this
+ * node lives.
+ */
 const recorded = Effect.gen(function*() {
   const memory = yield* RunnerStorage.makeMemory
-  const state = { away: false, registered: 0, beats: 0 }
+  const state = { away: false, hangs: 0, registered: 0, beats: 0 }
   const unlessAway = <A>(effect: Effect.Effect<A, ClusterError.PersistenceError>) =>
     Effect.suspend(() => state.away ? Effect.fail(new ClusterError.PersistenceError({ cause: "away" })) : effect)
   const storage = yield* whileAble({
     ...memory,
     register: (node, healthy) => unlessAway(Effect.tap(memory.register(node, healthy), () => Effect.sync(() => state.registered++))),
     refresh: (address, held) => unlessAway(Effect.tap(memory.refresh(address, held), () => Effect.sync(() => state.beats++))),
-    releaseAll: (address) => unlessAway(memory.releaseAll(address))
+    releaseAll: (address) => Effect.suspend(() => state.hangs-- > 0 ? Effect.never : unlessAway(memory.releaseAll(address)))
   })
   return { storage, state }
 })
@@ -54,6 +58,20 @@ describe("a node's place in the list", () => {
       assert.strictEqual(state.registered, 1)
       yield* storage.refresh(here, [])
       assert.strictEqual(state.beats, 3)
+    }))
+
+  it.effect("is soon asked for again although the first release of its locks hangs", () =>
+    Effect.gen(function*() {
+      const { state, storage } = yield* recorded
+      state.away = true
+      yield* Effect.flip(storage.refresh(here, shards))
+      state.away = false
+      state.hangs = 1
+      const releasing = yield* Effect.forkChild(storage.releaseAll(here), { startImmediately: true })
+      yield* TestClock.adjust(500)
+      yield* Fiber.join(releasing)
+      yield* storage.register(runner, true)
+      assert.strictEqual(state.registered, 1)
     }))
 
   it.effect("is kept if the database was away for a moment only", () =>
