@@ -174,7 +174,8 @@ export type OnFrame = (buffer: Buffer, start: number, end: number) => number
 export class SocketConnection {
   private readonly wire: Wire
   private readonly onFrame: OnFrame
-  private readonly hello: Buffer
+  /** Sent once the socket is open; undefined if the key is in the header. */
+  private readonly hello: Buffer | undefined
   private greeted: (() => void) | undefined
   private upgraded = false
   private closing = false
@@ -184,10 +185,13 @@ export class SocketConnection {
   private constructor(options: SocketOptions, greeted: () => void, failed: (why: string) => void) {
     this.onFrame = options.onFrame
     this.greeted = greeted
-    this.hello = maskedFrame(
+    this.hello = options.keyInHeader === true ? undefined : maskedFrame(
       0x1,
       Buffer.from(JSON.stringify({ type: "hello", api_key: options.key, capabilities: ["ack"], client: "bench" }))
     )
+    const credentials = options.keyInHeader === true
+      ? `Authorization: Bearer ${options.key}\r\nX-AgentChat-Capabilities: ack\r\n`
+      : ""
     this.wire = open(options.host, options.port, {
       consume: (buffer, length) => this.consume(buffer, length),
       failed: (why) => {
@@ -196,7 +200,7 @@ export class SocketConnection {
     }, () =>
       this.wire.socket.write(
         `GET /v1/ws HTTP/1.1\r\nHost: ${options.host}:${options.port}\r\nUpgrade: websocket\r\n` +
-          `Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n` +
+          `Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n${credentials}` +
           `Sec-WebSocket-Key: ${randomBytes(16).toString("base64")}\r\n\r\n`
       ))
   }
@@ -230,7 +234,7 @@ export class SocketConnection {
         throw new Error(`no socket: ${buffer.toString("latin1", 0, length)}`)
       }
       this.upgraded = true
-      this.wire.socket.write(this.hello)
+      if (this.hello !== undefined) this.wire.socket.write(this.hello)
       at = head + 4
     }
     while (at + 2 <= length) {
@@ -293,6 +297,8 @@ export interface SocketOptions {
   readonly host: string
   readonly port: number
   readonly key: string
+  /** In the header of the upgrade, instead of in a HELLO. */
+  readonly keyInHeader?: boolean
   readonly onFrame: OnFrame
   /** Called if a socket ends without `close` after it was live. */
   readonly onFailure: (why: string) => void

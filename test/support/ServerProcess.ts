@@ -12,6 +12,8 @@ export interface ServerOptions {
   readonly env?: Readonly<Record<string, string>>
   /** The subcommand of `parley` to run; `start` by default. */
   readonly command?: "start" | "runner"
+  /** The folder of the sources to run; this checkout by default. */
+  readonly root?: string
   /** Node's own options, before the script. */
   readonly nodeOptions?: ReadonlyArray<string>
   /** Opens an IPC channel to the server's process. */
@@ -57,12 +59,13 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
     ["PATH", "HOME", "TMPDIR"].flatMap((name) => (process.env[name] === undefined ? [] : [[name, process.env[name]]]))
   )
   const subcommand = options.command ?? "start"
+  const root = options.root ?? ROOT
   const [command = process.execPath, ...before] = [...options.through ?? [], process.execPath]
   const child = spawn(
     command,
-    [...before, "--import", join(ROOT, "runners/require-node.js"), ...options.nodeOptions ?? [], join(ROOT, "runners/parley.js"), subcommand],
+    [...before, "--import", join(root, "runners/require-node.js"), ...options.nodeOptions ?? [], join(root, "runners/parley.js"), subcommand],
     {
-      cwd: ROOT,
+      cwd: root,
       env: { ...inherited, HOST: host, PORT: String(port), DATA_DIR: options.dataDir, ...options.env },
       stdio: options.channel === true ? ["ignore", log, log, "ipc"] : ["ignore", log, log]
     }

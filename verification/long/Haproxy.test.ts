@@ -1,22 +1,19 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient } from "agentchatme"
-import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { once } from "node:events"
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { mkdtemp, rm } from "node:fs/promises"
 import { request } from "node:http"
 import { tmpdir } from "node:os"
-import { join, resolve } from "node:path"
+import { join } from "node:path"
 import { setTimeout as pause } from "node:timers/promises"
 import S3rver from "s3rver"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { eventually } from "../../test/support/Eventually.ts"
+import { Haproxy, missingHaproxy } from "../../test/support/Haproxy.ts"
 import { Cluster, missingForNodes } from "../../test/support/Nodes.ts"
 import { newAgent, type TestAgent } from "../../test/support/Server.ts"
 
-const missing = spawnSync("haproxy", ["-v"]).status === 0
-  ? missingForNodes
-  : " (haproxy not found: apt-get install haproxy)"
+const missing = missingHaproxy || missingForNodes
 
 /** What a node answers to this very path, with nothing made tidy on the way. */
 const statusOf = (url: string, path: string): Promise<number | undefined> =>
@@ -32,9 +29,8 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
   let folder: string
   let store: S3rver
   let cluster: Cluster
-  let haproxy: ChildProcess
+  let haproxy: Haproxy
   let url: string
-  let log = ""
   let ada: TestAgent
   let bob: TestAgent
 
@@ -61,34 +57,20 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
       S3_FORCE_PATH_STYLE: "on"
     })
     for (let i = 0; i < 2; i++) await cluster.add()
-    let config = await readFile(resolve(import.meta.dirname, "../../deploy/haproxy.cfg"), "utf8")
-    const addresses: ReadonlyArray<readonly [string, string]> = [
-      ["bind :3000", `bind 127.0.0.1:${port}`],
-      ["127.0.0.1:8404", `127.0.0.1:${await freePort()}`],
-      ["minio:9000", `127.0.0.1:${storePort}`],
-      ...cluster.nodes.map((node, i) => [`node-${i + 1}:3000`, new URL(node.url).host] as const)
-    ]
-    for (const [from, to] of addresses) {
-      assert.isTrue(config.includes(from), from)
-      config = config.replaceAll(from, to)
-    }
-    const file = join(folder, "haproxy.cfg")
-    await writeFile(file, config)
-    haproxy = spawn("haproxy", ["-db", "-f", file], { stdio: ["ignore", "pipe", "pipe"] })
-    process.once("exit", () => haproxy.kill("SIGKILL"))
-    for (const stream of [haproxy.stdout, haproxy.stderr]) stream?.setEncoding("utf8").on("data", (text: string) => (log += text))
+    haproxy = await Haproxy.start({
+      port,
+      nodes: cluster.nodes.map((node) => new URL(node.url).host),
+      files: `127.0.0.1:${storePort}`
+    })
     await eventually("a ready node behind the balancer", () =>
       fetch(`${url}/v1/ready`).then((answer) => answer.ok || undefined, () => undefined), 10_000)
-      .catch((error: unknown) => assert.fail(`${String(error)}\n${log}`))
+      .catch((error: unknown) => assert.fail(`${String(error)}\n${haproxy.log}`))
     const [one, two] = cluster.nodes
     ada = await newAgent(one!, "ada")
     bob = await newAgent(two!, "bob")
   }, 180_000)
   afterAll(async () => {
-    if (haproxy !== undefined && haproxy.exitCode === null) {
-      haproxy.kill("SIGKILL")
-      await once(haproxy, "exit")
-    }
+    await haproxy?.stop()
     await cluster?.stop()
     await store?.close()
     await rm(folder, { recursive: true, force: true })
@@ -144,12 +126,12 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
       const before = state.sent
       node.terminate()
       await eventually("no from /v1/ready", async () => (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined, 1_000)
-      await eventually("the balancer to see it", () => log.includes(`Server nodes/node-${i + 1} is DOWN`) || undefined, 2_000)
+      await eventually("the balancer to see it", () => haproxy.log.includes(`Server nodes/node-${i + 1} is DOWN`) || undefined, 2_000)
       // It serves on: what the balancer has not yet heard of is not refused.
       assert.strictEqual((await fetch(`${node.url}/`)).status, 200)
       assert.strictEqual(await node.exit(), 0)
       await cluster.add(node)
-      await eventually("the balancer to have it back", () => log.includes(`Server nodes/node-${i + 1} is UP`) || undefined, 10_000)
+      await eventually("the balancer to have it back", () => haproxy.log.includes(`Server nodes/node-${i + 1} is UP`) || undefined, 10_000)
       assert.isAbove(state.sent, before)
     }
     state.over = true
@@ -162,7 +144,7 @@ describe.skipIf(missing !== "")(`deploy/haproxy.cfg before three nodes${missing}
     for (const node of cluster.nodes) node.terminate()
     await eventually("no node that is ready", async () =>
       (await Promise.all(cluster.nodes.map(({ url }) => fetch(`${url}/v1/ready`)))).every(({ status }) => status === 503) || undefined)
-    await eventually("the balancer to see it", () => log.includes("backend nodes has no server available") || undefined)
+    await eventually("the balancer to see it", () => haproxy.log.includes("backend nodes has no server available") || undefined)
     const { message } = await clientOf(ada).sendMessage({ to: bob.handle, content: { text: "the last one" } })
     assert.strictEqual(message.sender, ada.handle)
     await Promise.all(cluster.nodes.map((node) => node.exit()))
