@@ -2,19 +2,28 @@ import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
 import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
 
 /**
- * The load, in a process of its own: agents in a ring, each sending to the next over
- * HTTP and receiving on one socket that acknowledges everything. With several nodes,
- * each sender keeps to one, and half of the sockets are elsewhere. It remembers every
- * message it ever sent, so that what was accepted, what is stored and what arrived
- * can be compared one by one. `Bench.ts` forks it and asks for one thing after another.
+ * The load, in a process of its own: agents that send over HTTP, each receiving on one
+ * socket that acknowledges everything. With several nodes, each sender keeps to one, and
+ * its socket is elsewhere as often as chance would have it. It remembers every message it
+ * ever sent, so that what was accepted, what is stored and what arrived can be compared
+ * one by one. `LoadProcess.ts` forks it and asks for one thing after another.
  */
 
-/** An agent of the ring, and the last seq of its conversation with the next one before the load begins. */
-export interface RingAgent {
+export interface LoadAgent {
   readonly handle: string
   readonly key: string
+}
+
+/** A conversation that is written to. Agents are named by their index. */
+export interface Channel {
   readonly conversationId: string
+  /** Before the load begins. */
   readonly lastSeq: number
+  /** What a send is addressed to. */
+  readonly target: { readonly to: string } | { readonly conversation_id: string }
+  readonly senders: ReadonlyArray<number>
+  /** Its sender, if it is among them, gets a message as an echo only. */
+  readonly recipients: ReadonlyArray<number>
 }
 
 export interface Address {
@@ -23,8 +32,23 @@ export interface Address {
 }
 
 export interface OpenPlan {
+  /** Where the servers listen, or the balancer before them. */
   readonly nodes: ReadonlyArray<Address>
-  readonly ring: ReadonlyArray<RingAgent>
+  readonly agents: ReadonlyArray<LoadAgent>
+  readonly channels: ReadonlyArray<Channel>
+  /** Whether senders get their own messages on their sockets. */
+  readonly echo: boolean
+  /** Sockets carry their keys in the header of the upgrade instead of in HELLO. */
+  readonly keyInHeader: boolean
+}
+
+/** The processes that a message costs something. */
+export interface Processes {
+  readonly servers: ReadonlyArray<number>
+  /** Parent of the database's processes, if it has any here. */
+  readonly database: number | undefined
+  readonly redis: number | undefined
+  readonly balancer: number | undefined
 }
 
 export interface RunPlan {
@@ -38,10 +62,7 @@ export interface RunPlan {
   readonly rate: number
   /** With one in flight: the next one only when the last has also arrived. */
   readonly settle: boolean
-  /** In the order of the nodes. */
-  readonly serverPids: ReadonlyArray<number>
-  /** Parent of the database's processes, if it has any here. */
-  readonly databasePid: number | undefined
+  readonly pids: Processes
 }
 
 export interface Quantiles {
@@ -55,7 +76,9 @@ export interface RunResult {
   readonly seconds: number
   readonly accepted: number
   readonly perSecond: number
-  /** Milliseconds. */
+  /** Messages on sockets, echoes included. */
+  readonly framesPerSecond: number
+  /** Milliseconds; to the last socket, where there are several. */
   readonly toSocket: Quantiles
   readonly toAnswer: Quantiles
   /** Microseconds per accepted message; `server` is the sum of the `nodes`, `kernel` a part of it. */
@@ -64,6 +87,8 @@ export interface RunResult {
     readonly nodes: ReadonlyArray<number>
     readonly kernel: number
     readonly database: number | undefined
+    readonly redis: number | undefined
+    readonly balancer: number | undefined
     readonly load: number
   }
   /** Share of all processors, 0 to 1, used by processes that have no part in this, and by the host's other guests. */
@@ -74,6 +99,7 @@ export interface RunResult {
 export interface Verdict {
   readonly accepted: number
   readonly stored: number
+  /** To all recipients. */
   readonly delivered: number
   readonly echoed: number
   readonly problems: ReadonlyArray<string>
@@ -100,7 +126,8 @@ export interface HttpResult {
 export interface Commands {
   readonly open: (plan: OpenPlan) => Promise<void>
   readonly run: (plan: RunPlan) => Promise<RunResult>
-  readonly verify: (options: { readonly echo: boolean }) => Promise<Verdict>
+  /** `stores`: it can be read back. */
+  readonly verify: (options: { readonly stores: boolean }) => Promise<Verdict>
   readonly idle: (plan: IdlePlan) => Promise<void>
   /** How many were still open. */
   readonly closeIdle: () => Promise<number>
@@ -134,31 +161,31 @@ const inside = (buffer: Buffer, needle: Buffer, start: number, end: number): num
   return at < 0 || at >= end ? -1 : at + needle.length
 }
 
+/** Somebody who writes to a conversation. */
 class Sender {
   readonly index: number
-  readonly agent: RingAgent
-  readonly target: number
+  readonly agent: number
+  readonly channel: number
+  /** How many agents besides itself get what it writes. */
+  readonly audience: number
   /** A whole request for each size of payload, and where its client_msg_id's digits are. */
   private readonly requests: ReadonlyArray<{ readonly bytes: Buffer; readonly digitsAt: number }>
-  /** Last seqs seen on this agent's socket: of what it received, and of its own messages. */
-  received: number
-  echoed: number
 
-  constructor(index: number, { nodes, ring }: OpenPlan) {
+  constructor(index: number, agent: number, channel: number, { agents, channels, nodes }: OpenPlan) {
     const { host, port } = nodes[index % nodes.length]!
+    const { recipients, target } = channels[channel]!
     this.index = index
-    this.agent = ring[index]!
-    this.target = (index + 1) % ring.length
-    this.echoed = this.agent.lastSeq
-    this.received = ring[(index + ring.length - 1) % ring.length]!.lastSeq
+    this.agent = agent
+    this.channel = channel
+    this.audience = recipients.filter((recipient) => recipient !== agent).length
     this.requests = PAYLOADS.map((size) => {
       const body = JSON.stringify({
-        to: `@${ring[this.target]!.handle}`,
+        ...target,
         client_msg_id: PREFIX + "0".repeat(DIGITS),
         type: "text",
         content: { text: "The quick brown fox jumps over the lazy dog. ".repeat(6).slice(0, size) }
       })
-      const bytes = Buffer.from(requestHead("POST", "/v1/messages", `${host}:${port}`, this.agent.key, body.length) + body)
+      const bytes = Buffer.from(requestHead("POST", "/v1/messages", `${host}:${port}`, agents[agent]!.key, body.length) + body)
       return { bytes, digitsAt: bytes.indexOf(CLIENT_ID) + CLIENT_ID.length }
     })
   }
@@ -175,6 +202,13 @@ class Sender {
   }
 }
 
+/** Somebody who listens: the last seq on its socket for each channel that it hears. */
+interface Listener {
+  readonly agent: number
+  readonly handle: string
+  readonly heard: Map<number, number>
+}
+
 let plan: OpenPlan
 let senders: Array<Sender> = []
 let sockets: Array<SocketConnection> = []
@@ -183,11 +217,14 @@ const answeredAt = new Float64Array(CAPACITY)
 const receivedAt = new Float64Array(CAPACITY)
 const seqs = new Int32Array(CAPACITY)
 const senderOf = new Int32Array(CAPACITY)
+/** How many recipients have not got the message yet. */
+const missing = new Uint16Array(CAPACITY)
 const ids: Array<string | undefined> = []
 let sent = 0
 let accepted = 0
 let delivered = 0
 let echoed = 0
+let frames = 0
 let refused: Record<string, number> = {}
 const problems: Array<string> = []
 let fatal: ((error: Error) => void) | undefined
@@ -214,32 +251,35 @@ const agree = (n: number, where: string, buffer: Buffer, idAt: number, seq: numb
   }
 }
 
-const onFrame = (me: Sender) => (buffer: Buffer, start: number, end: number): number => {
+const onFrame = (me: Listener) => (buffer: Buffer, start: number, end: number): number => {
   const clientIdAt = inside(buffer, CLIENT_ID, start, end)
   if (clientIdAt < 0) return -1
   const n = readNumber(buffer, clientIdAt)
   const idAt = inside(buffer, ID, start, end)
   const seq = readNumber(buffer, inside(buffer, SEQ, start, end))
   const from = senders[senderOf[n]!]
-  if (n >= sent || from === undefined) {
-    problem(`@${me.agent.handle} got a message that nobody sent: ${buffer.toString("utf8", start, end)}`)
+  const last = from === undefined ? undefined : me.heard.get(from.channel)
+  if (n >= sent || from === undefined || last === undefined) {
+    problem(`@${me.handle} got a message that is not for it: ${buffer.toString("utf8", start, end)}`)
     return idAt
   }
-  if (from === me) {
+  frames++
+  // Without echoes the seqs of its own messages are missing.
+  const gaps = !plan.echo && plan.channels[from.channel]!.senders.includes(me.agent)
+  if (gaps ? seq <= last : seq !== last + 1) problem(`@${me.handle} got seq ${seq} after ${last}`)
+  me.heard.set(from.channel, seq)
+  if (from.agent === me.agent) {
     echoed++
-    if (seq !== me.echoed + 1) problem(`@${me.agent.handle} heard its own seq ${seq} after ${me.echoed}`)
-    me.echoed = seq
     agree(n, "echo", buffer, idAt, seq)
     return -1
   }
-  if (from.target !== me.index) problem(`@${me.agent.handle} got message ${n} for another agent`)
-  if (receivedAt[n] !== 0) problem(`@${me.agent.handle} got message ${n} twice`)
-  if (seq !== me.received + 1) problem(`@${me.agent.handle} got seq ${seq} after ${me.received}`)
-  me.received = seq
-  receivedAt[n] = performance.now()
-  delivered++
+  if (missing[n] === 0) problem(`message ${n} arrived more often than it has recipients`)
+  else if (--missing[n]! === 0) {
+    receivedAt[n] = performance.now()
+    delivered++
+    onReceived?.(n)
+  }
   agree(n, "push", buffer, idAt, seq)
-  onReceived?.(n)
   return idAt
 }
 
@@ -259,6 +299,7 @@ const sendOver = (connection: HttpConnection, from: Sender, since: number, next:
   const n = sent++
   if (n >= CAPACITY) throw new Error("more messages than this process can remember")
   senderOf[n] = from.index
+  missing[n] = from.audience
   sentAt[n] = since
   connection.request(from.request(n), (status, buffer, start, end) => {
     onAnswer(n, status, buffer, start, end)
@@ -278,16 +319,22 @@ const wait = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, 
 
 const open: Commands["open"] = async (p) => {
   plan = p
-  senders = p.ring.map((_, index) => new Sender(index, p))
-  sockets = []
-  for (const sender of senders) {
+  senders = []
+  for (const [c, channel] of p.channels.entries()) {
+    for (const agent of channel.senders) senders.push(new Sender(senders.length, agent, c, p))
+  }
+  for (const [agent, { handle, key }] of p.agents.entries()) {
+    const heard = new Map(p.channels.flatMap(({ lastSeq, recipients, senders }, c) =>
+      recipients.includes(agent) || (p.echo && senders.includes(agent)) ? [[c, lastSeq]] : []
+    ))
     // Not by the senders' own rule, or each message would have the same way to go.
-    const node = p.nodes[Math.floor(sender.index / p.nodes.length) % p.nodes.length]!
+    const node = p.nodes[Math.floor(agent / p.nodes.length) % p.nodes.length]!
     sockets.push(
       await SocketConnection.connect({
         ...node,
-        key: sender.agent.key,
-        onFrame: onFrame(sender),
+        key,
+        keyInHeader: p.keyInHeader,
+        onFrame: onFrame({ agent, handle, heard }),
         onFailure: connectionLost
       })
     )
@@ -302,7 +349,7 @@ const run = (p: RunPlan): Promise<RunResult> => {
 }
 
 const execute = async (p: RunPlan): Promise<RunResult> => {
-  // Each line speaks for its own part of the ring, in turn.
+  // Each line speaks for its own part of the senders, in turn.
   const parts = Array.from({ length: p.inFlight }, (_, c) =>
     c < senders.length ? senders.filter((_, s) => s % p.inFlight === c) : [senders[c % senders.length]!]
   )
@@ -389,12 +436,16 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   } else for (let c = 0; c < lines.length; c++) step(c)
 
   await wait(p.warmUpSeconds * 1000)
+  const { balancer, database: databasePid, redis, servers: serverPids } = p.pids
   const mark = () => ({
     at: performance.now(),
     accepted,
-    nodes: p.serverPids.map(cpuOf),
-    kernel: sum(p.serverPids.map(kernelCpuOf)),
-    database: p.databasePid === undefined ? undefined : cpuOfTree(p.databasePid),
+    frames,
+    nodes: serverPids.map(cpuOf),
+    kernel: sum(serverPids.map(kernelCpuOf)),
+    database: databasePid === undefined ? undefined : cpuOfTree(databasePid),
+    redis: redis === undefined ? undefined : cpuOf(redis),
+    balancer: balancer === undefined ? undefined : cpuOf(balancer),
     load: process.cpuUsage(),
     machine: machineCpu()
   })
@@ -425,24 +476,32 @@ const execute = async (p: RunPlan): Promise<RunResult> => {
   const count = end.accepted - begin.accepted
   const nodes = end.nodes.map((cpu, i) => cpu - begin.nodes[i]!)
   const server = sum(nodes)
-  const database = end.database === undefined || begin.database === undefined ? undefined : end.database - begin.database
+  const used = (part: "database" | "redis" | "balancer") => {
+    const [from, to] = [begin[part], end[part]]
+    return from === undefined || to === undefined ? undefined : to - from
+  }
+  const each = (micros: number | undefined) => micros === undefined ? undefined : micros / count
+  const [database, redisCpu, balancerCpu] = [used("database"), used("redis"), used("balancer")]
   const load = end.load.user + end.load.system - begin.load.user - begin.load.system
   const whole = seconds * 1e6 * navigator.hardwareConcurrency
   return {
     seconds,
     accepted: count,
     perSecond: count / seconds,
+    framesPerSecond: (end.frames - begin.frames) / seconds,
     toSocket: quantiles(Float64Array.from(toSocket)),
     toAnswer: quantiles(Float64Array.from(toAnswer)),
     cpu: {
       server: server / count,
       nodes: nodes.map((cpu) => cpu / count),
       kernel: (end.kernel - begin.kernel) / count,
-      database: database === undefined ? undefined : database / count,
+      database: each(database),
+      redis: each(redisCpu),
+      balancer: each(balancerCpu),
       load: load / count
     },
     noise: {
-      others: Math.max(0, end.machine.busy - begin.machine.busy - server - (database ?? 0) - load) / whole,
+      others: Math.max(0, end.machine.busy - begin.machine.busy - server - (database ?? 0) - (redisCpu ?? 0) - (balancerCpu ?? 0) - load) / whole,
       stolen: (end.machine.stolen - begin.machine.stolen) / whole
     },
     refused
@@ -467,35 +526,38 @@ interface StoredRow {
 }
 
 /** Reads back everything through the API and compares it, message by message, with what was accepted and what arrived. */
-const verify: Commands["verify"] = async ({ echo }) => {
+const verify: Commands["verify"] = async ({ stores }) => {
   let stored = 0
   const found = new Uint8Array(sent)
-  const read = async (sender: Sender) => {
-    const { conversationId, handle, key, lastSeq } = sender.agent
+  const read = async ({ conversationId, lastSeq, senders: [reader] }: Channel, index: number) => {
+    const { key } = plan.agents[reader!]!
     for (let after = lastSeq;;) {
       const rows = await getJson(`/v1/messages/${conversationId}?limit=200&after_seq=${after}`, key) as Array<StoredRow>
       for (const row of rows) {
         stored++
-        if (row.seq !== after + 1) problem(`the history of @${handle} has seq ${row.seq} after ${after}`)
+        if (row.seq !== after + 1) problem(`the history of ${conversationId} has seq ${row.seq} after ${after}`)
         after = row.seq
         const n = row.client_msg_id.startsWith(PREFIX) ? Number(row.client_msg_id.slice(PREFIX.length)) : -1
-        if (n < 0 || n >= sent || senderOf[n] !== sender.index) problem(`the history of @${handle} has a stranger: ${row.id}`)
+        if (n < 0 || n >= sent || senders[senderOf[n]!]?.channel !== index) problem(`the history of ${conversationId} has a stranger: ${row.id}`)
         else if (found[n]!++ > 0) problem(`message ${n} is stored twice`)
         else if (ids[n] !== row.id || seqs[n] !== row.seq) problem(`message ${n} is stored as ${row.id} with seq ${row.seq}`)
       }
       if (rows.length < 200) return
     }
   }
-  for (let at = 0; at < senders.length; at += 4) await Promise.all(senders.slice(at, at + 4).map(read))
+  if (stores) {
+    const all = plan.channels.map((channel, index) => ({ channel, index }))
+    for (let at = 0; at < all.length; at += 4) await Promise.all(all.slice(at, at + 4).map(({ channel, index }) => read(channel, index)))
+  }
   for (let n = 0; n < sent; n++) {
     if (answeredAt[n] === 0) continue
-    if (found[n] === 0) problem(`message ${n} was accepted and is not stored`)
+    if (stores && found[n] === 0) problem(`message ${n} was accepted and is not stored`)
     if (receivedAt[n] === 0) problem(`message ${n} was accepted and did not arrive`)
   }
-  if (echo && echoed !== accepted) problem(`${accepted} accepted, ${echoed} echoed to their senders`)
+  if (plan.echo && echoed !== accepted) problem(`${accepted} accepted, ${echoed} echoed to their senders`)
   // Acknowledgements are unanswered: they have worked once nothing is left to sync.
   const deadline = performance.now() + SETTLE_MS
-  for (const { agent } of senders) {
+  for (const agent of stores ? plan.agents : []) {
     let left: number
     do {
       left = (await getJson("/v1/messages/sync?limit=10", agent.key) as Array<unknown>).length
@@ -504,6 +566,7 @@ const verify: Commands["verify"] = async ({ echo }) => {
     if (left > 0) problem(`@${agent.handle} has acknowledged everything and still has messages to sync`)
   }
   for (const socket of sockets) socket.close()
+  if (!stores) stored = accepted
   return { accepted, stored, delivered, echoed, problems }
 }
 

@@ -13,7 +13,9 @@ export type ProbeCall =
   | { readonly probe: "profile-stop"; readonly file: string }
 
 export interface Memory {
-  /** Bytes. */
+  /** Bytes, as the process was found. */
+  readonly found: number
+  /** Bytes after a collection. */
   readonly rss: number
   readonly heap: number
   readonly external: number
@@ -24,13 +26,14 @@ let session: Session | undefined
 const answer = async (call: ProbeCall): Promise<unknown> => {
   switch (call.probe) {
     case "memory": {
+      const found = process.memoryUsage.rss()
       // Finalisers of one collection free what only the next one can take.
       for (let i = 0; i < 4; i++) {
         globalThis.gc?.()
         await new Promise((resolve) => setTimeout(resolve, 50))
       }
       const usage = process.memoryUsage()
-      return { rss: usage.rss, heap: usage.heapUsed, external: usage.external } satisfies Memory
+      return { found, rss: usage.rss, heap: usage.heapUsed, external: usage.external } satisfies Memory
     }
     case "profile-start": {
       session = new Session()

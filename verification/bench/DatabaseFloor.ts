@@ -1,0 +1,116 @@
+import { Client } from "pg"
+import { cpuOfTree } from "./CpuTime.ts"
+
+/** The tables that a send adds rows to; one that a commit does not have is left out. */
+const TABLES = ["messages", "message_keys", "envelopes"]
+/** What an acknowledgement sets: empty in the rows that are added. */
+const LATER = ["delivered_at", "read_at"]
+/** Messages in one measurement. */
+const MESSAGES = 30_000
+
+interface Table {
+  readonly name: string
+  readonly columns: ReadonlyArray<{ readonly name: string; readonly type: string }>
+  readonly key: ReadonlyArray<string>
+  readonly rows: ReadonlyArray<Readonly<Record<string, unknown>>>
+}
+
+/** A copy of a table without its rows, in the schema `floor`, and the rows that were added to it last. */
+const copyOf = async (client: Client, name: string, count: number): Promise<Table> => {
+  const { rows: columns } = await client.query<{ readonly name: string; readonly type: string; readonly key: boolean }>(
+    `SELECT a.attname AS name, format_type(a.atttypid, NULL) AS type,
+      a.attnum = ANY ((SELECT indkey FROM pg_index WHERE indrelid = a.attrelid AND indisprimary)::smallint[]) AS key
+    FROM pg_attribute a WHERE a.attrelid = $1::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum`,
+    [`public.${name}`]
+  )
+  await client.query(`CREATE TABLE floor.${name} (LIKE public.${name} INCLUDING ALL)`)
+  // LIKE leaves these behind.
+  const { rows: [options] } = await client.query<{ readonly list: string | null }>(
+    "SELECT array_to_string(reloptions, ', ') AS list FROM pg_class WHERE oid = $1::regclass",
+    [`public.${name}`]
+  )
+  if (options?.list) await client.query(`ALTER TABLE floor.${name} SET (${options.list})`)
+  const { rows } = await client.query(
+    `SELECT * FROM public.${name} OFFSET GREATEST(0, (SELECT count(*) FROM public.${name}) - $1)`,
+    [count]
+  )
+  return {
+    name,
+    columns,
+    key: columns.filter(({ key }) => key).map(({ name }) => name),
+    rows: rows.map((row: Record<string, unknown>) => ({ ...row, ...Object.fromEntries(LATER.filter((column) => column in row).map((column) => [column, null])) }))
+  }
+}
+
+/** Parameters from `$first` on as rows, a parameter for each column. */
+const asRows = (columns: Table["columns"], first: number): string =>
+  `unnest(${columns.map(({ type }, i) => `$${first + i}::${type}[]`).join(", ")}) AS x(${columns.map(({ name }) => `"${name}"`).join(", ")})`
+
+const byColumn = (columns: Table["columns"], rows: Table["rows"]): ReadonlyArray<ReadonlyArray<unknown>> =>
+  columns.map(({ name }) => rows.map((row) => row[name]))
+
+/** One statement that adds a batch to all tables. */
+const adding = (tables: ReadonlyArray<Table>): string => {
+  let first = 1
+  const parts = tables.map(({ columns, name }) => {
+    const part = `INSERT INTO floor.${name} SELECT * FROM ${asRows(columns, first)}`
+    first += columns.length
+    return part
+  })
+  const last = parts.pop()!
+  return parts.length === 0 ? last : `WITH ${parts.map((part, i) => `part_${i} AS (${part})`).join(", ")} ${last}`
+}
+
+/** One statement that acknowledges a batch: finds each row by its key. */
+const acknowledging = (table: string, keys: Table["columns"]): string =>
+  `UPDATE floor.${table} e SET delivered_at = 1 FROM ${asRows(keys, 1)} WHERE ${
+    keys.map(({ name }) => `e."${name}" = x."${name}"`).join(" AND ")
+  }`
+
+/**
+ * The least that a database could do for messages: microseconds of its processor time for each, when one prepared
+ * statement adds the same rows to the same tables with the same indexes, and another acknowledges them, each committed
+ * alone and in batches as large as the server's. No lock, no check, no number that is given out. Several measurements.
+ */
+export const measureDatabaseFloor = async (
+  url: string,
+  pid: number,
+  batch: { readonly sends: number; readonly acks: number },
+  times: number
+): Promise<ReadonlyArray<number>> => {
+  const client = new Client({ connectionString: url })
+  await client.connect()
+  try {
+    await client.query("DROP SCHEMA IF EXISTS floor CASCADE; CREATE SCHEMA floor")
+    const { rows: there } = await client.query<{ readonly name: string }>("SELECT name FROM unnest($1::text[]) AS t(name) WHERE to_regclass('public.' || name) IS NOT NULL", [TABLES])
+    const tables: Array<Table> = []
+    for (const { name } of there) tables.push(await copyOf(client, name, MESSAGES))
+    const count = Math.min(...tables.map(({ rows }) => rows.length))
+    const inboxes = tables.find(({ columns }) => columns.some(({ name }) => name === "delivered_at"))
+    if (inboxes === undefined) throw new Error("none of the tables knows what was delivered")
+    const keys = inboxes.columns.filter(({ name }) => inboxes.key.includes(name))
+    const add = { name: "floor_add", text: adding(tables) }
+    const acknowledge = { name: "floor_acknowledge", text: acknowledging(inboxes.name, keys) }
+    const sends = Math.max(1, Math.round(batch.sends))
+    const acks = Math.max(1, Math.round(batch.acks))
+    const acknowledgeRows = (from: number, to: number) =>
+      client.query({ ...acknowledge, values: [...byColumn(keys, inboxes.rows.slice(from, to))] })
+    const measured: Array<number> = []
+    for (let time = 0; time < times; time++) {
+      await client.query(`TRUNCATE ${tables.map(({ name }) => `floor.${name}`).join(", ")}`)
+      await client.query("CHECKPOINT")
+      const begin = cpuOfTree(pid)
+      let acknowledged = 0
+      for (let at = 0; at < count; at += sends) {
+        await client.query({ ...add, values: tables.flatMap(({ columns, rows }) => byColumn(columns, rows.slice(at, Math.min(count, at + sends)))) })
+        for (; acknowledged + acks <= at; acknowledged += acks) await acknowledgeRows(acknowledged, acknowledged + acks)
+      }
+      for (; acknowledged < count; acknowledged += acks) await acknowledgeRows(acknowledged, Math.min(count, acknowledged + acks))
+      measured.push((cpuOfTree(pid) - begin) / count)
+    }
+    await client.query("DROP SCHEMA floor CASCADE")
+    return measured
+  } finally {
+    await client.end()
+  }
+}

@@ -1,0 +1,44 @@
+import { registerAgents } from "../../test/support/RegisterAgents.ts"
+import { cleanUp } from "./CleanUps.ts"
+import { probe } from "./Contender.ts"
+import { LoadProcess } from "./LoadProcess.ts"
+import type { Memory } from "./Probe.ts"
+import { nameOf, startRig, type Subject } from "./Rig.ts"
+
+export interface IdleResult {
+  readonly sockets: number
+  readonly agents: number
+  /** Bytes for each socket. */
+  readonly rss: number
+  readonly heap: number
+  readonly external: number
+}
+
+/** What an authenticated socket that does nothing costs the server's process (the first node's), with an agent of its own. */
+export const weighIdle = async (subject: Subject, sockets: number, say: (text: string) => void): Promise<IdleResult> => {
+  const name = nameOf(subject)
+  const rig = await startRig(subject, {}, (text) => say(`${name}: ${text}`))
+  say(`${name}: registering ${sockets} agents for idle sockets`)
+  const handles = Array.from({ length: sockets }, (_, i) => `idle-${i}`)
+  const keys = (await registerAgents(rig.servers[0]!.url, rig.outbox, handles)).map((agent) => agent.key)
+  // What the registrations left in the old process would hide what sockets add.
+  const [server] = await rig.restart()
+  if (server === undefined) throw new Error("no server")
+  const load = new LoadProcess()
+  const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some })
+  // Once with a few that go again, so that only the sockets are weighed and not the first use of the code.
+  await connect(keys.slice(0, Math.ceil(keys.length / 10)))
+  await load.ask("closeIdle", undefined)
+  await settle()
+  const before = await probe(server, { probe: "memory" }) as Memory
+  await connect(keys)
+  await settle()
+  const after = await probe(server, { probe: "memory" }) as Memory
+  const live = await load.ask("closeIdle", undefined)
+  if (live !== keys.length) throw new Error(`of ${keys.length} idle sockets only ${live} stayed open`)
+  await cleanUp()
+  const each = (kind: "rss" | "heap" | "external") => (after[kind] - before[kind]) / keys.length
+  return { sockets: keys.length, agents: keys.length, rss: each("rss"), heap: each("heap"), external: each("external") }
+}
+
+const settle = () => new Promise((resolve) => setTimeout(resolve, 3000))

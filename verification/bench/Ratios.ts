@@ -1,0 +1,107 @@
+import type { Measured, Outcome } from "./Contender.ts"
+import type { SceneKind } from "./Scene.ts"
+import { median, ratiosOf } from "./Statistics.ts"
+import { ALONE, HALF, TEN } from "./Window.ts"
+
+/** A figure that there is a goal for, or that tells one subject from another. */
+export interface Figure {
+  readonly what: string
+  readonly unit: "×" | "ms" | "/s" | "bytes" | "MB" | "kB" | "µs"
+  /** One for each round, or for each time that it was measured. */
+  readonly values: ReadonlyArray<number>
+  readonly goal?: Goal
+}
+
+export interface Goal {
+  readonly most?: number
+  readonly least?: number
+  /** Every value must reach it, not only the median. */
+  readonly always?: boolean
+}
+
+export type Compared = Pick<Outcome, "name" | "subject" | "runs" | "disk" | "databaseFloor" | "memory" | "verdict">
+
+export const isReached = ({ goal, values }: Figure): boolean | undefined => {
+  if (goal === undefined) return undefined
+  const { always = false, least = -Infinity, most = Infinity } = goal
+  return (always ? values : [median(values)]).every((value) => value >= least && value <= most)
+}
+
+/** Processor time of a message in all that serves it: servers, database, Redis. The balancer is told apart. */
+const whole = ({ cpu }: Measured): number => cpu.server + (cpu.database ?? 0) + (cpu.redis ?? 0)
+
+const byRound = ({ runs }: Compared, label: string, value: (run: Measured) => number): ReadonlyMap<number, number> =>
+  new Map(runs.filter((run) => run.label === label).map((run) => [run.round, value(run)]))
+
+const NODES: Readonly<Record<number, number>> = { 2: 1.3, 3: 1.4 }
+const BALANCED: Readonly<Record<number, number>> = { 2: 1.15 }
+
+/** What the outcomes of one run say about each other. `load` is the label of the greatest load. */
+export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, load: string): ReadonlyArray<Figure> => {
+  const figures: Array<Figure> = []
+  const add = (what: string, unit: Figure["unit"], values: ReadonlyArray<number>, goal?: Goal) => {
+    if (values.length > 0) figures.push({ what, unit, values, ...(goal === undefined ? {} : { goal }) })
+  }
+  const compare = (what: string, one: Compared, other: Compared, label: string, value: (run: Measured) => number, goal?: Goal) =>
+    add(what, "×", ratiosOf(byRound(one, label, value), byRound(other, label, value)), goal)
+
+  const floor = outcomes.find(({ subject }) => subject === undefined)
+  for (const one of outcomes) {
+    const { name, subject } = one
+    if (subject === undefined) continue
+    const { balancer, checkout: { commit }, database, nodes, stored } = subject
+    const like = (nodes: number, stored = 0) => outcomes.find(({ subject }) =>
+      subject?.database === database && subject.nodes === nodes && subject.stored === stored && subject.balancer === undefined && subject.checkout.commit === commit
+    )
+    if (floor !== undefined && nodes === 0 && database === "postgres") {
+      compare(`${name}, ${load}: server against the bare floor`, one, floor, load, ({ cpu }) => cpu.server, { most: 2 })
+      const least = median(one.databaseFloor ?? [])
+      if (least > 0) {
+        const costs = [...byRound(one, load, ({ cpu }) => cpu.database ?? NaN).values()]
+        add(`${name}, ${load}: database against its floor`, "×", costs.map((cost) => cost / least), { most: 2.5 })
+        add(`${name}: the database's floor`, "µs", one.databaseFloor ?? [])
+      }
+    }
+    const standalone = like(0, stored)
+    if (nodes === 1 && balancer === undefined && standalone !== undefined) {
+      compare(`${name}, ${load}: with Redis, against standalone`, one, standalone, load, whole, { most: 1.15 })
+    }
+    const alone = like(1, stored)
+    if (nodes > 1 && alone !== undefined) {
+      const most = balancer === undefined ? NODES[nodes] : balancer === "header" ? BALANCED[nodes] : undefined
+      compare(`${name}, ${load} for each: against one node`, one, alone, load, whole, most === undefined ? undefined : { most })
+    }
+    const empty = like(nodes)
+    if (stored > 0 && empty !== undefined) {
+      compare(`${name}, ${load}: against an empty database`, one, empty, load, whole, { most: 1.1 })
+      compare(`${name}, ${ALONE}: against an empty database`, one, empty, ALONE, whole, { most: 1.1 })
+    }
+    const before = commit !== undefined ? undefined : outcomes.find(({ subject: other }) =>
+      other !== undefined && other.checkout.commit !== undefined && other.database === database && other.nodes === nodes &&
+      other.stored === stored && other.balancer === balancer
+    )
+    if (before !== undefined) {
+      const then = `against ${before.subject?.checkout.commit}`
+      for (const label of new Set(one.runs.map((run) => run.label))) {
+        compare(`${name}, ${label}: CPU ${then}`, one, before, label, whole, label === ALONE ? { most: 0.5 } : undefined)
+        if (label === load) {
+          compare(`${name}, ${label}: messages/s ${then}`, one, before, label, (run) => run.perSecond, database === "pglite" ? { least: 1.3 } : undefined)
+        }
+      }
+    }
+    const half = one.runs.filter(({ label }) => label === HALF)
+    for (const [quantile, most] of [["p50", 5], ["p95", 20], ["p99", 50]] as const) {
+      add(`${name}, ${HALF}: ${quantile} to the socket`, "ms", half.map(({ toSocket }) => toSocket[quantile]), { most, always: true })
+    }
+    if (scene === "hot") {
+      add(`${name}, one conversation`, "/s", [...byRound(one, load, (run) => run.perSecond).values()], { least: 6000 })
+    }
+    if (scene === "group") {
+      add(`${name}, ${TEN}: p99 to the last socket`, "ms", [...byRound(one, TEN, ({ toSocket }) => toSocket.p99).values()], { most: 20 })
+      add(`${name}: messages on sockets when saturated`, "/s", [...byRound(one, load, (run) => run.framesPerSecond).values()])
+    }
+    if (one.disk !== undefined && scene !== "group") add(`${name}: disk for each stored message`, "bytes", [one.disk.bytesPerMessage], { most: 600 })
+    add(`${name}: resident after ${one.verdict.accepted} messages`, "MB", one.memory.map(({ found }) => found / 1e6), { most: 250, always: true })
+  }
+  return figures
+}

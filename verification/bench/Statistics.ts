@@ -1,0 +1,28 @@
+/** Several measurements of one thing. */
+export interface Spread {
+  readonly median: number
+  readonly min: number
+  readonly max: number
+  readonly count: number
+}
+
+/** The middle one, or the mean of the two in the middle; NaN of none. */
+export const median = (values: ReadonlyArray<number>): number => {
+  const sorted = values.toSorted((a, b) => a - b)
+  const middle = sorted.length >> 1
+  return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2
+}
+
+export const spreadOf = (values: ReadonlyArray<number>): Spread => ({
+  median: median(values),
+  min: Math.min(...values),
+  max: Math.max(...values),
+  count: values.length
+})
+
+/** The quotients of what was measured in the same round: what a machine does in that hour falls out of them. */
+export const ratiosOf = (over: ReadonlyMap<number, number>, under: ReadonlyMap<number, number>): ReadonlyArray<number> =>
+  [...over].flatMap(([round, value]) => {
+    const other = under.get(round)
+    return other === undefined || other === 0 ? [] : [value / other]
+  })
