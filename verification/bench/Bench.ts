@@ -6,7 +6,7 @@ import { cleanUp } from "./CleanUps.ts"
 import { type Contender, type ContenderOptions, type Outcome, startContender, startFloor } from "./Contender.ts"
 import { benchHttp } from "./HttpBench.ts"
 import { type IdleResult, weighIdle } from "./IdleSockets.ts"
-import { HELP, options } from "./Options.ts"
+import { HELP, optionsOf, Usage } from "./Options.ts"
 import { svg } from "./Plot.ts"
 import { figuresOf } from "./Ratios.ts"
 import { json, plotsOf, printFigures, printIdle, printOutcome, printProfile } from "./Report.ts"
@@ -14,6 +14,17 @@ import { nameOf, type Subject } from "./Rig.ts"
 import { fullLabel, windowsOf } from "./Window.ts"
 
 const say = (text: string) => console.error(text)
+
+const readOptions = () => {
+  try {
+    return optionsOf(process.argv.slice(2))
+  } catch (error) {
+    if (!(error instanceof Usage)) throw error
+    console.error(`${error.message}\n\n${HELP}`)
+    process.exit(2)
+  }
+}
+const options = readOptions()
 
 /** What is measured at one commit. */
 const subjectsAt = (checkout: Subject["checkout"]): ReadonlyArray<Subject> => {

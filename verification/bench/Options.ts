@@ -56,36 +56,44 @@ How
   --help
 `
 
-const { values: flags } = parseArgs({
-  options: {
-    driver: { type: "string" },
-    nodes: { type: "string" },
-    balancer: { type: "boolean", default: false },
-    against: { type: "string" },
-    stored: { type: "string" },
-    hot: { type: "boolean", default: false },
-    group: { type: "string" },
-    http: { type: "boolean", default: false },
-    alone: { type: "boolean", default: false },
-    half: { type: "boolean", default: false },
-    "in-flight": { type: "string" },
-    repeat: { type: "string" },
-    seconds: { type: "string" },
-    "warm-up": { type: "string" },
-    messages: { type: "string" },
-    agents: { type: "string", default: "64" },
-    idle: { type: "string" },
-    echo: { type: "string", default: "on" },
-    short: { type: "boolean", default: false },
-    profile: { type: "boolean", default: false },
-    plot: { type: "string" },
-    help: { type: "boolean", default: false }
-  }
-})
+/** Why the arguments make no sense. */
+export class Usage extends Error {}
 
 const complain = (text: string): never => {
-  console.error(`${text}\n\n${HELP}`)
-  process.exit(2)
+  throw new Usage(text)
+}
+
+const FLAGS = {
+  driver: { type: "string" },
+  nodes: { type: "string" },
+  balancer: { type: "boolean", default: false },
+  against: { type: "string" },
+  stored: { type: "string" },
+  hot: { type: "boolean", default: false },
+  group: { type: "string" },
+  http: { type: "boolean", default: false },
+  alone: { type: "boolean", default: false },
+  half: { type: "boolean", default: false },
+  "in-flight": { type: "string" },
+  repeat: { type: "string" },
+  seconds: { type: "string" },
+  "warm-up": { type: "string" },
+  messages: { type: "string" },
+  agents: { type: "string", default: "64" },
+  idle: { type: "string" },
+  echo: { type: "string", default: "on" },
+  short: { type: "boolean", default: false },
+  profile: { type: "boolean", default: false },
+  plot: { type: "string" },
+  help: { type: "boolean", default: false }
+} as const
+
+const parsed = (args: ReadonlyArray<string>) => {
+  try {
+    return parseArgs({ args: [...args], options: FLAGS }).values
+  } catch (error) {
+    return complain(error instanceof Error ? error.message : String(error))
+  }
 }
 
 const number = (name: string, text: string, min: number): number => {
@@ -98,41 +106,45 @@ const numbers = (name: string, text: string): ReadonlyArray<number> => text.spli
 const oneOf = <const A extends string>(name: string, text: string, ...values: ReadonlyArray<A>): A =>
   values.find((value) => value === text) ?? complain(`--${name} takes ${values.join(", ")}`)
 
-const { against, alone, balancer, half, help, hot, http, profile, short } = flags
-const nodes = flags.nodes === undefined ? undefined : numbers("nodes", flags.nodes)
-const stored = flags.stored === undefined ? 0 : number("stored", flags.stored, 1)
-const onlyPostgres = nodes !== undefined || stored > 0
-const driver = oneOf("driver", flags.driver ?? (onlyPostgres ? "postgres" : "both"), "pglite", "postgres", "both")
-if (onlyPostgres && driver !== "postgres") complain("--nodes and --stored are for PostgreSQL")
-if (balancer && (nodes === undefined || Math.max(...nodes) > 3)) complain("--balancer takes --nodes, at most 3 of them")
-if (hot && flags.group !== undefined) complain("--hot and --group are two measurements")
-if (alone && half) complain("--alone and --half are two measurements")
-const group = flags.group === undefined ? undefined : number("group", flags.group, 3)
-const scene: SceneKind = hot ? "hot" : group !== undefined ? "group" : "ring"
-const plain = scene === "ring" && nodes === undefined && stored === 0 && against === undefined && !alone && !half
-
-export const options = {
-  help,
-  http,
-  short,
-  profile,
-  drivers: driver === "both" ? ["pglite", "postgres"] as const : [driver],
-  nodes: nodes ?? [],
-  balancer,
-  against,
-  stored,
-  scene,
-  /** Agents of the scene; of the ring, for each node. */
-  agents: scene === "hot" ? 2 : group ?? number("agents", flags.agents, 3),
-  windows: alone ? "alone" as const : half ? "half" as const : "all" as const,
-  inFlight: numbers("in-flight", flags["in-flight"] ?? (short || scene !== "ring" || nodes !== undefined ? "64" : "64,16")),
-  repeat: number("repeat", flags.repeat ?? (half ? "5" : against === undefined ? "1" : "3"), 1),
-  seconds: number("seconds", flags.seconds ?? (short ? "5" : "30"), 1),
-  /** Of windows that are no full load. */
-  secondsAside: number("seconds", flags.seconds ?? (short ? "2" : half ? "30" : "8"), 1),
-  warmUp: number("warm-up", flags["warm-up"] ?? (short ? "2" : "5"), 0),
-  messages: number("messages", flags.messages ?? (short ? "1000" : scene === "group" ? "1" : "100000"), 1),
-  idle: number("idle", flags.idle ?? (!plain ? "0" : short ? "500" : "5000"), 0),
-  echo: oneOf("echo", flags.echo, "on", "off"),
-  plot: flags.plot
+/** What the arguments ask for; throws `Usage`. */
+export const optionsOf = (args: ReadonlyArray<string>) => {
+  const flags = parsed(args)
+  const { against, alone, balancer, half, help, hot, http, profile, short } = flags
+  const nodes = flags.nodes === undefined ? undefined : numbers("nodes", flags.nodes)
+  const stored = flags.stored === undefined ? 0 : number("stored", flags.stored, 1)
+  const onlyPostgres = nodes !== undefined || stored > 0
+  const driver = oneOf("driver", flags.driver ?? (onlyPostgres ? "postgres" : "both"), "pglite", "postgres", "both")
+  if (onlyPostgres && driver !== "postgres") complain("--nodes and --stored are for PostgreSQL")
+  if (balancer && (nodes === undefined || Math.max(...nodes) > 3)) complain("--balancer takes --nodes, at most 3 of them")
+  if (hot && flags.group !== undefined) complain("--hot and --group are two measurements")
+  if (alone && half) complain("--alone and --half are two measurements")
+  const group = flags.group === undefined ? undefined : number("group", flags.group, 3)
+  const scene: SceneKind = hot ? "hot" : group !== undefined ? "group" : "ring"
+  if (scene !== "ring" && (alone || half)) complain("--alone and --half are for the ring")
+  const plain = scene === "ring" && nodes === undefined && stored === 0 && against === undefined && !alone && !half
+  return {
+    help,
+    http,
+    short,
+    profile,
+    drivers: driver === "both" ? ["pglite", "postgres"] as const : [driver],
+    nodes: nodes ?? [],
+    balancer,
+    against,
+    stored,
+    scene,
+    /** Agents of the scene; of the ring, for each node. */
+    agents: scene === "hot" ? 2 : group ?? number("agents", flags.agents, 3),
+    windows: alone ? "alone" as const : half ? "half" as const : "all" as const,
+    inFlight: numbers("in-flight", flags["in-flight"] ?? (short || scene !== "ring" || nodes !== undefined ? "64" : "64,16")),
+    repeat: number("repeat", flags.repeat ?? (half ? "5" : against === undefined ? "1" : "3"), 1),
+    seconds: number("seconds", flags.seconds ?? (short ? "5" : "30"), 1),
+    /** Of windows that are no full load. */
+    secondsAside: number("seconds", flags.seconds ?? (short ? "2" : half ? "30" : "8"), 1),
+    warmUp: number("warm-up", flags["warm-up"] ?? (short ? "2" : "5"), 0),
+    messages: number("messages", flags.messages ?? (short ? "1000" : scene === "group" ? "1" : "100000"), 1),
+    idle: number("idle", flags.idle ?? (!plain ? "0" : short ? "500" : "5000"), 0),
+    echo: oneOf("echo", flags.echo, "on", "off"),
+    plot: flags.plot
+  }
 }

@@ -81,7 +81,8 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
   const common = {
     root,
     nodeOptions: ["--expose-gc", "--import", join(import.meta.dirname, "Probe.ts")],
-    channel: true
+    channel: true,
+    timeoutMs: 300_000
   }
   const settings = { ...LIMITS, ...env, MAIL_OUTBOX: outbox, ...(database === undefined ? {} : { DATABASE_URL: database.url }) }
   const start = async (more: Pick<ServerOptions, "dataDir" | "command" | "env">) => {
