@@ -26,7 +26,7 @@ export const checkOut = async (revision: string): Promise<Checkout> => {
   const commit = git("rev-parse", "--short", `${revision}^{commit}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-bench-commit-"))
   const root = join(folder, commit)
-  git("worktree", "add", "--detach", root, commit)
+  git("worktree", "add", "--quiet", "--detach", root, commit)
   whenOver(async () => {
     git("worktree", "remove", "--force", root)
     await rm(folder, { recursive: true, force: true })
