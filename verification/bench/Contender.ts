@@ -66,13 +66,16 @@ export const probe = (server: ServerProcess, call: ProbeCall): Promise<unknown> 
 /** `scale`: how many nodes share the load. */
 const planOf = (window: Window, fastest: number, pids: Processes, scale: number): RunPlan => {
   const { pace } = window
+  const rate = pace.kind === "share" ? Math.max(1, Math.floor(fastest * pace.share)) : pace.kind === "rate" ? pace.perSecond : 0
+  const inFlight = window.inFlight * (pace.kind === "alone" ? 1 : scale)
   return {
-    inFlight: window.inFlight * (pace.kind === "alone" ? 1 : scale),
+    // A connection without a request for ten seconds is closed: no more of them than have their turn in five.
+    inFlight: rate > 0 ? Math.min(inFlight, rate * 5) : inFlight,
     warmUpSeconds: window.warmUpSeconds,
     seconds: window.seconds,
     messages: window.messages,
     maxSeconds: window.seconds * 4,
-    rate: pace.kind === "share" ? Math.max(1, Math.floor(fastest * pace.share)) : pace.kind === "rate" ? pace.perSecond : 0,
+    rate,
     settle: pace.kind === "alone",
     pids
   }

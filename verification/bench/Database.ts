@@ -11,14 +11,20 @@ export interface BenchDatabase {
   readonly stop: () => Promise<void>
 }
 
+/** A connection of the bench's own; one that ends while nobody waits for it, because the bench is stopped, is no error. */
+export const connected = async <A>(url: string, use: (client: Client) => Promise<A>): Promise<A> => {
+  const client = new Client({ connectionString: url })
+  client.on("error", () => undefined)
+  await client.connect()
+  return use(client).finally(() => client.end())
+}
+
 /**
  * Its version and its postmaster; fails unless a commit there waits for the disk:
  * figures of anything else would mean nothing.
  */
-const inspect = async (url: string): Promise<{ readonly version: string; readonly pid: number | undefined }> => {
-  const client = new Client({ connectionString: url })
-  await client.connect()
-  try {
+const inspect = (url: string): Promise<{ readonly version: string; readonly pid: number | undefined }> =>
+  connected(url, async (client) => {
     const { rows } = await client.query(
       "SELECT current_setting('fsync') AS fsync, current_setting('synchronous_commit') AS synchronous_commit, " +
         "current_setting('server_version') AS version, pg_backend_pid() AS backend"
@@ -29,10 +35,7 @@ const inspect = async (url: string): Promise<{ readonly version: string; readonl
     }
     const local = ["127.0.0.1", "localhost", "[::1]"].includes(new URL(url).hostname)
     return { version: version!, pid: local ? parentOf(backend) : undefined }
-  } finally {
-    await client.end()
-  }
-}
+  })
 
 const ours = async (): Promise<BenchDatabase> => {
   const server = await PostgresServer.start(18, {
@@ -44,11 +47,7 @@ const ours = async (): Promise<BenchDatabase> => {
 
 const theirs = async (given: string): Promise<BenchDatabase> => {
   const name = `parley_bench_${process.pid}`
-  const admin = async (sql: string) => {
-    const client = new Client({ connectionString: given })
-    await client.connect()
-    await client.query(sql).finally(() => client.end())
-  }
+  const admin = (sql: string) => connected(given, async (client) => void await client.query(sql))
   await admin(`CREATE DATABASE ${name}`)
   const url = new URL(given)
   url.pathname = `/${name}`

@@ -1,5 +1,6 @@
-import { Client } from "pg"
+import type { Client } from "pg"
 import { cpuOfTree } from "./CpuTime.ts"
+import { connected } from "./Database.ts"
 
 /** The tables that a send adds rows to; one that a commit does not have is left out. */
 const TABLES = ["messages", "message_keys", "envelopes"]
@@ -73,15 +74,13 @@ const acknowledging = (table: string, keys: Table["columns"]): string =>
  * statement adds the same rows to the same tables with the same indexes, and another acknowledges them, each committed
  * alone and in batches as large as the server's. No lock, no check, no number that is given out. Several measurements.
  */
-export const measureDatabaseFloor = async (
+export const measureDatabaseFloor = (
   url: string,
   pid: number,
   batch: { readonly sends: number; readonly acks: number },
   times: number
-): Promise<ReadonlyArray<number>> => {
-  const client = new Client({ connectionString: url })
-  await client.connect()
-  try {
+): Promise<ReadonlyArray<number>> =>
+  connected(url, async (client) => {
     await client.query("DROP SCHEMA IF EXISTS floor CASCADE; CREATE SCHEMA floor")
     const { rows: there } = await client.query<{ readonly name: string }>("SELECT name FROM unnest($1::text[]) AS t(name) WHERE to_regclass('public.' || name) IS NOT NULL", [TABLES])
     const tables: Array<Table> = []
@@ -116,7 +115,4 @@ export const measureDatabaseFloor = async (
     }
     await client.query("DROP SCHEMA floor CASCADE")
     return measured
-  } finally {
-    await client.end()
-  }
-}
+  })

@@ -1,19 +1,14 @@
-import { Client } from "pg"
+import { connected } from "./Database.ts"
 
 /** Bytes of each table of a database, its indexes included, after a vacuum. */
-export const tableSizes = async (url: string): Promise<ReadonlyMap<string, number>> => {
-  const client = new Client({ connectionString: url })
-  await client.connect()
-  try {
+export const tableSizes = (url: string): Promise<ReadonlyMap<string, number>> =>
+  connected(url, async (client) => {
     await client.query("VACUUM")
     const { rows } = await client.query<{ readonly name: string; readonly bytes: string }>(
       "SELECT relname AS name, pg_total_relation_size(oid) AS bytes FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
     )
     return new Map(rows.map(({ bytes, name }) => [name, Number(bytes)]))
-  } finally {
-    await client.end()
-  }
-}
+  })
 
 export interface DiskUse {
   /** Of all tables, for each message that was stored between two measurements. */

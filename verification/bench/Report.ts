@@ -36,11 +36,13 @@ const micros = (values: ReadonlyArray<number | undefined>): string => {
   return known.length === 0 ? "n/a" : spreadText(known, whole)
 }
 
-const latency = (runs: ReadonlyArray<Quantiles>): string => {
-  const over = (pick: (values: ReadonlyArray<number>) => number) =>
-    (["p50", "p95", "p99"] as const).map((quantile) => digits(pick(runs.map((run) => run[quantile])))).join(" / ")
-  return runs.length === 1 ? over(median) : `${over(median)}, most ${over((values) => Math.max(...values))}`
-}
+const quantiles = (runs: ReadonlyArray<Quantiles>, pick: (values: ReadonlyArray<number>) => number): string =>
+  (["p50", "p95", "p99"] as const).map((quantile) => digits(pick(runs.map((run) => run[quantile])))).join(" / ")
+
+const medians = (runs: ReadonlyArray<Quantiles>): string => quantiles(runs, median)
+
+const latency = (runs: ReadonlyArray<Quantiles>): string =>
+  runs.length === 1 ? medians(runs) : `${medians(runs)}, most ${quantiles(runs, (values) => Math.max(...values))}`
 
 /** The rounds of each window. */
 const byLabel = (runs: ReadonlyArray<Measured>): ReadonlyMap<string, ReadonlyArray<Measured>> => Map.groupBy(runs, ({ label }) => label)
@@ -137,9 +139,9 @@ export const plotsOf = (outcomes: ReadonlyArray<Outcome>): ReadonlyArray<Plot> =
           `${median(some.map(({ perSecond }) => perSecond)).toFixed(0)} messages/s`))
     },
     {
-      title: "ms to the socket, p95",
+      title: "ms to the socket: p95, and p50 / p95 / p99",
       parts: [],
-      bars: windows.map(({ label, some }) => bar(label, some, ({ toSocket }) => [toSocket.p95], latency(some.map(({ toSocket }) => toSocket))))
+      bars: windows.map(({ label, some }) => bar(label, some, ({ toSocket }) => [toSocket.p95], medians(some.map(({ toSocket }) => toSocket))))
     }
   ]
 }

@@ -1,4 +1,5 @@
-import { Client } from "pg"
+import type { Client } from "pg"
+import { connected } from "./Database.ts"
 
 /** Established direct conversations of each agent that it began, and messages of each of them. */
 const CONVERSATIONS = 10
@@ -6,7 +7,6 @@ const MESSAGES = 100
 const PER_AGENT = CONVERSATIONS * MESSAGES
 /** Messages in one statement. */
 const CHUNK = 100_000
-const CONNECTIONS = 2
 /** Tables with a row for each message. */
 const TABLES = ["messages", "message_keys", "envelopes"]
 
@@ -97,20 +97,18 @@ export const roundedUp = (count: number): number => Math.max(3 * CONVERSATIONS, 
 export const fill = async (url: string, count: number, say: (text: string) => void): Promise<void> => {
   const total = roundedUp(count)
   const people = total / PER_AGENT
-  const clients = Array.from({ length: CONNECTIONS }, () => new Client({ connectionString: url }))
-  const [first] = clients
   const begun = performance.now()
   const seconds = () => (performance.now() - begun) / 1_000
   const from = String(Date.now() - total)
-  try {
+  await connected(url, (one) => connected(url, async (two) => {
+    const clients = [one, two]
     for (const client of clients) {
-      await client.connect()
       await client.query("SET synchronous_commit = off; SET maintenance_work_mem = '256MB'; SET work_mem = '64MB'")
     }
-    const indexes = await indexesOf(first!)
-    for (const { drop } of indexes) await first!.query(drop)
-    await first!.query(agents(people))
-    await first!.query(conversations(people, from))
+    const indexes = await indexesOf(one)
+    for (const { drop } of indexes) await one.query(drop)
+    await one.query(agents(people))
+    await one.query(conversations(people, from))
     let next = 0
     let done = 0
     let told = 0
@@ -133,10 +131,8 @@ export const fill = async (url: string, count: number, say: (text: string) => vo
         say(`filling: ${index.create.replace(/ USING .*/, "")}, after ${seconds().toFixed(0)} s`)
       }
     }))
-    await first!.query("VACUUM ANALYZE")
-    await first!.query("CHECKPOINT")
+    await one.query("VACUUM ANALYZE")
+    await one.query("CHECKPOINT")
     say(`filled with ${total} messages of ${people} agents in ${seconds().toFixed(0)} s`)
-  } finally {
-    for (const client of clients) await client.end()
-  }
+  }))
 }
