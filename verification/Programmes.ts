@@ -176,10 +176,10 @@ export const programmes: ReadonlyArray<Programme> = [
   {
     name: "bench",
     script: "bench",
-    least: 60,
+    least: 90,
     weight: 1,
-    most: 420,
-    command: (seconds) => varied("bench", {}, seconds < 420 ? ["--short"] : []),
+    most: 540,
+    command: (seconds) => varied("bench", {}, seconds < 540 ? ["--short"] : []),
     figures: (output) =>
       Object.fromEntries(linesOfJson(output).flatMap((line) => {
         if (line["bench"] !== "messages") return []

@@ -6,6 +6,7 @@ import { svg } from "../../verification/bench/Plot.ts"
 import { type Compared, figuresOf, isReached } from "../../verification/bench/Ratios.ts"
 import type { Subject } from "../../verification/bench/Rig.ts"
 import { median, ratiosOf, spreadOf } from "../../verification/bench/Statistics.ts"
+import { isWhole } from "../../verification/bench/Verdict.ts"
 import { ALONE, HALF, windowsOf } from "../../verification/bench/Window.ts"
 
 const quantiles = (p50: number) => ({ p50, p95: p50 * 2, p99: p50 * 3, max: p50 * 4 })
@@ -42,6 +43,17 @@ const outcome = (subject: Partial<Subject> | undefined, runs: ReadonlyArray<Meas
 const LOAD = "64 in flight"
 const valuesOf = (outcomes: ReadonlyArray<Compared>, part: string) =>
   figuresOf(outcomes, "ring", LOAD).find(({ what }) => what.includes(part))?.values
+
+describe("the bench's verdict", () => {
+  it("is whole only if every accepted message is stored and delivered, and nothing is wrong with one", () => {
+    const verdict = { accepted: 5, stored: 5, delivered: 5, echoed: 5, problems: [] }
+    assert.isTrue(isWhole(verdict))
+    assert.isFalse(isWhole({ ...verdict, stored: 6 }))
+    assert.isFalse(isWhole({ ...verdict, stored: 4 }))
+    assert.isFalse(isWhole({ ...verdict, delivered: 4 }))
+    assert.isFalse(isWhole({ ...verdict, problems: ["message 3 is stored twice"] }))
+  })
+})
 
 describe("the bench's statistics", () => {
   it("a median is the middle, or between the two in the middle", () => {

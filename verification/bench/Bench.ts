@@ -11,6 +11,7 @@ import { svg } from "./Plot.ts"
 import { figuresOf } from "./Ratios.ts"
 import { json, plotsOf, printFigures, printIdle, printOutcome, printProfile } from "./Report.ts"
 import { nameOf, type Subject } from "./Rig.ts"
+import { isWhole } from "./Verdict.ts"
 import { fullLabel, windowsOf } from "./Window.ts"
 
 const say = (text: string) => console.error(text)
@@ -99,8 +100,7 @@ const report = async (outcomes: ReadonlyArray<Outcome>, idle: ReadonlyMap<string
   await writeFile(plotFile, svg(plotsOf(outcomes)))
   let good = true
   for (const { name, subject, ...rest } of outcomes) {
-    const { accepted, delivered, problems, stored } = rest.verdict
-    good &&= problems.length === 0 && accepted === stored && accepted === delivered
+    good &&= isWhole(rest.verdict)
     const { checkout, ...described } = subject ?? { checkout: here }
     console.log(json({
       bench: subject === undefined ? "floor" : "messages",

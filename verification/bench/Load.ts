@@ -1,5 +1,6 @@
 import { cpuOf, cpuOfTree, kernelCpuOf, machineCpu } from "./CpuTime.ts"
 import { HttpConnection, requestHead, SocketConnection } from "../../test/support/Connection.ts"
+import type { Verdict } from "./Verdict.ts"
 
 /**
  * The load, in a process of its own: agents that send over HTTP, each receiving on one
@@ -94,15 +95,6 @@ export interface RunResult {
   /** Share of all processors, 0 to 1, used by processes that have no part in this, and by the host's other guests. */
   readonly noise: { readonly others: number; readonly stolen: number }
   readonly refused: Readonly<Record<string, number>>
-}
-
-export interface Verdict {
-  readonly accepted: number
-  readonly stored: number
-  /** To all recipients. */
-  readonly delivered: number
-  readonly echoed: number
-  readonly problems: ReadonlyArray<string>
 }
 
 export interface IdlePlan extends Address {
