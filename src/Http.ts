@@ -15,6 +15,7 @@ import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
 import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
 import { GroupsHttp } from "./groups/GroupsHttp.ts"
 import { MessagesHttp } from "./conversations/MessagesHttp.ts"
+import { McpHttp } from "./mcp/McpHttp.ts"
 import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
 import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
@@ -24,6 +25,7 @@ import { ProcessMetrics } from "./platform/Telemetry.ts"
 import { WireErrors } from "./wire/WireErrors.ts"
 import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
+import { Waiters } from "./realtime/Waiters.ts"
 import { RegistrationHttp } from "./registration/RegistrationHttp.ts"
 import { RepliesHttp } from "./replies/RepliesHttp.ts"
 import { docsOf } from "./service/Docs.ts"
@@ -60,7 +62,7 @@ const middleware = Layer.mergeAll(
 )
 
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, docsOf(Api)).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, docsOf(Api)).pipe(
   Layer.provide(rooms),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)
@@ -70,6 +72,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, docsOf(Api))
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
     Layer.provideMerge(GatewayLive),
+    Layer.provideMerge(Waiters.layer),
     Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))
   )
 

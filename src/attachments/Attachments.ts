@@ -11,7 +11,7 @@ import {
 } from "../messages/SendErrors.ts"
 import type { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
-import { Blobs, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
+import { Blobs, objectOfFile, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
@@ -60,6 +60,16 @@ export class Attachments extends Context.Service<Attachments, {
     agentId: string,
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
+  /**
+   * Stores the bytes of a file that this agent has announced, in place of an upload; the caller has made sure that they are
+   * the announced ones.
+   */
+  readonly fill: (uploaderId: string, id: string, bytes: Buffer) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
+  /** A stored file with its bytes, for those who may download it; without them if there are more than `maxBytes`. */
+  readonly open: (agentId: string, id: string, maxBytes: number) => Effect.Effect<
+    { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
+    NotFound | GroupDeleted | StorageUnavailable | Unavailable
+  >
   /** Checks that a message to this target may carry the file, and marks the file as used, which keeps it. */
   readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
   /** Hides some of the files whose last message is past its retention; the sweep then removes them. */
@@ -99,6 +109,23 @@ export class Attachments extends Context.Service<Attachments, {
       /** The state of the uploaded bytes. Queries the store only until they are known to be stored. */
       const verdictOn = (attachment: Attachment): Effect.Effect<Verdict, StorageUnavailable> =>
         attachment.storedAt === null ? blobs.verify(attachment) : Effect.succeed("stored")
+
+      const notFound = () => new NotFound({ message: "There is no such file for you." })
+
+      /** A stored file that this agent may download. */
+      const storedFor = Effect.fnUntraced(function*(agentId: string, id: string) {
+        const attachment = yield* unavailableOnSqlError(repo.byId(id))
+        if (attachment === undefined) return yield* notFound()
+        const { scope } = attachment
+        if (attachment.uploaderId !== agentId) {
+          if (scope._tag === "Group") {
+            yield* Effect.catchTag(groups.admit(scope.groupId, agentId), "GroupNotFound", () => Effect.fail(notFound()))
+          } else if (scope.agentId !== agentId) return yield* notFound()
+        }
+        if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound()
+        if (attachment.storedAt === null) yield* unavailableOnSqlError(repo.markStored(id, now()))
+        return attachment
+      })
 
       const look = Effect.fnUntraced(function*(file: Overdue) {
         if (file.used && !file.condemned) {
@@ -145,18 +172,19 @@ export class Attachments extends Context.Service<Attachments, {
           return { id, uploadUrl: yield* blobs.uploadUrl({ id, size, sha256 }) }
         }),
         downloadUrl: Effect.fn("Attachments.downloadUrl")(function*(agentId, id) {
+          return yield* blobs.downloadUrl(id, yield* storedFor(agentId, id))
+        }),
+        fill: Effect.fn("Attachments.fill")(function*(uploaderId, id, bytes) {
           const attachment = yield* unavailableOnSqlError(repo.byId(id))
-          const notFound = new NotFound({ message: "There is no such file for you." })
-          if (attachment === undefined) return yield* notFound
-          const { scope } = attachment
-          if (attachment.uploaderId !== agentId) {
-            if (scope._tag === "Group") {
-              yield* Effect.catchTag(groups.admit(scope.groupId, agentId), "GroupNotFound", () => Effect.fail(notFound))
-            } else if (scope.agentId !== agentId) return yield* notFound
-          }
-          if ((yield* verdictOn(attachment)) !== "stored") return yield* notFound
-          if (attachment.storedAt === null) yield* unavailableOnSqlError(repo.markStored(id, now()))
-          return yield* blobs.downloadUrl(id, attachment)
+          if (attachment === undefined || attachment.uploaderId !== uploaderId) return yield* notFound()
+          if (attachment.storedAt !== null) return
+          yield* blobs.putObject(objectOfFile(id), bytes, attachment.contentType)
+          yield* unavailableOnSqlError(repo.markStored(id, now()))
+        }),
+        open: Effect.fn("Attachments.open")(function*(agentId, id, maxBytes) {
+          const { contentType, filename, size } = yield* storedFor(agentId, id)
+          const bytes = size > maxBytes ? undefined : yield* blobs.getObject(objectOfFile(id))
+          return { contentType, filename, size, bytes }
         }),
         use: Effect.fn("Attachments.use")(function*(senderId, target, id) {
           const attachment = yield* unavailableOnSqlError(repo.byId(id))

@@ -13,6 +13,9 @@ import { RateLimited } from "../wire/WireError.ts"
  */
 export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { defaultValue: () => false })
 
+/** Whether the request that a fiber works for is counted already: a call to this API from inside it is no other request. */
+export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
+
 /** The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. */
 export class Budgets extends Context.Service<Budgets, {
   readonly agent: (agentId: string) => Charge
@@ -45,9 +48,12 @@ export class Budgets extends Context.Service<Budgets, {
         agent: (agentId) => ({ rule: perAgent, key: agentId }),
         address,
         count: (charge, endpoint, effect) =>
-          Context.get(endpoint.annotations, OwnBudget)
-            ? limits.owing(charge, effect)
-            : Effect.andThen(limits.take(charge.rule, charge.key), effect),
+          Effect.withFiber((fiber) => {
+            if (fiber.getRef(Counted)) return effect
+            return Context.get(endpoint.annotations, OwnBudget)
+              ? limits.owing(charge, effect)
+              : Effect.andThen(limits.take(charge.rule, charge.key), effect)
+          }),
         ofAddress: (request) => limits.take(perAddress, address(request).key)
       })
     })

@@ -71,6 +71,9 @@ export interface SignedFiles {
   readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable, Scope.Scope>
 }
 
+/** The object that a stored file is. */
+export const objectOfFile = (id: string): string => `files/${id}`
+
 /**
  * The store for bytes outside the database. It holds files of agents, which are uploaded and downloaded by URLs signed
  * for one file and one purpose, and small public objects of the server. Once `verify` has returned `stored`, a file is

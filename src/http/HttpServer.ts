@@ -20,8 +20,9 @@ import { isUtf8 } from "node:buffer"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Duplex } from "node:stream"
-import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS } from "./Answer.ts"
+import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
 import { listen } from "./Listening.ts"
+import { apiOrigins, mcpOrigins } from "./Origins.ts"
 import { discard, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { Config, type Settings } from "../platform/Config.ts"
@@ -82,6 +83,10 @@ const patienceOf = (config: Settings): Patience => {
 }
 
 const every20Millis = Schedule.spaced("20 millis")
+
+const MCP = "/mcp"
+/** How much larger than others a body on `/mcp` may be: a file of the limit's size comes there in base64. */
+const MCP_BODY = 1.5
 
 /** Whether a route takes raw bytes of any content type, with a size limit of its own. */
 const isRaw = (method: string | undefined, path: string): boolean =>
@@ -194,10 +199,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
     )
 
-    const origins = new Set(config.ALLOWED_ORIGINS.split(",").map((origin) => origin.trim()))
-    const anyOrigin = origins.has("*")
-    const allowOrigin = (origin: string | undefined): string =>
-      anyOrigin ? "*" : origin !== undefined && origins.has(origin) ? origin : ""
+    const allowOrigin = apiOrigins(config)
+    const allowMcpOrigin = mcpOrigins(config)
 
     const logged = (yield* References.MinimumLogLevel) === "Debug" || config.LOG_LEVEL === "debug"
     const context = yield* Effect.context<never>()
@@ -217,7 +220,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     /** Checks that need no route; undefined: the request passes. */
-    const refusal = (request: IncomingMessage, path: string, raw: boolean): WireFailure | undefined => {
+    const refusal = (request: IncomingMessage, path: string, raw: boolean, maxBytes: number): WireFailure | undefined => {
       if (request.headers.host === undefined && request.httpVersion === "1.1") {
         return new ValidationFailed({ message: "The Host header is missing." })
       }
@@ -232,7 +235,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
         }
       }
-      return !raw && Number(request.headers["content-length"]) > config.LIMITS_BODY_BYTES ? new PayloadTooLarge() : undefined
+      return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
     }
 
     const onRequest = (request: IncomingMessage, response: Answer, expectsContinue = false) => {
@@ -244,6 +247,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       response.server = state
       const path = pathOf(request.url ?? "/")
       if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
+      if (path === MCP) response.allowOrigin = allowMcpOrigin(request.headers.origin)
       if (request.method === "OPTIONS") {
         request.resume()
         const methods = methodsOf(path)
@@ -251,7 +255,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           "allow": methods.length === 0 ? CORS_METHODS : methods.join(", "),
           ...(response.allowOrigin === undefined ? undefined : {
             "access-control-allow-methods": CORS_METHODS,
-            "access-control-allow-headers": CORS_REQUEST_HEADERS,
+            "access-control-allow-headers": path === MCP ? MCP_REQUEST_HEADERS : CORS_REQUEST_HEADERS,
             "access-control-max-age": "86400"
           })
         })
@@ -259,11 +263,12 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         return
       }
       const raw = isRaw(request.method, path)
-      const refused = refusal(request, path, raw)
+      const maxBytes = path === MCP ? config.LIMITS_BODY_BYTES * MCP_BODY : config.LIMITS_BODY_BYTES
+      const refused = refusal(request, path, raw, maxBytes)
       if (refused !== undefined) {
         if (expectsContinue) return response.refuse(refused, { connection: "close" })
         response.refuse(refused)
-        return discard(request, 0, config.LIMITS_BODY_BYTES)
+        return discard(request, 0, maxBytes)
       }
       if (expectsContinue) response.writeContinue()
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
@@ -273,7 +278,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       request.headers["content-type"] = "application/json"
-      readBody(request, config.LIMITS_BODY_BYTES, (body) => {
+      readBody(request, maxBytes, (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))

@@ -135,7 +135,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           { concurrency: "unbounded", discard: true }
         )
 
-      let missed = (): void => {}
+      const missed: Array<() => void> = []
       let parted = (_agentIds: ReadonlyArray<string>): void => {}
       remote.listen({
         push: (agentId, push) => actors.get(agentId)?.tell(push),
@@ -147,7 +147,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             if (notice._tag === "Disconnect") actors.get(notice.agentId)?.disconnect(notice.reason)
             return Effect.void
           }),
-        missed: () => missed(),
+        missed: () => missed.forEach((listener) => listener()),
         parted: (agentIds) => parted(agentIds)
       })
 
@@ -187,9 +187,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           }),
         isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
         reachable: remote.announced,
-        onMissed: (listener) => {
-          missed = listener
-        },
+        onMissed: (listener) => void missed.push(listener),
         onParted: (listener) => {
           parted = listener
         },

@@ -24,6 +24,7 @@ import { clientFrames } from "./Frames.ts"
 import { type CloseReason } from "../agents/Sessions.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
 import { readAgain, Session, type SessionDependencies } from "./Session.ts"
+import { Waiters } from "./Waiters.ts"
 
 /** How often deadlines are checked: one fiber for all sockets, instead of a timer for each. */
 const TICK = "500 millis"
@@ -79,6 +80,7 @@ export const GatewayLive = Layer.effect(
     const deliveries = yield* Deliveries
     const conversations = yield* Conversations
     const presences = yield* Presences
+    const waiters = yield* Waiters
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
     const logDefectOf = (defect: unknown) => Effect.logError("Work for a socket failed", Cause.die(defect))
     const fork = (effect: Effect.Effect<void>): void => {
@@ -372,6 +374,7 @@ export const GatewayLive = Layer.effect(
     liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 
     const turnAway = (): void => {
+      if (!leaving) waiters.turnAway()
       leaving = true
     }
 

@@ -97,11 +97,15 @@ export const toWireFailure = (error: unknown): WireFailure | undefined => {
 export const isStatementDefect = ({ reason }: SqlError.SqlError): boolean =>
   reason._tag === "SqlSyntaxError" || reason._tag === "AuthorizationError"
 
-const invalidRequest = (error: HttpApiError.HttpApiSchemaError): ValidationFailed => {
+const invalidRequest = (error: HttpApiError.HttpApiSchemaError): ValidationFailed =>
+  invalid(error.cause.issue, error.kind.toLowerCase())
+
+/** The failure for a value that its schema refuses; `whole` names the value itself. */
+export const invalid = (found: SchemaIssue.Issue, whole: string): ValidationFailed => {
   const fields: Record<string, Array<string>> = {}
-  for (const issue of formatIssues(error.cause.issue).issues) {
+  for (const issue of formatIssues(found).issues) {
     const path = (issue.path ?? []).map((step) => String(typeof step === "object" ? step.key : step)).join(".")
-    ;(fields[path === "" ? error.kind.toLowerCase() : path] ??= []).push(issue.message)
+    ;(fields[path === "" ? whole : path] ??= []).push(issue.message)
   }
   const [first] = Object.entries(fields)
   return new ValidationFailed({

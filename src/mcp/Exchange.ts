@@ -1,0 +1,69 @@
+import type { JSONRPCMessage, JSONRPCRequest, Server, Transport } from "@modelcontextprotocol/server"
+import { Readable } from "node:stream"
+
+/** The answer to one request of an older revision: a JSON message, or an event stream that ends with it. */
+export type Exchanged =
+  | { readonly _tag: "Json"; readonly message: JSONRPCMessage }
+  | { readonly _tag: "Events"; readonly stream: Readable }
+
+/** How often an event stream carries a comment: proxies end silent ones (wire.md M). */
+export const COMMENT_MS = 20_000
+
+const isAnswer = (message: JSONRPCMessage): boolean => "id" in message && !("method" in message)
+
+/**
+ * Lets a server answer one request, and ends with the answer. It is JSON unless the server says something before it, or is
+ * silent for COMMENT_MS: then it is an event stream. The stream, or `signal` before there is one, ends the request.
+ */
+export const exchange = async (server: Server, request: JSONRPCRequest, signal: AbortSignal): Promise<Exchanged> => {
+  let settle: (exchanged: Exchanged) => void
+  let fail: (error: Error) => void
+  const exchanged = new Promise<Exchanged>((resolve, reject) => {
+    settle = resolve
+    fail = reject
+  })
+  let stream: Readable | undefined
+  let over = false
+  const events = (): Readable => {
+    if (stream !== undefined) return stream
+    stream = new Readable({ read: () => undefined })
+    stream.once("close", end)
+    settle({ _tag: "Events", stream })
+    return stream
+  }
+  const timer = setInterval(() => events().push(": waiting\n\n"), COMMENT_MS)
+  const end = (): void => {
+    if (over) return
+    over = true
+    clearInterval(timer)
+    signal.removeEventListener("abort", end)
+    fail(new Error("The request ended before its answer."))
+    transport.onclose?.()
+  }
+  const transport: Transport = {
+    start: () => Promise.resolve(),
+    close: () => {
+      end()
+      return Promise.resolve()
+    },
+    send: (message) => {
+      if (over) return Promise.resolve()
+      if (!isAnswer(message)) {
+        events().push(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
+      } else if (stream === undefined) {
+        settle({ _tag: "Json", message })
+        end()
+      } else {
+        stream.push(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
+        stream.push(null)
+        end()
+      }
+      return Promise.resolve()
+    }
+  }
+  signal.addEventListener("abort", end)
+  if (signal.aborted) end()
+  await server.connect(transport)
+  transport.onmessage?.(request)
+  return exchanged
+}

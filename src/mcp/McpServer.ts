@@ -1,0 +1,134 @@
+import { type CallToolResult, ProtocolError, ProtocolErrorCode, ResourceNotFoundError, Server, type ServerContext } from "@modelcontextprotocol/server"
+import { Cause, type Context, Effect, Exit } from "effect"
+import { AgentSuspended } from "../agents/Agent.ts"
+import { InternalError } from "../wire/WireError.ts"
+import { VERSION } from "../service/Version.ts"
+import type { Refusal } from "./ApiCalls.ts"
+import { listed, toolNamed } from "./Catalogue.ts"
+import { fenced, safeJson } from "./Fence.ts"
+import { read, resources, templates } from "./Resources.ts"
+import { advice, type PromptName, prompts, promptText } from "./Texts.ts"
+import type { Tool, ToolAnswer, ToolCall } from "./Tool.ts"
+
+/** The older revisions that are spoken, the newest first; the library knows the one of 2026. */
+export const OLDER = ["2025-11-25", "2025-06-18"]
+
+/** One authenticated request of `/mcp`. */
+export interface McpRequest {
+  readonly context: Context.Context<never>
+  /** What a tool can do for this request; `report` tells the client how a wait goes on, if it asked. */
+  readonly callFor: (report: Report | undefined) => ToolCall
+  /** Refuses a call of a tool before it begins. */
+  readonly refused: Refusal | undefined
+  /** Only for the requests that ask for them. */
+  readonly instructions: string | undefined
+}
+
+/** Sends a progress notification. */
+export type Report = (progress: number, total: number, message: string) => Promise<void>
+
+const text = (value: string) => ({ type: "text" as const, text: value })
+
+const refusalResult = ({ code, details, message, retryAfterMs }: Refusal): CallToolResult => {
+  const next = advice(code, retryAfterMs)
+  return {
+    isError: true,
+    content: [text(JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })), ...(next === undefined ? [] : [text(next)])]
+  }
+}
+
+const answerResult = (tool: Tool, { file, link, value }: ToolAnswer): CallToolResult => ({
+  content: [
+    ...(tool.foreign ? fenced(value) : [safeJson(value)]).map(text),
+    ...(file === undefined
+      ? []
+      : [{ type: "resource" as const, resource: { uri: file.uri, mimeType: file.mimeType, blob: file.bytes.toString("base64") } }]),
+    ...(link === undefined ? [] : [{ type: "resource_link" as const, ...link }])
+  ],
+  structuredContent: value as Record<string, unknown>
+})
+
+/** The failure of an effect; a defect is logged and becomes INTERNAL_ERROR. */
+const refusalOf = (cause: Cause.Cause<Refusal>): Effect.Effect<Refusal> => {
+  for (const reason of cause.reasons) if (Cause.isFailReason(reason)) return Effect.succeed(reason.error)
+  return Cause.hasInterruptsOnly(cause)
+    ? Effect.succeed(new InternalError())
+    : Effect.as(Effect.logError("A request of /mcp failed", cause), new InternalError())
+}
+
+const orRefusal = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Exit.Exit<A, Refusal>> =>
+  Effect.flatMap(Effect.exit(effect), (exit) => Exit.isSuccess(exit) ? Effect.succeed(exit) : Effect.map(refusalOf(exit.cause), Exit.fail))
+
+const failureOf = (exit: Exit.Exit<unknown, Refusal>): Refusal | undefined => {
+  if (Exit.isSuccess(exit)) return undefined
+  const [reason] = exit.cause.reasons
+  return reason !== undefined && Cause.isFailReason(reason) ? reason.error : new InternalError()
+}
+
+/** Refusals of what is no tool are the protocol's errors, with the wire's code in their data. */
+const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
+  new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
+
+const reporting = (ctx: ServerContext): Report | undefined => {
+  const token = ctx.mcpReq._meta?.progressToken
+  return token === undefined
+    ? undefined
+    : (progress, total, message) =>
+      ctx.mcpReq.notify({ method: "notifications/progress", params: { progressToken: token, progress, total, message } })
+}
+
+const promptList = Object.entries(prompts).map(([name, prompt]) => ({
+  name,
+  title: prompt.title,
+  description: prompt.description,
+  arguments: Object.entries(prompt.arguments).map(([name, argument]) => ({ name, ...argument }))
+}))
+
+/** The protocol's side of one request: what the server says about itself, and which handler answers what. */
+export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
+  const server = new Server({ name: "parley", title: "Parley", version: VERSION }, {
+    supportedProtocolVersions: OLDER,
+    capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
+    ...(request.instructions === undefined ? {} : { instructions: request.instructions })
+  })
+  const run = <A>(effect: Effect.Effect<A, Refusal>, ctx: ServerContext): Promise<Exit.Exit<A, Refusal>> =>
+    Effect.runPromiseWith(request.context)(orRefusal(effect), { signal: ctx.mcpReq.signal })
+
+  server.setRequestHandler("tools/list", () => ({ tools: listed as never }))
+  server.setRequestHandler("tools/call", async ({ params }, ctx) => {
+    const tool = toolNamed(params.name)
+    if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
+    if (request.refused !== undefined) return refusalResult(request.refused)
+    const call = request.callFor(reporting(ctx))
+    if (call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") return refusalResult(new AgentSuspended())
+    const exit = await run(tool.run(params.arguments ?? {}, call), ctx)
+    return Exit.isSuccess(exit) ? answerResult(tool, exit.value) : refusalResult(failureOf(exit) ?? new InternalError())
+  })
+
+  server.setRequestHandler("resources/list", () => ({ resources }))
+  server.setRequestHandler("resources/templates/list", () => ({ resourceTemplates: templates }))
+  server.setRequestHandler("resources/read", async ({ params: { uri } }, ctx) => {
+    const call = request.callFor(undefined)
+    if (call.agent.status === "suspended") throw protocolError(new AgentSuspended())
+    const exit = await run(read(uri, call), ctx)
+    const refusal = failureOf(exit)
+    if (refusal !== undefined) throw /NOT_FOUND$|^GROUP_DELETED$/.test(refusal.code) ? new ResourceNotFoundError(uri) : protocolError(refusal)
+    return { contents: [{ uri, mimeType: "text/plain", text: fenced(Exit.isSuccess(exit) ? exit.value : null).join("\n") }] }
+  })
+
+  server.setRequestHandler("prompts/list", () => ({ prompts: promptList }))
+  server.setRequestHandler("prompts/get", ({ params: { arguments: given = {}, name } }) => {
+    if (!Object.hasOwn(prompts, name)) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no prompt of this name.")
+    const prompt = prompts[name as PromptName]
+    for (const [argument, { required }] of Object.entries(prompt.arguments)) {
+      if (required && (given[argument] ?? "").trim() === "") {
+        throw new ProtocolError(ProtocolErrorCode.InvalidParams, `The argument ${argument} is missing.`)
+      }
+    }
+    return {
+      description: prompt.description,
+      messages: [{ role: "user", content: text(promptText[name as PromptName](given)) }]
+    }
+  })
+  return server
+}

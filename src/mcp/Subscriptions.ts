@@ -1,0 +1,96 @@
+import { createMcpHandler, type InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
+import { InMemoryServerEventBus as EventBus } from "@modelcontextprotocol/server"
+import { Clock, Effect, Exit, Scope } from "effect"
+import type { CurrentAgent } from "../auth/Authorization.ts"
+import { Conversations } from "../conversations/Conversations.ts"
+import { Waiters } from "../realtime/Waiters.ts"
+import { COMMENT_MS } from "./Exchange.ts"
+import { makeServer, type McpRequest } from "./McpServer.ts"
+import { INBOX, named } from "./Resources.ts"
+
+/** How many resources one stream can be subscribed to. */
+const MAX_URIS = 100
+/** At most one notification for each resource within this time: news of many messages are one. */
+const APART_MS = 200
+
+/** A stream of `subscriptions/listen`, from before its acknowledgement to its end. */
+export interface Subscription {
+  /** Answers the request, which asks for what `allowed` names and nothing else. */
+  readonly handler: McpHttpHandler
+  readonly allowed: ReadonlyArray<string>
+  readonly end: Effect.Effect<void>
+}
+
+/** The URIs that a filter asks for; the library refuses any other shape. */
+const askedFor = (notifications: unknown): ReadonlyArray<string> => {
+  const uris = (notifications as { readonly resourceSubscriptions?: unknown } | null | undefined)?.resourceSubscriptions
+  return Array.isArray(uris) ? uris.filter((uri) => typeof uri === "string").slice(0, MAX_URIS) : []
+}
+
+/**
+ * Opens streams of `subscriptions/listen`. The library would tell each of its streams of each URI, and acknowledges any: so
+ * every stream has a bus of its own, which hears of one agent, and is asked for nothing but the agent's inbox and
+ * conversations.
+ */
+export const makeSubscriptions = Effect.gen(function*() {
+  const conversations = yield* Conversations
+  const waiters = yield* Waiters
+  const clock = yield* Clock.Clock
+  const now = () => clock.currentTimeMillisUnsafe()
+
+  const isOwn = (agentId: string, uri: string) => {
+    const what = named(uri)
+    if (what?._tag === "Inbox") return Effect.succeed(true)
+    if (what?._tag !== "Conversation") return Effect.succeed(false)
+    return Effect.match(conversations.participation(agentId, what.id), { onFailure: () => false, onSuccess: () => true })
+  }
+
+  return {
+    open: Effect.fnUntraced(function*(agent: CurrentAgent["Service"], key: string, filter: unknown, request: McpRequest) {
+      const uris = [...new Set(askedFor(filter))]
+      const own = yield* Effect.forEach(uris, (uri) => isOwn(agent.id, uri), { concurrency: 4 })
+      const allowed = uris.filter((_, i) => own[i])
+      const bus: InMemoryServerEventBus = new EventBus()
+      const handler = createMcpHandler(() => makeServer("modern", request), { legacy: "reject", bus, keepAliveMs: COMMENT_MS })
+      const scope = yield* Scope.make()
+      const timers = new Map<string, NodeJS.Timeout>()
+      const last = new Map<string, number>()
+      const publish = (uri: string): void => {
+        if (timers.has(uri)) return
+        const wait = Math.max(0, (last.get(uri) ?? 0) + APART_MS - now())
+        timers.set(uri, setTimeout(() => {
+          timers.delete(uri)
+          last.set(uri, now())
+          bus.publish({ kind: "resource_updated", uri })
+        }, wait))
+      }
+      const byConversation = new Map<string, string>(
+        allowed.flatMap((uri) => {
+          const what = named(uri)
+          return what?._tag === "Conversation" ? [[what.id, uri] as const] : []
+        })
+      )
+      const inbox = allowed.includes(INBOX)
+      if (allowed.length > 0) {
+        yield* waiters.listen(agent.id, key, {
+          message: (conversationId, own) => {
+            if (inbox && !own) publish(INBOX)
+            const uri = byConversation.get(conversationId)
+            if (uri !== undefined) publish(uri)
+          },
+          missed: () => allowed.forEach(publish),
+          ended: () => void handler.close()
+        }).pipe(
+          Effect.provideService(Scope.Scope, scope),
+          Effect.onError(() => Scope.close(scope, Exit.void))
+        )
+      }
+      const end = Effect.suspend(() => {
+        for (const timer of timers.values()) clearTimeout(timer)
+        void handler.close()
+        return Scope.close(scope, Exit.void)
+      })
+      return { handler, allowed, end } satisfies Subscription
+    })
+  }
+})

@@ -1,0 +1,144 @@
+import { Effect, Schema } from "effect"
+import { isStorableJson } from "../wire/Text.ts"
+import { ValidationFailed } from "../wire/WireError.ts"
+import { invalid } from "../wire/WireErrors.ts"
+import type { CurrentAgent } from "../auth/Authorization.ts"
+import type { WaitRefusal, Waited } from "../realtime/Waiters.ts"
+import type { ApiCalls, Refusal } from "./ApiCalls.ts"
+import { type ToolName, tools as texts } from "./Texts.ts"
+
+/** What a tool has to work with: one request of one agent. */
+export interface ToolCall extends ApiCalls {
+  readonly agent: CurrentAgent["Service"]
+  /** Random and unique. */
+  readonly freshId: () => string
+  /** Waits for messages, with progress notifications if the client asked for them. */
+  readonly wait: (limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  /** Stores the bytes of a file that was announced. */
+  readonly fill: (attachmentId: string, bytes: Buffer) => Effect.Effect<void, Refusal>
+  readonly open: (attachmentId: string) => Effect.Effect<
+    { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
+    Refusal
+  >
+  readonly uploadSeconds: number
+}
+
+/** A file in the answer of a tool, besides its text. */
+export interface EmbeddedFile {
+  readonly uri: string
+  readonly mimeType: string
+  readonly bytes: Buffer
+}
+
+export interface ToolAnswer {
+  readonly value: object
+  readonly file?: EmbeddedFile
+  readonly link?: { readonly uri: string; readonly name: string; readonly mimeType: string; readonly size: number }
+}
+
+export interface Hints {
+  readonly readOnlyHint: boolean
+  readonly destructiveHint: boolean
+  readonly idempotentHint: boolean
+  readonly openWorldHint: boolean
+}
+
+export interface JsonSchema {
+  readonly type: "object"
+  readonly [key: string]: unknown
+}
+
+export interface Tool {
+  readonly name: ToolName
+  readonly title: string
+  readonly description: string
+  readonly inputSchema: JsonSchema
+  readonly outputSchema: JsonSchema
+  readonly annotations: Hints
+  /** Whether the answer can hold what other agents wrote. */
+  readonly foreign: boolean
+  readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
+}
+
+/** What a tool does to the world; the rest follows from it. */
+type Kind =
+  /** Changes nothing. */
+  | "reads"
+  /** Changes something; a repeat changes nothing more. */
+  | "sets"
+  /** Adds something with each call. */
+  | "adds"
+  /** Takes something away that is not easily had again. */
+  | "removes"
+
+const hintsOf = (kind: Kind): Hints => ({
+  readOnlyHint: kind === "reads",
+  destructiveHint: kind === "removes",
+  idempotentHint: kind !== "adds",
+  openWorldHint: kind === "adds"
+})
+
+/** The JSON Schema of a struct, with the descriptions of its fields. */
+const schemaOf = (fields: Schema.Struct.Fields, descriptions: Readonly<Record<string, string>>): JsonSchema => {
+  const { definitions, schema } = Schema.toJsonSchemaDocument(Schema.Struct(fields))
+  const properties = (schema["properties"] ?? {}) as Record<string, object>
+  for (const [name, description] of Object.entries(descriptions)) properties[name] = { ...properties[name], description }
+  const required = schema["required"] as ReadonlyArray<string> | undefined
+  return {
+    type: "object",
+    properties,
+    ...(required === undefined || required.length === 0 ? {} : { required }),
+    ...(Object.keys(definitions).length === 0 ? {} : { $defs: definitions })
+  }
+}
+
+/** Arguments as models write them: a number may come as its digits, and null stands for nothing. */
+const lenient = (given: unknown, schema: JsonSchema): unknown => {
+  if (typeof given !== "object" || given === null || Array.isArray(given)) return given
+  const properties = schema["properties"] as Readonly<Record<string, { readonly type?: string }>>
+  return Object.fromEntries(
+    Object.entries(given).filter(([name, value]) => value !== null && Object.hasOwn(properties, name)).map(([name, value]) =>
+      properties[name]?.type === "integer" && typeof value === "string" && /^-?\d{1,15}$/.test(value)
+        ? [name, Number(value)]
+        : [name, value]
+    )
+  )
+}
+
+/** Makes a tool of its schemas and its behaviour; its texts are in Texts.ts. */
+export const tool = <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
+  name: ToolName,
+  spec: {
+    readonly kind: Kind
+    /** That the answer holds nothing that other agents wrote. */
+    readonly own?: true
+    readonly input: I
+    readonly output: O
+    readonly run: (
+      given: Schema.Struct<I>["Type"],
+      call: ToolCall
+    ) => Effect.Effect<ToolAnswer & { readonly value: Schema.Struct<O>["Encoded"] }, Refusal>
+  }
+): Tool => {
+  const { description, title, ...text } = texts[name]
+  const inputSchema = schemaOf(spec.input, text.arguments)
+  const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
+  return {
+    name,
+    title,
+    description,
+    inputSchema,
+    outputSchema: schemaOf(spec.output, {}),
+    annotations: hintsOf(spec.kind),
+    foreign: spec.own !== true,
+    run: (given, call) =>
+      isStorableJson(given)
+        ? Effect.flatMap(
+          Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
+          (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], call)
+        )
+        : Effect.fail(new ValidationFailed({
+          message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
+        }))
+  }
+}
