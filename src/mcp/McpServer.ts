@@ -1,5 +1,5 @@
 import { type CallToolResult, ProtocolError, ProtocolErrorCode, ResourceNotFoundError, Server, type ServerContext } from "@modelcontextprotocol/server"
-import { Cause, type Context, Effect, Exit } from "effect"
+import { Cause, type Context, Effect } from "effect"
 import { AgentSuspended } from "../agents/Agent.ts"
 import { InternalError } from "../wire/WireError.ts"
 import { VERSION } from "../service/Version.ts"
@@ -56,14 +56,13 @@ const refusalOf = (cause: Cause.Cause<Refusal>): Effect.Effect<Refusal> => {
     : Effect.as(Effect.logError("A request of /mcp failed", cause), new InternalError())
 }
 
-const orRefusal = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Exit.Exit<A, Refusal>> =>
-  Effect.flatMap(Effect.exit(effect), (exit) => Exit.isSuccess(exit) ? Effect.succeed(exit) : Effect.map(refusalOf(exit.cause), Exit.fail))
+type Outcome<A> = { readonly value: A; readonly refusal?: never } | { readonly refusal: Refusal }
 
-const failureOf = (exit: Exit.Exit<unknown, Refusal>): Refusal | undefined => {
-  if (Exit.isSuccess(exit)) return undefined
-  const [reason] = exit.cause.reasons
-  return reason !== undefined && Cause.isFailReason(reason) ? reason.error : new InternalError()
-}
+const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<A>> =>
+  Effect.matchCauseEffect(effect, {
+    onFailure: (cause): Effect.Effect<Outcome<A>> => Effect.map(refusalOf(cause), (refusal) => ({ refusal })),
+    onSuccess: (value) => Effect.succeed<Outcome<A>>({ value })
+  })
 
 /** Refusals of what is no tool are the protocol's errors, with the wire's code in their data. */
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
@@ -91,8 +90,8 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
     ...(request.instructions === undefined ? {} : { instructions: request.instructions })
   })
-  const run = <A>(effect: Effect.Effect<A, Refusal>, ctx: ServerContext): Promise<Exit.Exit<A, Refusal>> =>
-    Effect.runPromiseWith(request.context)(orRefusal(effect), { signal: ctx.mcpReq.signal })
+  const run = <A>(effect: Effect.Effect<A, Refusal>, ctx: ServerContext): Promise<Outcome<A>> =>
+    Effect.runPromiseWith(request.context)(outcomeOf(effect), { signal: ctx.mcpReq.signal })
 
   server.setRequestHandler("tools/list", () => ({ tools: listed as never }))
   server.setRequestHandler("tools/call", async ({ params }, ctx) => {
@@ -101,8 +100,8 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     if (request.refused !== undefined) return refusalResult(request.refused)
     const call = request.callFor(reporting(ctx))
     if (call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") return refusalResult(new AgentSuspended())
-    const exit = await run(tool.run(params.arguments ?? {}, call), ctx)
-    return Exit.isSuccess(exit) ? answerResult(tool, exit.value) : refusalResult(failureOf(exit) ?? new InternalError())
+    const outcome = await run(tool.run(params.arguments ?? {}, call), ctx)
+    return outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal)
   })
 
   server.setRequestHandler("resources/list", () => ({ resources }))
@@ -110,10 +109,11 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   server.setRequestHandler("resources/read", async ({ params: { uri } }, ctx) => {
     const call = request.callFor(undefined)
     if (call.agent.status === "suspended") throw protocolError(new AgentSuspended())
-    const exit = await run(read(uri, call), ctx)
-    const refusal = failureOf(exit)
-    if (refusal !== undefined) throw /NOT_FOUND$|^GROUP_DELETED$/.test(refusal.code) ? new ResourceNotFoundError(uri) : protocolError(refusal)
-    return { contents: [{ uri, mimeType: "text/plain", text: fenced(Exit.isSuccess(exit) ? exit.value : null).join("\n") }] }
+    const outcome = await run(read(uri, call), ctx)
+    if (outcome.refusal !== undefined) {
+      throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code) ? new ResourceNotFoundError(uri) : protocolError(outcome.refusal)
+    }
+    return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value).join("\n") }] }
   })
 
   server.setRequestHandler("prompts/list", () => ({ prompts: promptList }))

@@ -1,0 +1,103 @@
+import { assert } from "@effect/vitest"
+import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
+import { within } from "../support/Eventually.ts"
+import type { Server, TestAgent } from "../support/Server.ts"
+
+/** The official client, unmodified, with an agent's key. */
+export const connect = async (server: Server, agent: TestAgent, mode: VersionNegotiationMode = "auto"): Promise<Client> => {
+  const client = new Client({ name: "test", version: "1.0.0" }, { versionNegotiation: { mode } })
+  await client.connect(
+    new StreamableHTTPClientTransport(new URL(`${server.url}/mcp`), {
+      requestInit: { headers: { authorization: `Bearer ${agent.key}` } }
+    })
+  )
+  return client
+}
+
+export interface Outcome {
+  readonly result: CallToolResult
+  /** The structured answer of a call that was granted. */
+  readonly value: Record<string, any>
+  readonly texts: ReadonlyArray<string>
+}
+
+export const textsOf = (result: CallToolResult): ReadonlyArray<string> =>
+  result.content.flatMap((block) => block.type === "text" ? [block.text] : [])
+
+export const call = async (client: Client, name: string, args: object = {}, options: object = {}): Promise<Outcome> => {
+  const result = await within(name, client.callTool({ name, arguments: args as Record<string, unknown> }, options)) as CallToolResult
+  return { result, value: (result.structuredContent ?? {}) as Record<string, any>, texts: textsOf(result) }
+}
+
+/** Calls a tool, which must be granted. */
+export const granted = async (client: Client, name: string, args: object = {}): Promise<Record<string, any>> => {
+  const { result, texts, value } = await call(client, name, args)
+  assert.notStrictEqual(result.isError, true, `${name} ${JSON.stringify(args)}: ${texts.join("\n")}`)
+  return value
+}
+
+/** Calls a tool, which must be refused with this code; returns the refusal. */
+export const refused = async (client: Client, name: string, args: object, code: string): Promise<Record<string, any>> => {
+  const { result, texts } = await call(client, name, args)
+  assert.strictEqual(result.isError, true, `${name} ${JSON.stringify(args)} was granted: ${JSON.stringify(result)}`)
+  assert.notProperty(result, "structuredContent")
+  const refusal = JSON.parse(texts[0] ?? "{}") as Record<string, any>
+  assert.strictEqual(refusal["code"], code, texts.join("\n"))
+  assert.isString(refusal["message"])
+  return refusal
+}
+
+export interface Raw {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  readonly body: any
+}
+
+/** A request as any program could make it. */
+export const post = async (server: Server, key: string | undefined, body: unknown, headers: Record<string, string> = {}): Promise<Raw> => {
+  const response = await fetch(`${server.url}/mcp`, {
+    method: "POST",
+    headers: {
+      "content-type": "application/json",
+      accept: "application/json, text/event-stream",
+      ...(key === undefined ? {} : { authorization: `Bearer ${key}` }),
+      ...headers
+    },
+    body: typeof body === "string" ? body : JSON.stringify(body)
+  })
+  const text = await response.text()
+  assert.isNotEmpty(response.headers.get("x-request-id"))
+  let parsed: unknown
+  try {
+    parsed = JSON.parse(text)
+  } catch {
+    parsed = undefined
+  }
+  return { status: response.status, headers: response.headers, text, body: parsed }
+}
+
+export const rpc = (method: string, params: object = {}, id = 1): object => ({ jsonrpc: "2.0", id, method, params })
+
+export const older = { "mcp-protocol-version": "2025-06-18" }
+
+export const initialize = (protocolVersion: string): object =>
+  rpc("initialize", { protocolVersion, capabilities: {}, clientInfo: { name: "test", version: "1" } })
+
+/** A request of the revision of 2026, with its headers. */
+export const newest = (method: string, params: Record<string, unknown> = {}): readonly [object, Record<string, string>] => [
+  rpc(method, {
+    ...params,
+    _meta: {
+      "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+      "io.modelcontextprotocol/clientInfo": { name: "test", version: "1" },
+      "io.modelcontextprotocol/clientCapabilities": {}
+    }
+  }),
+  {
+    "mcp-protocol-version": "2026-07-28",
+    "mcp-method": method,
+    ...(typeof params["name"] === "string" ? { "mcp-name": params["name"] } : {}),
+    ...(typeof params["uri"] === "string" ? { "mcp-name": params["uri"] } : {})
+  }
+]
