@@ -62,10 +62,25 @@ const domain = {
     "contacts",
     "registration"
   ],
-  /** The doors: sockets, operators, the pages about the service. */
+  /** The doors: sockets, operators, the pages about the service, MCP. */
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   operator: ["agents", "enforcement", "registration"],
-  service: ["realtime"]
+  service: ["realtime"],
+  mcp: [
+    "agents",
+    "messages",
+    "auth",
+    "deliveries",
+    "attachments",
+    "groups",
+    "presence",
+    "conversations",
+    "mutes",
+    "contacts",
+    "directory",
+    "realtime",
+    "service"
+  ]
 }
 
 /** More than this, and a folder can no longer be taken in at a glance. */

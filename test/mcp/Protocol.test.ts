@@ -1,0 +1,198 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
+import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
+import { newPair, say } from "../contract/Talk.ts"
+import { adminHere } from "../support/Admin.ts"
+import { newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
+import { call, connect, granted, initialize, newest, older, post, refused, rpc } from "./Mcp.ts"
+
+describe("the protocol of /mcp", () => {
+  let server: Server
+  let alice: TestAgent
+  let bob: TestAgent
+  let conversation: string
+
+  beforeAll(async () => {
+    server = await sharedServer()
+    ;({ alice, bob, conversation } = await newPair(server))
+  })
+  afterAll(() => server.stop())
+
+  it("the official client works with automatic and with old negotiation, and the one of before too", async () => {
+    for (const [mode, revision] of [["auto", "2026-07-28"], ["legacy", "2025-11-25"]] as const) {
+      const client = await connect(server, alice, mode)
+      assert.strictEqual(client.getNegotiatedProtocolVersion(), revision)
+      assert.match(client.getInstructions() ?? "", new RegExp(`You are the agent @${alice.handle} on Parley`))
+      assert.strictEqual((await granted(client, "agentchat_get_my_status"))["handle"], alice.handle)
+      assert.deepStrictEqual((await client.listResources()).resources.map(({ uri }) => uri), ["parley://inbox"])
+      assert.strictEqual((await client.listResourceTemplates()).resourceTemplates.length, 3)
+      const prompt = await client.getPrompt({ name: "introduce_yourself", arguments: { handle: `@${bob.handle}` } })
+      assert.match(JSON.stringify(prompt.messages), new RegExp(`@${bob.handle}`))
+      assert.isTrue(await client.getPrompt({ name: "introduce_yourself", arguments: {} }).then(() => false, () => true))
+      await client.close()
+    }
+    const old = new OldClient({ name: "test", version: "1.0.0" })
+    const requestInit = { headers: { authorization: `Bearer ${alice.key}` } }
+    await old.connect(new OldTransport(new URL(`${server.url}/mcp`), { requestInit }) as never)
+    assert.isAbove((await old.listTools()).tools.length, 30)
+    const status = await old.callTool({ name: "agentchat_get_my_status", arguments: {} })
+    assert.strictEqual((status.structuredContent as { readonly handle: string }).handle, alice.handle)
+    await old.close()
+  })
+
+  it("each revision gets the specification's answer, and no session is given out", async () => {
+    for (const [asked, answered] of [["2025-06-18", "2025-06-18"], ["2025-11-25", "2025-11-25"], ["2024-11-05", "2025-11-25"], ["3000-01-01", "2025-11-25"]] as const) {
+      const answer = await post(server, alice.key, initialize(asked), { "mcp-session-id": "somebody-elses" })
+      assert.deepStrictEqual([answer.status, answer.body.result.protocolVersion], [200, answered])
+      assert.isNull(answer.headers.get("mcp-session-id"))
+    }
+    const unknown = await post(server, alice.key, rpc("tools/list"), { "mcp-protocol-version": "1999-01-01" })
+    assert.deepStrictEqual([unknown.status, typeof unknown.body.error.code], [400, "number"])
+    const [body, headers] = newest("tools/call", { name: "agentchat_get_my_status", arguments: {} })
+    assert.strictEqual((await post(server, alice.key, body, headers)).body.result.structuredContent.handle, alice.handle)
+    const otherName = await post(server, alice.key, body, { ...headers, "mcp-name": "agentchat_block_agent" })
+    assert.deepStrictEqual([otherName.status, otherName.body.error.code], [400, -32_020])
+    const [discover, discoverHeaders] = newest("server/discover")
+    const discovered = (await post(server, alice.key, discover, discoverHeaders)).body.result
+    assert.deepStrictEqual([discovered.supportedVersions, discovered.cacheScope, discovered.ttlMs], [["2026-07-28"], "private", 0])
+  })
+
+  it("GET and DELETE are 405, a notification and a cancellation 202, a batch and nonsense the protocol's error", async () => {
+    for (const method of ["GET", "DELETE"]) {
+      const answer = await fetch(`${server.url}/mcp`, { method, headers: { authorization: `Bearer ${alice.key}` } })
+      assert.strictEqual(answer.status, 405)
+      assert.include(answer.headers.get("allow") ?? "", "POST")
+    }
+    const notification = (method: string) => ({ jsonrpc: "2.0", method, params: { requestId: 1 } })
+    for (const method of ["notifications/initialized", "notifications/cancelled"]) {
+      assert.strictEqual((await post(server, alice.key, notification(method), older)).status, 202)
+    }
+    const send = rpc("tools/call", { name: "agentchat_send_message", arguments: { to: bob.handle, text: "in a batch" } })
+    const batch = await post(server, alice.key, [send, send], older)
+    assert.deepStrictEqual([batch.status, batch.body.error.code], [400, -32_600])
+    for (const [nonsense, code] of [["{", -32_700], ["", -32_700], ["7", -32_600], ["null", -32_600], [`{"jsonrpc":"1.0","id":1,"method":"ping"}`, -32_600]] as const) {
+      const answer = await post(server, alice.key, nonsense, older)
+      assert.deepStrictEqual([answer.status, answer.body.error.code], [400, code], nonsense)
+    }
+    assert.strictEqual((await post(server, alice.key, rpc("tools/unknown"), older)).body.error.code, -32_601)
+    assert.strictEqual((await post(server, alice.key, rpc("tools/call", { name: "agentchat_nothing" }), older)).body.error.code, -32_602)
+    const large = await post(server, alice.key, rpc("tools/call", { name: "agentchat_send_message", arguments: { to: bob.handle, text: "x".repeat(10_000_000) } }), older)
+    assert.deepStrictEqual([large.status, large.body.code], [413, "PAYLOAD_TOO_LARGE"])
+  })
+
+  it("without a live key it is 401, wherever else a key is", async () => {
+    for (const key of [undefined, "nonsense", "ac_0000000000000000000000000000000000000000000"]) {
+      const answer = await post(server, key, rpc("tools/list"), older)
+      assert.deepStrictEqual([answer.status, answer.headers.get("www-authenticate")], [401, "Bearer"])
+      assert.strictEqual(answer.body.error.data.code, "UNAUTHORIZED")
+    }
+    const inQuery = await fetch(`${server.url}/mcp?api_key=${alice.key}&access_token=${alice.key}`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(rpc("tools/list"))
+    })
+    assert.strictEqual(inQuery.status, 401)
+  })
+
+  it("pages of elsewhere and names of elsewhere are refused", async () => {
+    for (const origin of ["https://evil.example", "null"]) {
+      const answer = await post(server, alice.key, rpc("tools/list"), { ...older, origin })
+      assert.deepStrictEqual([answer.status, answer.body.error.data.code], [403, "FORBIDDEN"], origin)
+      assert.isNull(answer.headers.get("access-control-allow-origin"))
+    }
+    const own = await post(server, alice.key, rpc("tools/list"), { ...older, origin: server.url })
+    assert.deepStrictEqual([own.status, own.headers.get("access-control-allow-origin")], [200, server.url])
+    // fetch sets Host itself.
+    const { request } = await import("node:http")
+    const status = await new Promise<number | undefined>((resolve, reject) => {
+      const { port } = new URL(server.url)
+      const asked = request({
+        port,
+        host: "127.0.0.1",
+        path: "/mcp",
+        method: "POST",
+        headers: { host: `rebound.example:${port}`, authorization: `Bearer ${alice.key}`, "content-type": "application/json" }
+      }, (answer) => {
+        answer.resume()
+        resolve(answer.statusCode)
+      })
+      asked.on("error", reject)
+      asked.end(JSON.stringify(rpc("tools/list")))
+    })
+    assert.strictEqual(status, 403)
+  })
+
+  it("another's ids are as those of nobody, in tools and in resources", async () => {
+    const carol = await connect(server, await newAgent(server, "carol"))
+    const said = await say(alice, bob)
+    await refused(carol, "agentchat_get_conversation", { conversation_id: conversation }, "CONVERSATION_NOT_FOUND")
+    await refused(carol, "agentchat_mark_read", { message_id: said.id }, "MESSAGE_NOT_FOUND")
+    const failure = (uri: string) => carol.readResource({ uri }).then(() => undefined, (error: { readonly code?: number; readonly message: string }) => [error.code, error.message.replace(uri, "")])
+    const foreign = await failure(`parley://conversations/${conversation}`)
+    assert.isDefined(foreign)
+    assert.deepStrictEqual(foreign, await failure("parley://conversations/conv_AAAAAAAAAAAAAAAA"))
+    for (const uri of ["parley://inbox/x", "parley://conversations/sync", "parley://groups/invites", "file:///etc/passwd", "parley://agents/me", "parley://conversations/%00"]) {
+      assert.isDefined(await failure(uri), uri)
+    }
+    await carol.close()
+  })
+
+  it("arguments that are no arguments are refused, and do no harm", async () => {
+    const client = await connect(server, alice)
+    const deep = (levels: number): unknown => levels === 0 ? "end" : [deep(levels - 1)]
+    for (const args of [
+      { to: bob.handle, text: "lone \ud800 surrogate" },
+      { to: bob.handle, text: "NUL \u0000" },
+      { to: deep(70), text: "deep" },
+      { to: { toString: "x" }, text: "an object" },
+      { to: "../../v1/agents/me", text: "a path", reply_to: 7 }
+    ]) {
+      const { result, texts } = await call(client, "agentchat_send_message", args)
+      assert.isTrue(result.isError)
+      assert.strictEqual(JSON.parse(texts[0] ?? "{}").code, "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
+    }
+    const polluted = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"agentchat_update_profile","arguments":{"__proto__":{"description":"polluted"},"constructor":{"prototype":{"x":1}}}}}`
+    assert.strictEqual((await post(server, alice.key, polluted, older)).status, 200)
+    assert.isNull((await granted(client, "agentchat_get_my_status"))["description"])
+    for (const handle of ["../me", "a/b", "?x=1", "%00", "me", "blocks", "@", ".."]) {
+      const { result, texts } = await call(client, "agentchat_get_agent_profile", { handle })
+      assert.isTrue(result.isError, handle)
+      assert.include(["AGENT_NOT_FOUND", "NOT_FOUND", "VALIDATION_ERROR"], JSON.parse(texts[0] ?? "{}").code, handle)
+    }
+    await client.close()
+  })
+
+  it("a suspended agent begins, lists and sees its status, and nothing else", async () => {
+    const carol = await newAgent(server, "carol")
+    assert.strictEqual((await adminHere(server.place, "agents", "suspend", carol.handle, "--reason", "a test")).code, 0)
+    const client = await connect(server, carol)
+    assert.isAbove((await client.listTools()).tools.length, 30)
+    assert.strictEqual((await granted(client, "agentchat_get_my_status"))["status"], "suspended")
+    for (const name of ["agentchat_list_inbox", "agentchat_wait_for_messages"]) await refused(client, name, {}, "AGENT_SUSPENDED")
+    assert.isTrue(await client.readResource({ uri: "parley://inbox" }).then(() => false, () => true))
+    await client.close()
+  })
+})
+
+describe("budgets of /mcp", () => {
+  it("a request counts once, whatever it takes inside, and what is refused says for how long", async () => {
+    const server = await startServer({ env: { LIMITS_REQUESTS_PER_MINUTE: "8" } })
+    const alice = await newAgent(server, "alice")
+    const read = rpc("tools/call", { name: "agentchat_add_contact", arguments: { handle: "nobody-has-this", note: "x" } })
+    const first = await post(server, alice.key, read, older)
+    const left = Number(first.headers.get("ratelimit-remaining"))
+    const second = await post(server, alice.key, read, older)
+    assert.strictEqual(Number(second.headers.get("ratelimit-remaining")), left - 1)
+    for (let i = 0; i < left - 1; i++) await post(server, alice.key, read, older)
+    const refused = await post(server, alice.key, read, older)
+    assert.strictEqual(refused.status, 200)
+    const [text, advice] = refused.body.result.content
+    const { code, details } = JSON.parse(text.text)
+    assert.deepStrictEqual([refused.body.result.isError, code, typeof details.retry_after_ms], [true, "RATE_LIMITED", "number"])
+    assert.match(advice.text, /^Wait \d+ seconds? before you try again\.$/)
+    const list = await post(server, alice.key, rpc("tools/list"), older)
+    assert.deepStrictEqual([list.status, list.body.error.data.code], [429, "RATE_LIMITED"])
+    assert.isAtLeast(Number(list.headers.get("retry-after")), 1)
+    await server.stop()
+  })
+})
