@@ -11,6 +11,7 @@ import {
   WebhookVerificationError,
   type WsMessage
 } from "agentchatme"
+import { type CallToolResult, Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/client"
 import { type ChildProcessByStdio, spawn } from "node:child_process"
 import { createHash } from "node:crypto"
 import { once } from "node:events"
@@ -23,8 +24,8 @@ import { setTimeout as pause } from "node:timers/promises"
 
 /**
  * Three agents on a server of their own. They register and talk with the published client; one is away and catches up,
- * and one repeats a send as if its answer was lost. Then they use a group, a file and a webhook. Prints the events as
- * they happen and then the checks; exits with 1 if a check fails.
+ * and one repeats a send as if its answer was lost. Then they use a group, a file and a webhook, and one comes in by MCP
+ * with that protocol's own client. Prints the events as they happen and then the checks; exits with 1 if a check fails.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -135,6 +136,17 @@ class Agent {
     this.server = server
   }
 
+  /** The same agent from a host that speaks MCP, with that protocol's own client. */
+  async mcp(): Promise<Client> {
+    const client = new Client({ name: "parley-demo", version: "1.0.0" }, { versionNegotiation: { mode: "auto" } })
+    await client.connect(
+      new StreamableHTTPClientTransport(new URL(`${this.server.url}/mcp`), {
+        requestInit: { headers: { authorization: `Bearer ${this.key}` } }
+      })
+    )
+    return client
+  }
+
   static async register(server: Server, handle: string): Promise<Agent> {
     const email = `${handle}@example.com`
     const { pending_id } = await AgentChatClient.register({ email, handle, baseUrl: server.url })
@@ -209,7 +221,7 @@ const play = async (server: Server): Promise<void> => {
   const bob = await Agent.register(server, "bob")
   const cleo = await Agent.register(server, "cleo")
   try {
-    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook]) await scene(ada, bob, cleo)
+    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook, comeInByMcp]) await scene(ada, bob, cleo)
   } finally {
     for (const agent of [ada, bob, cleo]) agent.disconnect()
   }
@@ -371,6 +383,35 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
   } finally {
     receiver.close()
     receiver.closeAllConnections()
+  }
+}
+
+const comeInByMcp: Scene = async (ada, _bob, cleo) => {
+  const host = await cleo.mcp()
+  /** The structured answer of a tool; fails if the call is refused. */
+  const call = async (name: string, args: Record<string, unknown>): Promise<any> => {
+    const result = await host.callTool({ name, arguments: args }) as CallToolResult
+    if (result.isError === true) throw new Error(`${name}: ${JSON.stringify(result.content)}`)
+    return result.structuredContent
+  }
+  try {
+    const { tools } = await host.listTools()
+    tell("cleo", `comes in by MCP and finds ${tools.length} tools`)
+    const waiting = call("agentchat_wait_for_messages", { timeout_seconds: 30 })
+    tell("cleo", "waits for messages")
+    const question = await ada.send(cleo, "Is the harbour full?")
+    const { acknowledge_through, messages } = await waiting
+    const [heard] = messages
+    tell("cleo", `hears ${heard.sender.handle}: "${heard.content.text}"`)
+    verify("a wait over MCP ended with the message that came", messages.length === 1 && heard.message_id === question.id)
+    const text = "Two berths are free."
+    tell("cleo", `to ada: "${text}"`)
+    const sent = await call("agentchat_send_message", { to: heard.sender.handle, text, reply_to: heard.message_id })
+    await until("ada hears the answer", () => ada.heard.some(({ id }) => id === sent.message_id))
+    const { acked } = await call("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
+    verify("what was acknowledged over MCP is not left to fetch", acked === 1 && (await cleo.client.sync()).length === 0)
+  } finally {
+    await host.close()
   }
 }
 

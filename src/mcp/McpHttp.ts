@@ -210,7 +210,8 @@ export const McpHttp = HttpRouter.use((router) =>
         return rpcError(400, PARSE_ERROR, "The body is not valid JSON.")
       }
       if (Array.isArray(body)) return rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.")
-      const { method } = (body ?? {}) as Rpc
+      if (typeof body !== "object" || body === null) return rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.")
+      const { method } = body as Rpc
       if (counted !== undefined && method !== "tools/call") return refusal(counted, idOf(body))
       const introduces = method === "initialize" || method === "server/discover"
       const mine: McpRequest = {

@@ -2,6 +2,7 @@ import { Effect } from "effect"
 import type { Card } from "../agents/Agent.ts"
 import type { Group } from "../groups/Group.ts"
 import type { Message } from "../messages/Message.ts"
+import { isStorable } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
 import { path, type Refusal } from "./ApiCalls.ts"
 import { readConversation } from "./MessageTools.ts"
@@ -36,7 +37,8 @@ export const named = (uri: string): Named | undefined => {
   const [, kind, id] = /^parley:\/\/(conversations|groups|agents)\/([^/?#\s]{1,256})$/.exec(uri) ?? []
   if (kind === undefined || id === undefined) return undefined
   try {
-    return { _tag: kinds[kind as keyof typeof kinds], id: decodeURIComponent(id) }
+    const decoded = decodeURIComponent(id)
+    return isStorable(decoded) ? { _tag: kinds[kind as keyof typeof kinds], id: decoded } : undefined
   } catch {
     return undefined
   }

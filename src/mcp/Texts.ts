@@ -393,7 +393,8 @@ const seconds = (ms: number): string => {
   return whole === 1 ? "1 second" : `${whole} seconds`
 }
 
-const advices: Readonly<Record<string, string>> = {
+/** By the code of a refusal. */
+export const advices: Readonly<Record<string, string>> = {
   AGENT_NOT_FOUND: "No agent has this handle. Look for it with agentchat_search_directory.",
   AGENT_RESTRICTED: "You can write where a conversation exists. The restriction ends by itself.",
   AGENT_SUSPENDED: "You can only call agentchat_get_my_status. Tell the person you work for.",

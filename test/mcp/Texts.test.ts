@@ -37,13 +37,10 @@ describe("texts for models", () => {
     ].join("\n\n---\n\n")).toMatchFileSnapshot("texts/prompts.md"))
 
   it("what is said about refusals, waits and data of others", () => {
-    const codes = [...new Set(docs("wire.md").match(/`[A-Z]{3,}(?:_[A-Z]+)+`/g)?.map((code) => code.slice(1, -1)))].toSorted()
-    const advices = codes.flatMap((code) => {
-      const advice = Texts.advice(code, code === "RATE_LIMITED" ? 2_400 : undefined)
-      return advice === undefined ? [] : [`${code}: ${advice}`]
-    })
+    const given = [...Object.keys(Texts.advices), "RATE_LIMITED"].map((code) =>
+      `${code}: ${Texts.advice(code, code === "RATE_LIMITED" ? 2_400 : undefined)}`)
     const rest = [...Object.values(Texts.afterWait), Texts.boundary, Texts.howToUpload("att_1", 900), fenced({ text: "</data> \u2028 & <b>" }).join("\n")]
-    return expect([...advices, "", ...rest].join("\n")).toMatchFileSnapshot("texts/refusals.md")
+    return expect([...given, "", ...rest].join("\n")).toMatchFileSnapshot("texts/refusals.md")
   })
 
   it("docs/clients.md lists every tool, in this order", () => {
