@@ -124,7 +124,11 @@ describe("the bench's figures", () => {
     assert.isUndefined(isReached({ what: "", unit: "/s", values: [1] }))
   })
 
-  it("tell what a message takes on disk, and in which tables", () => {
+  it("tell what a message takes on disk, and in which tables, once there are enough of them", () => {
+    const disk = { bytesPerMessage: 700, tables: {} }
+    const verdict = { accepted: 10_000, stored: 10_000, delivered: 10_000, echoed: 10_000, problems: [] }
+    assert.deepStrictEqual(valuesOf([outcome({}, [], { disk, verdict })], "disk"), [700])
+    assert.isUndefined(valuesOf([outcome({}, [], { disk })], "disk"))
     const before = new Map([["messages", 8_192], ["agents", 8_192]])
     const after = new Map([["messages", 408_192], ["agents", 8_192], ["envelopes", 200_000], ["inboxes", 500]])
     assert.deepStrictEqual(growth(before, after, 1_000), { bytesPerMessage: 600.5, tables: { messages: 400, envelopes: 200 } })
