@@ -52,8 +52,8 @@ export class Listener implements LiveSession {
     this.ears = ears
   }
 
-  hint(no: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    if (no > this.reached) this.reached = no
+  hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
+    if (inboxNo > this.reached) this.reached = inboxNo
     if (!muted && !this.over) this.ears.message(rendered.conversationId, false)
   }
 
@@ -193,8 +193,8 @@ export class Waiters extends Context.Service<Waiters, {
             if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true) return { found: true, read: from }
           }
           const last = page.rows.at(-1)
-          if (page.rows.length < PAGE || last === undefined) return { found: false, read: Math.max(from, page.lastNo) }
-          from = last.no
+          if (page.rows.length < PAGE || last === undefined) return { found: false, read: Math.max(from, page.lastInboxNo) }
+          from = last.inboxNo
         }
       })
 
