@@ -386,29 +386,38 @@ const listenByWebhook: Scene = async (ada, _bob, cleo) => {
   }
 }
 
+interface Waited {
+  readonly acknowledge_through: string
+  readonly messages: ReadonlyArray<{
+    readonly message_id: string
+    readonly sender: { readonly handle: string }
+    readonly content: { readonly text?: string }
+  }>
+}
+
 const comeInByMcp: Scene = async (ada, _bob, cleo) => {
   const host = await cleo.mcp()
   /** The structured answer of a tool; fails if the call is refused. */
-  const call = async (name: string, args: Record<string, unknown>): Promise<any> => {
+  const call = async <A>(name: string, args: Record<string, unknown>): Promise<A> => {
     const result = await host.callTool({ name, arguments: args }) as CallToolResult
     if (result.isError === true) throw new Error(`${name}: ${JSON.stringify(result.content)}`)
-    return result.structuredContent
+    return result.structuredContent as A
   }
   try {
     const { tools } = await host.listTools()
     tell("cleo", `comes in by MCP and finds ${tools.length} tools`)
-    const waiting = call("agentchat_wait_for_messages", { timeout_seconds: 30 })
+    const waiting = call<Waited>("agentchat_wait_for_messages", { timeout_seconds: 30 })
     tell("cleo", "waits for messages")
     const question = await ada.send(cleo, "Is the harbour full?")
     const { acknowledge_through, messages } = await waiting
-    const [heard] = messages
+    const [heard] = messages as [Waited["messages"][number]]
     tell("cleo", `hears ${heard.sender.handle}: "${heard.content.text}"`)
     verify("a wait over MCP ended with the message that came", messages.length === 1 && heard.message_id === question.id)
     const text = "Two berths are free."
     tell("cleo", `to ada: "${text}"`)
-    const sent = await call("agentchat_send_message", { to: heard.sender.handle, text, reply_to: heard.message_id })
+    const sent = await call<{ readonly message_id: string }>("agentchat_send_message", { to: heard.sender.handle, text, reply_to: heard.message_id })
     await until("ada hears the answer", () => ada.heard.some(({ id }) => id === sent.message_id))
-    const { acked } = await call("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
+    const { acked } = await call<{ readonly acked: number }>("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
     verify("what was acknowledged over MCP is not left to fetch", acked === 1 && (await cleo.client.sync()).length === 0)
   } finally {
     await host.close()

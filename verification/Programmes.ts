@@ -172,6 +172,7 @@ export const programmes: ReadonlyArray<Programme> = [
     }
   },
   { name: "image", script: "test:image", least: 90, missing: needsPackages, command: () => commandOf("test:image") },
+  { name: "mcp", script: "test:mcp", least: 240, missing: needsPackages, command: () => commandOf("test:mcp") },
   { name: "manifests", script: "test:manifests", least: 45, missing: needsPackages, command: () => commandOf("test:manifests") },
   {
     name: "bench",

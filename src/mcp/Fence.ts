@@ -1,7 +1,7 @@
 import { CLOSE, label, OPEN } from "./Texts.ts"
 
 /** Escaped besides what JSON escapes: marks, line separators, other control characters, and overrides of the direction of writing. */
-const ESCAPED = /[<>\u0000-\u001f\u007f-\u009f\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
+const ESCAPED = /[<>\p{Cc}\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
 
 const escape = (text: string): string =>
   Array.from({ length: text.length }, (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, "0")}`).join("")

@@ -1,5 +1,5 @@
 import { classifyInboundRequest, createMcpHandler, type JSONRPCRequest } from "@modelcontextprotocol/server"
-import { Effect, type Exit } from "effect"
+import { Effect, Exit, Scope } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Readable } from "node:stream"
 import { AgentSuspended } from "../agents/Agent.ts"
@@ -168,14 +168,18 @@ export const McpHttp = HttpRouter.use((router) =>
         return yield* fetched(body.params?.name === "agentchat_wait_for_messages" ? modernEvents : modern, body)
       }
       if (agent.status === "suspended") return yield* new AgentSuspended()
-      const { allowed, end, handler } = yield* subscriptions.open(agent, key, body.params?.notifications, mine)
-      const notifications = body.params?.notifications
-      const asked = typeof notifications === "object" && notifications !== null && "resourceSubscriptions" in notifications
-        ? { ...body, params: { ...body.params, notifications: { ...notifications, resourceSubscriptions: allowed } } }
-        : body
-      return yield* Effect.onExit(
-        fetched(handler, asked, () => void run(end)),
-        (exit: Exit.Exit<unknown>) => exit._tag === "Failure" ? end : Effect.void
+      const scope = yield* Scope.make()
+      const end = Scope.close(scope, Exit.void)
+      return yield* Effect.gen(function*() {
+        const notifications = body.params?.notifications
+        const { allowed, handler } = yield* subscriptions.open(agent, key, notifications, mine)
+        const asked = typeof notifications === "object" && notifications !== null && "resourceSubscriptions" in notifications
+          ? { ...body, params: { ...body.params, notifications: { ...notifications, resourceSubscriptions: allowed } } }
+          : body
+        return yield* fetched(handler, asked, () => void run(end))
+      }).pipe(
+        Effect.provideService(Scope.Scope, scope),
+        Effect.onExit((exit) => Exit.isFailure(exit) ? end : Effect.void)
       )
     })
 

@@ -93,6 +93,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   const run = <A>(effect: Effect.Effect<A, Refusal>, ctx: ServerContext): Promise<Outcome<A>> =>
     Effect.runPromiseWith(request.context)(outcomeOf(effect), { signal: ctx.mcpReq.signal })
 
+  // The library's type of a schema is narrower than JSON Schema.
   server.setRequestHandler("tools/list", () => ({ tools: listed as never }))
   server.setRequestHandler("tools/call", async ({ params }, ctx) => {
     const tool = toolNamed(params.name)

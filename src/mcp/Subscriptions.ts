@@ -1,8 +1,8 @@
-import { createMcpHandler, type InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
-import { InMemoryServerEventBus as EventBus } from "@modelcontextprotocol/server"
-import { Clock, Effect, Exit, Scope } from "effect"
+import { createMcpHandler, InMemoryServerEventBus, type McpHttpHandler } from "@modelcontextprotocol/server"
+import { Clock, Effect, FiberSet } from "effect"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import { Conversations } from "../conversations/Conversations.ts"
+import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Waiters } from "../realtime/Waiters.ts"
 import { COMMENT_MS } from "./Exchange.ts"
 import { makeServer, type McpRequest } from "./McpServer.ts"
@@ -13,12 +13,11 @@ const MAX_URIS = 100
 /** At most one notification for each resource within this time: news of many messages are one. */
 const APART_MS = 200
 
-/** A stream of `subscriptions/listen`, from before its acknowledgement to its end. */
+/** A stream of `subscriptions/listen`, from before its acknowledgement until its scope closes. */
 export interface Subscription {
   /** Answers the request, which asks for what `allowed` names and nothing else. */
   readonly handler: McpHttpHandler
   readonly allowed: ReadonlyArray<string>
-  readonly end: Effect.Effect<void>
 }
 
 /** The URIs that a filter asks for; the library refuses any other shape. */
@@ -34,6 +33,7 @@ const askedFor = (notifications: unknown): ReadonlyArray<string> => {
  */
 export const makeSubscriptions = Effect.gen(function*() {
   const conversations = yield* Conversations
+  const deliveries = yield* Deliveries
   const waiters = yield* Waiters
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
@@ -50,19 +50,21 @@ export const makeSubscriptions = Effect.gen(function*() {
       const uris = [...new Set(askedFor(filter))]
       const own = yield* Effect.forEach(uris, (uri) => isOwn(agent.id, uri), { concurrency: 4 })
       const allowed = uris.filter((_, i) => own[i])
-      const bus: InMemoryServerEventBus = new EventBus()
+      const bus = new InMemoryServerEventBus()
       const handler = createMcpHandler(() => makeServer("modern", request), { legacy: "reject", bus, keepAliveMs: COMMENT_MS })
-      const scope = yield* Scope.make()
-      const timers = new Map<string, NodeJS.Timeout>()
+      yield* Effect.addFinalizer(() => Effect.promise(() => handler.close()))
+      const fork = yield* FiberSet.makeRuntime()
+      const coming = new Set<string>()
       const last = new Map<string, number>()
       const publish = (uri: string): void => {
-        if (timers.has(uri)) return
+        if (coming.has(uri)) return
+        coming.add(uri)
         const wait = Math.max(0, (last.get(uri) ?? 0) + APART_MS - now())
-        timers.set(uri, setTimeout(() => {
-          timers.delete(uri)
+        fork(Effect.map(Effect.sleep(wait), () => {
+          coming.delete(uri)
           last.set(uri, now())
           bus.publish({ kind: "resource_updated", uri })
-        }, wait))
+        }))
       }
       const byConversation = new Map<string, string>(
         allowed.flatMap((uri) => {
@@ -72,7 +74,7 @@ export const makeSubscriptions = Effect.gen(function*() {
       )
       const inbox = allowed.includes(INBOX)
       if (allowed.length > 0) {
-        yield* waiters.listen(agent.id, key, {
+        const listener = yield* waiters.listen(agent.id, key, {
           message: (conversationId, own) => {
             if (inbox && !own) publish(INBOX)
             const uri = byConversation.get(conversationId)
@@ -80,17 +82,12 @@ export const makeSubscriptions = Effect.gen(function*() {
           },
           missed: () => allowed.forEach(publish),
           ended: () => void handler.close()
-        }).pipe(
-          Effect.provideService(Scope.Scope, scope),
-          Effect.onError(() => Scope.close(scope, Exit.void))
-        )
+        })
+        // What was there before is no news.
+        const heads = yield* deliveries.heads([agent.id])
+        listener.reached = Math.max(listener.reached, heads.get(agent.id) ?? 0)
       }
-      const end = Effect.suspend(() => {
-        for (const timer of timers.values()) clearTimeout(timer)
-        void handler.close()
-        return Scope.close(scope, Exit.void)
-      })
-      return { handler, allowed, end } satisfies Subscription
+      return { handler, allowed } satisfies Subscription
     })
   }
 })

@@ -1,23 +1,38 @@
 import { assert } from "@effect/vitest"
 import { type CallToolResult, Client, StreamableHTTPClientTransport, type VersionNegotiationMode } from "@modelcontextprotocol/client"
-import { within } from "../support/Eventually.ts"
+import { setTimeout as pause } from "node:timers/promises"
+import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
+
+/** Calls again while a server on a busy machine says that it has stalled: it has done nothing then. */
+const patient: typeof fetch = async (input, init) => {
+  for (const deadline = Date.now() + PATIENCE_MS;;) {
+    const response = await fetch(input, init)
+    if (response.status !== 503 || Date.now() > deadline) return response
+    await response.body?.cancel()
+    await pause(500)
+  }
+}
 
 /** The official client, unmodified, with an agent's key. */
 export const connect = async (server: Server, agent: TestAgent, mode: VersionNegotiationMode = "auto"): Promise<Client> => {
   const client = new Client({ name: "test", version: "1.0.0" }, { versionNegotiation: { mode } })
   await client.connect(
     new StreamableHTTPClientTransport(new URL(`${server.url}/mcp`), {
-      requestInit: { headers: { authorization: `Bearer ${agent.key}` } }
+      requestInit: { headers: { authorization: `Bearer ${agent.key}` } },
+      fetch: patient
     })
   )
   return client
 }
 
+/** An answer of which a test looks at some fields only. */
+export type Json = ReturnType<typeof JSON.parse>
+
 export interface Outcome {
   readonly result: CallToolResult
   /** The structured answer of a call that was granted. */
-  readonly value: Record<string, any>
+  readonly value: Record<string, Json>
   readonly texts: ReadonlyArray<string>
 }
 
@@ -26,22 +41,22 @@ export const textsOf = (result: CallToolResult): ReadonlyArray<string> =>
 
 export const call = async (client: Client, name: string, args: object = {}, options: object = {}): Promise<Outcome> => {
   const result = await within(name, client.callTool({ name, arguments: args as Record<string, unknown> }, options)) as CallToolResult
-  return { result, value: (result.structuredContent ?? {}) as Record<string, any>, texts: textsOf(result) }
+  return { result, value: (result.structuredContent ?? {}) as Record<string, Json>, texts: textsOf(result) }
 }
 
 /** Calls a tool, which must be granted. */
-export const granted = async (client: Client, name: string, args: object = {}): Promise<Record<string, any>> => {
+export const granted = async (client: Client, name: string, args: object = {}): Promise<Record<string, Json>> => {
   const { result, texts, value } = await call(client, name, args)
   assert.notStrictEqual(result.isError, true, `${name} ${JSON.stringify(args)}: ${texts.join("\n")}`)
   return value
 }
 
 /** Calls a tool, which must be refused with this code; returns the refusal. */
-export const refused = async (client: Client, name: string, args: object, code: string): Promise<Record<string, any>> => {
+export const refused = async (client: Client, name: string, args: object, code: string): Promise<Record<string, Json>> => {
   const { result, texts } = await call(client, name, args)
   assert.strictEqual(result.isError, true, `${name} ${JSON.stringify(args)} was granted: ${JSON.stringify(result)}`)
   assert.notProperty(result, "structuredContent")
-  const refusal = JSON.parse(texts[0] ?? "{}") as Record<string, any>
+  const refusal = JSON.parse(texts[0] ?? "{}") as Record<string, Json>
   assert.strictEqual(refusal["code"], code, texts.join("\n"))
   assert.isString(refusal["message"])
   return refusal
@@ -51,12 +66,12 @@ export interface Raw {
   readonly status: number
   readonly headers: Headers
   readonly text: string
-  readonly body: any
+  readonly body: Json
 }
 
 /** A request as any program could make it. */
 export const post = async (server: Server, key: string | undefined, body: unknown, headers: Record<string, string> = {}): Promise<Raw> => {
-  const response = await fetch(`${server.url}/mcp`, {
+  const response = await patient(`${server.url}/mcp`, {
     method: "POST",
     headers: {
       "content-type": "application/json",

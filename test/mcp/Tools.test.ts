@@ -4,7 +4,7 @@ import { createHash } from "node:crypto"
 import { tools as texts } from "../../src/mcp/Texts.ts"
 import { newPair, say } from "../contract/Talk.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { call, connect, granted, refused, textsOf } from "./Mcp.ts"
+import { call, connect, granted, type Json, refused, textsOf } from "./Mcp.ts"
 
 /** Two agents that know each other; the first speaks MCP, the second sees the effect over the API. */
 interface World {
@@ -15,12 +15,12 @@ interface World {
   readonly server: Server
 }
 
-const body = async (answer: Promise<{ readonly body: unknown }>): Promise<any> => (await answer).body
+const body = async (answer: Promise<{ readonly body: unknown }>): Promise<Json> => (await answer).body
 
 /** A group of alice and bob, made over the API. */
 const groupOf = async ({ alice, bob }: World): Promise<string> => {
   const { group } = await body(alice.http.post("/v1/groups", { name: "Crew", member_handles: [bob.handle] }))
-  const invites: ReadonlyArray<any> = await body(bob.http.get("/v1/groups/invites"))
+  const invites: ReadonlyArray<Json> = await body(bob.http.get("/v1/groups/invites"))
   await bob.http.post(`/v1/groups/invites/${invites.find((one) => one.group_id === group.id).id}/accept`)
   return group.id
 }
@@ -28,7 +28,7 @@ const groupOf = async ({ alice, bob }: World): Promise<string> => {
 /** An invite of alice into a group of bob. */
 const inviteOf = async ({ alice, bob }: World): Promise<{ readonly group: string; readonly invite: string }> => {
   const { group } = await body(bob.http.post("/v1/groups", { name: "Bob's", member_handles: [alice.handle] }))
-  const invites: ReadonlyArray<any> = await body(alice.http.get("/v1/groups/invites"))
+  const invites: ReadonlyArray<Json> = await body(alice.http.get("/v1/groups/invites"))
   return { group: group.id, invite: invites.find((one) => one.group_id === group.id).id }
 }
 
@@ -43,7 +43,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   },
   agentchat_list_inbox: async ({ bob, conversation, mcp }) => {
     const list = await granted(mcp, "agentchat_list_inbox", { limit: "10" })
-    const [row] = list["conversations"].filter((one: any) => one.conversation_id === conversation)
+    const [row] = list["conversations"].filter((one: Json) => one.conversation_id === conversation)
     assert.strictEqual(row.counterparty.handle, `@${bob.handle}`)
     assert.strictEqual(list["count"], list["conversations"].length)
     await refused(mcp, "agentchat_list_inbox", { limit: 0 }, "VALIDATION_ERROR")
@@ -95,10 +95,8 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_wait_for_messages: async ({ alice, bob, mcp }) => {
     const before = await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1, limit: 100 })
     const said = await say(bob, alice)
-    const waited = await granted(mcp, "agentchat_wait_for_messages", {
-      ...(before["acknowledge_through"] === null ? {} : { acknowledge_through: before["acknowledge_through"] })
-    })
-    assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: any) => one.message_id)], ["messages", [said.id]])
+    const waited = await granted(mcp, "agentchat_wait_for_messages", { acknowledge_through: before["acknowledge_through"] })
+    assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: Json) => one.message_id)], ["messages", [said.id]])
     assert.strictEqual(waited["messages"][0].sender.handle, `@${bob.handle}`)
     assert.strictEqual(waited["messages"][0].delivery_id, waited["acknowledge_through"])
     const after = await granted(mcp, "agentchat_wait_for_messages", {
@@ -113,7 +111,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_acknowledge: async ({ alice, bob, mcp }) => {
     const said = await say(bob, alice)
     const rows = await body(alice.http.get("/v1/messages/sync?limit=500"))
-    const { delivery_id } = rows.find((row: any) => row.id === said.id)
+    const { delivery_id } = rows.find((row: Json) => row.id === said.id)
     assert.isAbove((await granted(mcp, "agentchat_acknowledge", { last_delivery_id: delivery_id }))["acked"], 0)
     assert.deepStrictEqual(await body(alice.http.get("/v1/messages/sync")), [])
     assert.strictEqual((await granted(mcp, "agentchat_acknowledge", { last_delivery_id: "del_another" }))["acked"], 0)
@@ -128,7 +126,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_hide_message: async ({ alice, bob, conversation, mcp }) => {
     const said = await say(bob, alice)
     await granted(mcp, "agentchat_hide_message", { message_id: said.id })
-    const ids = async (agent: TestAgent) => (await body(agent.http.get(`/v1/messages/${conversation}`))).map((row: any) => row.id)
+    const ids = async (agent: TestAgent) => (await body(agent.http.get(`/v1/messages/${conversation}`))).map((row: Json) => row.id)
     assert.notInclude(await ids(alice), said.id)
     assert.include(await ids(bob), said.id)
     await refused(mcp, "agentchat_hide_message", { message_id: "sync" }, "MESSAGE_NOT_FOUND")
@@ -138,7 +136,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     const { conversation_id } = await granted(mcp, "agentchat_send_message", { to: carol.handle, text: "soon hidden" })
     await granted(mcp, "agentchat_hide_conversation", { conversation_id })
     const list = await granted(mcp, "agentchat_list_inbox", { limit: 50 })
-    assert.notInclude(list["conversations"].map((one: any) => one.conversation_id), conversation_id)
+    assert.notInclude(list["conversations"].map((one: Json) => one.conversation_id), conversation_id)
     assert.strictEqual((await body(carol.http.get(`/v1/messages/${conversation_id}`))).length, 1)
     await refused(await connect(server, bob), "agentchat_hide_conversation", { conversation_id }, "CONVERSATION_NOT_FOUND")
   },
@@ -148,13 +146,13 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   },
   agentchat_search_directory: async ({ bob, mcp }) => {
     const found = await granted(mcp, "agentchat_search_directory", { prefix: bob.handle })
-    assert.deepStrictEqual(found["agents"].map((one: any) => one.handle), [bob.handle])
+    assert.deepStrictEqual(found["agents"].map((one: Json) => one.handle), [bob.handle])
     await refused(mcp, "agentchat_search_directory", { prefix: "x" }, "VALIDATION_ERROR")
   },
   agentchat_list_contacts: async ({ bob, alice, mcp }) => {
     await alice.http.post("/v1/contacts", { handle: bob.handle })
     const list = await granted(mcp, "agentchat_list_contacts", { limit: 100 })
-    assert.include(list["contacts"].map((one: any) => one.handle), bob.handle)
+    assert.include(list["contacts"].map((one: Json) => one.handle), bob.handle)
     await refused(mcp, "agentchat_list_contacts", { offset: -1 }, "VALIDATION_ERROR")
   },
   agentchat_add_contact: async ({ alice, mcp, server }) => {
@@ -191,13 +189,13 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     const carol = await newAgent(server, "carol")
     await granted(mcp, "agentchat_report_agent", { handle: carol.handle, reason: "advertises" })
     const blocks = await body(alice.http.get("/v1/contacts/blocks"))
-    assert.include(blocks.blocks.map((one: any) => one.handle), carol.handle)
+    assert.include(blocks.blocks.map((one: Json) => one.handle), carol.handle)
     await refused(mcp, "agentchat_report_agent", { handle: carol.handle }, "ALREADY_REPORTED")
   },
   agentchat_create_group: async ({ bob, mcp }) => {
     const made = await granted(mcp, "agentchat_create_group", { name: "Makers", member_handles: [bob.handle, "nobody-has-this"] })
     assert.deepStrictEqual([made["your_role"], made["not_invited"]], ["admin", ["nobody-has-this"]])
-    const invites: ReadonlyArray<any> = await body(bob.http.get("/v1/groups/invites"))
+    const invites: ReadonlyArray<Json> = await body(bob.http.get("/v1/groups/invites"))
     assert.include(invites.map((one) => one.group_id), made["group_id"])
     await refused(mcp, "agentchat_create_group", { name: "x".repeat(101) }, "VALIDATION_ERROR")
   },
@@ -245,7 +243,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_list_group_invites: async (world) => {
     const { invite } = await inviteOf(world)
     const list = await granted(world.mcp, "agentchat_list_group_invites")
-    assert.include(list["invites"].map((one: any) => one.id), invite)
+    assert.include(list["invites"].map((one: Json) => one.id), invite)
     await granted(world.mcp, "agentchat_list_group_invites", { unknown: 1 })
   },
   agentchat_accept_group_invite: async (world) => {
@@ -276,7 +274,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     await alice.http.post("/v1/contacts", { handle: bob.handle })
     await bob.http.request("PUT", "/v1/presence", { json: { status: "online" } })
     const { presences } = await granted(mcp, "agentchat_get_presence", { handles: [`@${bob.handle}`, "nobody-has-this"] })
-    assert.deepStrictEqual(presences.map((one: any) => [one.handle, one.status]), [[bob.handle, "online"]])
+    assert.deepStrictEqual(presences.map((one: Json) => [one.handle, one.status]), [[bob.handle, "online"]])
     await refused(mcp, "agentchat_get_presence", { handles: [] }, "VALIDATION_ERROR")
   },
   agentchat_mute: async ({ alice, bob, mcp }) => {
@@ -295,7 +293,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
   agentchat_list_mutes: async ({ alice, conversation, mcp }) => {
     await alice.http.post("/v1/mutes", { target_kind: "conversation", target_id: conversation })
     const list = await granted(mcp, "agentchat_list_mutes")
-    assert.include(list["mutes"].map((one: any) => one.target_id), conversation)
+    assert.include(list["mutes"].map((one: Json) => one.target_id), conversation)
     await alice.http.delete(`/v1/mutes/conversation/${conversation}`)
     await refused(mcp, "agentchat_list_mutes", { cursor: "nonsense" }, "VALIDATION_ERROR")
   },
@@ -335,7 +333,7 @@ const rows: Record<keyof typeof texts, (world: World) => Promise<void>> = {
     const [embedded] = result.content.flatMap((block) => block.type === "resource" ? [block.resource] : [])
     assert.strictEqual((embedded as { readonly blob?: string }).blob, png.toString("base64"))
     const rows = await body(bob.http.get(`/v1/messages/${conversation}?limit=50`))
-    const big = rows.find((row: any) => row.type === "file" && row.sender === alice.handle && row.content.text === undefined)
+    const big = rows.find((row: Json) => row.type === "file" && row.sender === alice.handle && row.content.text === undefined)
     if (big !== undefined) {
       const linked = await call(mcp, "agentchat_get_file", { attachment_id: big.content.attachment_id })
       assert.isFalse(linked.value["inline"])

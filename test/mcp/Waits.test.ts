@@ -5,7 +5,7 @@ import { inbox, newPair, say } from "../contract/Talk.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { agentOf, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
-import { call, connect, granted, newest, older, post, refused, rpc } from "./Mcp.ts"
+import { call, connect, granted, type Json, newest, older, post, refused, rpc } from "./Mcp.ts"
 
 const wait = (args: object = {}) => rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: args })
 
@@ -45,7 +45,7 @@ describe("waiting on /mcp", () => {
     const said = await say(alice, bob)
     await socket.message(said.id)
     const waited = await waiting
-    assert.deepStrictEqual(waited["messages"].map((one: any) => one.message_id), [said.id])
+    assert.deepStrictEqual(waited["messages"].map((one: Json) => one.message_id), [said.id])
     socket.send({ type: "ack", message_id: said.id })
     await eventually("the acknowledgement", async () => (await inbox(bob)).length === 0 || undefined)
     assert.strictEqual((await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1 }))["outcome"], "timeout")
@@ -62,7 +62,7 @@ describe("waiting on /mcp", () => {
       })
       const said = await say(alice, bob)
       const waited = await waiting
-      assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: any) => one.message_id)], ["messages", [said.id]])
+      assert.deepStrictEqual([waited["outcome"], waited["messages"].map((one: Json) => one.message_id)], ["messages", [said.id]])
       through = waited["acknowledge_through"]
     }
   })
@@ -74,11 +74,11 @@ describe("waiting on /mcp", () => {
     const waiting = granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 50 })
     const muted = await say(alice, bob)
     const heard = await say(dave, bob)
-    assert.deepStrictEqual((await waiting)["messages"].map((one: any) => one.message_id), [muted.id, heard.id])
+    assert.deepStrictEqual((await waiting)["messages"].map((one: Json) => one.message_id), [muted.id, heard.id])
     await clear()
     const silent = await say(alice, bob)
     const over = await granted(mcp, "agentchat_wait_for_messages", { timeout_seconds: 1 })
-    assert.deepStrictEqual([over["outcome"], over["messages"].map((one: any) => one.message_id)], ["timeout", [silent.id]])
+    assert.deepStrictEqual([over["outcome"], over["messages"].map((one: Json) => one.message_id)], ["timeout", [silent.id]])
     await bob.http.delete(`/v1/mutes/agent/${alice.handle}`)
     await clear()
   })
@@ -122,7 +122,7 @@ describe("waiting on /mcp", () => {
       assert.isTrue(await waiting.then(() => false, () => true), mode)
       const said = await say(alice, bob)
       const waited = await granted(client, "agentchat_wait_for_messages")
-      assert.deepStrictEqual(waited["messages"].map((one: any) => one.message_id), [said.id])
+      assert.deepStrictEqual(waited["messages"].map((one: Json) => one.message_id), [said.id])
       await clear()
       await client.close()
     }
