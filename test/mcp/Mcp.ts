@@ -85,7 +85,8 @@ export const post = async (server: Server, key: string | undefined, body: unknow
   assert.isNotEmpty(response.headers.get("x-request-id"))
   let parsed: unknown
   try {
-    parsed = JSON.parse(text)
+    // The answer is the last event of a stream.
+    parsed = JSON.parse([...text.matchAll(/^data: (.*)$/gm)].at(-1)?.[1] ?? text)
   } catch {
     parsed = undefined
   }
