@@ -86,14 +86,19 @@ describe("waiting on /mcp", () => {
   it("a caller that hangs up acknowledges nothing and gives its place back; 20 wait at once and no more", async () => {
     const carol = await newAgent(server, "carol")
     const ends = Array.from({ length: 20 }, () => new AbortController())
-    const hanging = ends.map(({ signal }) =>
-      fetch(`${server.url}/mcp`, {
-        method: "POST",
-        signal,
-        headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
-        body: JSON.stringify(wait({ timeout_seconds: 50 }))
-      }).catch(() => undefined)
-    )
+    // One that is refused because the client below was faster asks again.
+    const hang = async (signal: AbortSignal): Promise<void> => {
+      while (!signal.aborted) {
+        await fetch(`${server.url}/mcp`, {
+          method: "POST",
+          signal,
+          headers: { authorization: `Bearer ${carol.key}`, "content-type": "application/json", ...older },
+          body: JSON.stringify(wait({ timeout_seconds: 50 }))
+        }).then((answer) => answer.text()).catch(() => undefined)
+        await pause(50)
+      }
+    }
+    const hanging = ends.map(({ signal }) => hang(signal))
     const client = await connect(server, carol)
     await eventually("the last place is taken", async () => {
       const { result } = await call(client, "agentchat_wait_for_messages", { timeout_seconds: 1 })

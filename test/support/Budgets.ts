@@ -7,14 +7,14 @@ const WHOLE_SECONDS = 240
 const WORKERS = 3
 const BUDGETS: Readonly<Record<string, number>> = {
   accounts: 6,
-  agents: 10,
+  agents: 6,
   attachments: 6,
   auth: 3,
   avatars: 12,
   cluster: 115,
   contacts: 10,
   contract: 180,
-  conversations: 28,
+  conversations: 22,
   database: 40,
   deliveries: 8,
   directory: 5,
@@ -25,6 +25,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   groups: 20,
   http: 5,
   idempotency: 4,
+  mcp: 24,
   messages: 2,
   mutes: 5,
   operator: 18,
@@ -34,11 +35,12 @@ const BUDGETS: Readonly<Record<string, number>> = {
   rates: 14,
   realtime: 3,
   registration: 12,
+  replies: 12,
   service: 40,
-  simulation: 60,
+  simulation: 30,
   support: 8,
   verification: 8,
-  webhooks: 20,
+  webhooks: 14,
   wire: 2
 }
 
