@@ -47,22 +47,30 @@ const withKey = (from: number, to: number, key: string) =>
     asked.pipe(passed)
   }).listen(from, "127.0.0.1")
 
-const conformance = (folder: string, url: string): string => {
-  const { status, stdout, stderr } = spawnSync(
-    join(folder, "node_modules/.bin/conformance"),
-    ["server", "--url", url, "--suite", "all", "--expected-failures", join(import.meta.dirname, "expected-failures.yml"), "-o", join(folder, "results")],
-    { cwd: folder, encoding: "utf8", timeout: MINUTES_10 }
-  )
-  return status === 0 ? "" : `${stdout.split("\n").filter((line) => /^[✗✓]|expected|Total/i.test(line)).join("\n")}\n${stderr.slice(-2_000)}`
+/** Runs a program of the folder; not in one go, because the proxy before the server answers meanwhile. */
+const run = async (folder: string, program: string, args: ReadonlyArray<string>) => {
+  const child = spawn(join(folder, "node_modules/.bin", program), args, {
+    cwd: folder,
+    stdio: ["ignore", "pipe", "pipe"],
+    timeout: MINUTES_10
+  })
+  let output = ""
+  for (const stream of [child.stdout, child.stderr]) stream.setEncoding("utf8").on("data", (text: string) => (output += text))
+  const [code] = await once(child, "close")
+  return { fine: code === 0, output }
 }
 
-const inspector = (folder: string, url: string, key: string): string => {
-  const { status, stdout, stderr } = spawnSync(
-    join(folder, "node_modules/.bin/mcp-inspector"),
-    ["--cli", url, "--transport", "http", "--method", "tools/list", "--header", `Authorization: Bearer ${key}`],
-    { cwd: folder, encoding: "utf8", timeout: MINUTES_10 }
-  )
-  return status === 0 && stdout.includes("agentchat_wait_for_messages") ? "" : `${stdout.slice(-1_000)}\n${stderr.slice(-1_000)}`
+const conformance = async (folder: string, url: string): Promise<string> => {
+  const expected = join(import.meta.dirname, "expected-failures.yml")
+  const args = ["server", "--url", url, "--suite", "all", "--expected-failures", expected, "-o", join(folder, "results")]
+  const { fine, output } = await run(folder, "conformance", args)
+  return fine ? "" : output.slice(output.lastIndexOf("SUMMARY") + 1).slice(-6_000)
+}
+
+const inspector = async (folder: string, url: string, key: string): Promise<string> => {
+  const args = ["--cli", url, "--transport", "http", "--method", "tools/list", "--header", `Authorization: Bearer ${key}`]
+  const { fine, output } = await run(folder, "mcp-inspector", args)
+  return fine && output.includes("agentchat_wait_for_messages") ? "" : output.slice(-2_000)
 }
 
 const remote = async (folder: string, url: string, key: string, handle: string): Promise<string> => {
@@ -97,6 +105,7 @@ const server = spawn(process.execPath, [join(ROOT, "runners/parley.js"), "start"
   stdio: ["ignore", "ignore", "inherit"]
 })
 process.once("exit", () => server.kill("SIGKILL"))
+for (const signal of ["SIGINT", "SIGTERM"] as const) process.once(signal, () => process.exit(130))
 const direct = `http://127.0.0.1:${port}`
 while (!await fetch(`${direct}/v1/ready`).then(({ ok }) => ok, () => false)) await pause(100)
 const [agent] = await registerAgents(direct, join(folder, "data/outbox"), ["inspected"])
@@ -104,8 +113,8 @@ const { handle = "", key = "" } = agent ?? {}
 const proxy = withKey(front, port, key)
 
 verdict("mcp-remote in front of a client that starts programs", await remote(folder, `${direct}/mcp`, key, handle))
-verdict("the inspector lists the tools", inspector(folder, `${direct}/mcp`, key))
-verdict("the conformance suite fails only where expected", conformance(folder, `http://127.0.0.1:${front}/mcp`))
+verdict("the inspector lists the tools", await inspector(folder, `${direct}/mcp`, key))
+verdict("the conformance suite fails only where expected", await conformance(folder, `http://127.0.0.1:${front}/mcp`))
 
 proxy.close()
 server.kill()
