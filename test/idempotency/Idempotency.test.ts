@@ -636,8 +636,16 @@ describe("the OpenAPI document", () => {
   const operations = Object.entries(document.paths).flatMap(([path, item]) =>
     Object.entries(item).map(([method, operation]) => [`${method.toUpperCase()} ${path}`, operation] as const))
 
-  /** They need a key and take no Idempotency-Key (wire.md C.0). */
-  const exempt = ["POST /v1/messages", "POST /v1/presence/batch", "POST /v1/agents/{handle}/rotate-key/verify"]
+  /** They need a key and take no Idempotency-Key (wire.md C.0, L). */
+  const exempt = [
+    "POST /v1/messages",
+    "POST /v1/presence/batch",
+    "POST /v1/agents/{handle}/rotate-key/verify",
+    "PUT /v1/reply/active",
+    "DELETE /v1/reply/active",
+    "POST /v1/reply/claim",
+    "POST /v1/reply/claim-batch"
+  ]
 
   it("names the key on every operation that changes something for an agent, but those exempt", () => {
     const parameter = document.components["parameters"]?.["IdempotencyKey"]
