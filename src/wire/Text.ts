@@ -33,7 +33,9 @@ export const Text = (min: number, max: number) =>
  * and bidirectional embeddings, overrides and isolates. The plain direction marks (U+200E, U+200F, U+061C) are allowed:
  * ordinary Arabic and Hebrew need them, and they cannot reorder distant text.
  */
-const CONTROLS = /[\p{Cc}\p{Zl}\p{Zp}\u202a-\u202e\u2066-\u2069]/gu
+const CONTROLS = /[\p{Cc}\u2028-\u202e\u2066-\u2069]/gu
+/** Any text without them, as JSON Schema says it: some programs that read it do not know `\p`. */
+const NO_CONTROLS = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u2028-\\u202e\\u2066-\\u2069]*$"
 
 export const withoutControls = (text: string): string => text.replace(CONTROLS, "")
 
@@ -49,8 +51,10 @@ export const isBlank = (text: string): boolean => /^[\p{White_Space}\p{Default_I
  */
 export const Name = (max: number) =>
   Text(0, max).check(
-    Schema.makeFilter((text) =>
-      withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing"
+    Schema.makeFilter(
+      (text) =>
+        withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing",
+      { toJsonSchema: () => ({ pattern: NO_CONTROLS }) }
     ),
     Schema.makeFilter((text) => text === "" || !isBlank(text) || "must not be of blanks alone")
   )

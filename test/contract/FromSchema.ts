@@ -1,4 +1,5 @@
 import * as fc from "fast-check"
+import { isBlank } from "../../src/wire/Text.ts"
 import type { JsonSchema, OpenApiDocument } from "./Document.ts"
 
 /** A code point that text may hold: no NUL, no half of a surrogate pair. */
@@ -8,11 +9,16 @@ const character = fc.oneof(
   { weight: 1, arbitrary: fc.integer({ min: 0xe000, max: 0x10ffff }) }
 ).map((point) => String.fromCodePoint(point))
 
+/** Not of blanks alone: names refuse those, which JSON Schema cannot say. */
 const text = (min: number, max: number): fc.Arbitrary<string> =>
   fc.oneof(
     { weight: 4, arbitrary: fc.string({ unit: character, minLength: min, maxLength: Math.min(max, min + 40) }) },
     { weight: 1, arbitrary: fc.constantFrom("x", "é", "🦜").map((unit) => unit.repeat(Math.min(max, 2_000))) }
-  )
+  ).filter((value) => value === "" || !isBlank(value))
+
+/** Of a length, and matching a pattern that most texts match. */
+const fromPattern = (pattern: RegExp, min: number, max: number): fc.Arbitrary<string> =>
+  text(min, max).filter((value) => pattern.test(value))
 
 /** Values that a schema of the document accepts. */
 export const fromSchema = (document: OpenApiDocument, schema: JsonSchema): fc.Arbitrary<unknown> => {
@@ -36,7 +42,9 @@ export const fromSchema = (document: OpenApiDocument, schema: JsonSchema): fc.Ar
     case "string":
       return schema.pattern === undefined
         ? text(schema.minLength ?? 0, schema.maxLength ?? 200)
-        : fc.stringMatching(new RegExp(schema.pattern, "u"))
+        : schema.maxLength === undefined
+        ? fc.stringMatching(new RegExp(schema.pattern, "u"))
+        : fromPattern(new RegExp(schema.pattern, "u"), schema.minLength ?? 0, schema.maxLength)
     case "array":
       return fc.array(of(schema.items ?? {}), { minLength: schema.minItems ?? 0, maxLength: Math.min(schema.maxItems ?? 10, 10) })
     case "object":
