@@ -45,6 +45,12 @@ const reasonOf = (error: unknown): string => {
 const SQLITE_BUSY = 5
 
 /**
+ * SQLite takes an exclusive lock in steps. Of several processes that start at once each may hold a first step that stops
+ * the others, so each tries again for this long: without, all of them can be refused. In milliseconds.
+ */
+const LOCK_WAIT = 500
+
+/**
  * The folder of a standalone server, locked so that only one process uses it.
  *
  * The lock is SQLite's exclusive lock on the file `lock`: Node has no flock, but it includes SQLite. It is a kernel
@@ -104,7 +110,7 @@ export const sharedDirIsUsable = Effect.gen(function*() {
 const lock = (folder: string, since: string) =>
   Effect.try({
     try: () => {
-      const file = new DatabaseSync(path.join(folder, "lock"), { timeout: 0 })
+      const file = new DatabaseSync(path.join(folder, "lock"), { timeout: LOCK_WAIT })
       try {
         file.exec("BEGIN EXCLUSIVE")
         fs.writeFileSync(holderFile(folder), `process ${process.pid} on ${hostname()} since ${since}\n`)

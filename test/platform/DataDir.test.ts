@@ -94,13 +94,28 @@ describe("DataDir", () => {
     Effect.gen(function*() {
       const parent = yield* temporary
       const all = yield* Effect.all([holder, holder, holder], { concurrency: "unbounded" })
-      for (let round = 0; round < 20; round++) {
+      for (let round = 0; round < 8; round++) {
         const folder = path.join(parent, String(round))
         const answers = yield* Effect.promise(() => Promise.all(all.map((process) => process.take(folder))))
         const others = answers.filter((answer) => answer !== "held")
         assert.strictEqual(others.length, all.length - 1, answers.join("; "))
         for (const answer of others) assert.match(answer, /^DataDirInUse /)
       }
+    }))
+
+  it.live("is had by one that starts while another start has got half-way and gives up", () =>
+    Effect.gen(function*() {
+      const folder = yield* temporary
+      yield* take(folder)
+      const halfWay = `
+        const file = new (require("node:sqlite").DatabaseSync)(${JSON.stringify(path.join(folder, "lock"))})
+        file.exec("BEGIN")
+        file.prepare("SELECT * FROM sqlite_master").all()
+        console.log("half-way")
+        setTimeout(() => file.close(), 100)`
+      const other = spawn(process.execPath, ["-e", halfWay], { stdio: ["ignore", "pipe", "inherit"] })
+      yield* Effect.promise(() => new Promise((resolve) => other.stdout.once("data", resolve)))
+      yield* take(folder)
     }))
 
   it.effect("says in a line why a folder cannot be used", () =>
