@@ -46,7 +46,8 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     for (let tries = 1;; tries++) {
       const answer = await attempt(from, { to: to.handle }, text)
       if (answer.status === 503 && tries < 4) continue
-      return assert.strictEqual(answer.status, 201, `${answer}`)
+      // What was answered with 503 may have been committed all the same; then the repetition is answered with 200.
+      return assert.include(tries === 1 ? [201] : [201, 200], answer.status, `${answer}`)
     }
   }
 

@@ -152,9 +152,19 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       yield* limits.take(quick, "k")
       const refused = yield* Effect.flip(limits.take(quick, "k"))
       assert.isAtMost(refused.details?.retry_after_ms ?? Infinity, 500)
-      // A timer may come a millisecond early.
-      yield* Effect.sleep((refused.details?.retry_after_ms ?? 0) + 2)
-      yield* limits.take(quick, "k")
+      let wait = refused.details?.retry_after_ms ?? 0
+      let further = 0
+      while (wait > 0) {
+        // A timer may come a millisecond early.
+        yield* Effect.sleep(wait + 2)
+        wait = yield* Effect.match(limits.take(quick, "k"), {
+          onFailure: ({ details }) => details?.retry_after_ms ?? Infinity,
+          onSuccess: () => 0
+        })
+        further += wait
+      }
+      // Who refused here may have been this process, which knows the time of a place in Redis only to within the delay of its answers.
+      assert.isBelow(further, 2_000)
       yield* Effect.flip(limits.take(quick, "k"))
     })))
 
