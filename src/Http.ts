@@ -1,6 +1,8 @@
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
+import { A2aHttp } from "./a2a/A2aHttp.ts"
+import { TaskWatches } from "./a2a/TaskWatches.ts"
 import { AccountsHttp } from "./accounts/AccountsHttp.ts"
 import { AvatarsHttp } from "./avatars/AvatarsHttp.ts"
 import { Api } from "./Api.ts"
@@ -62,7 +64,7 @@ const middleware = Layer.mergeAll(
 )
 
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, docsOf(Api)).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, A2aHttp, docsOf(Api)).pipe(
   Layer.provide(rooms),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)
@@ -72,6 +74,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, doc
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
     Layer.provideMerge(GatewayLive),
+    Layer.provideMerge(TaskWatches.layer),
     Layer.provideMerge(Waiters.layer),
     Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))
   )

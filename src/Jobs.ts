@@ -1,4 +1,5 @@
 import { Effect, Layer } from "effect"
+import { Tasks } from "./a2a/Tasks.ts"
 import { Avatars } from "./avatars/Avatars.ts"
 import { Deletions } from "./agents/Deletions.ts"
 import { Attachments } from "./attachments/Attachments.ts"
@@ -36,6 +37,7 @@ export const layer = Layer.mergeAll(
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
   job({ name: "replies", every: "10 minutes", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
+  job({ name: "a2a_tasks", every: "1 hour", batch: Effect.flatMap(Tasks, ({ sweep }) => sweep) }),
   job({ name: "files", every: "1 hour", batch: Effect.flatMap(Attachments, ({ retire }) => retire) }),
   job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),
   job({ name: "mutes", every: "1 hour", batch: Effect.flatMap(Mutes, ({ sweep }) => sweep) }),

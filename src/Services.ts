@@ -1,4 +1,6 @@
 import { Effect, Layer } from "effect"
+import { Tasks } from "./a2a/Tasks.ts"
+import { TasksRepo } from "./a2a/TasksRepo.ts"
 import { Accounts } from "./agents/Accounts.ts"
 import { ActiveMutes } from "./push/ActiveMutes.ts"
 import { LiveAgents, SessionsLive } from "./push/LiveAgents.ts"
@@ -14,6 +16,7 @@ import { Attachments } from "./attachments/Attachments.ts"
 import { AttachmentsRepo } from "./attachments/AttachmentsRepo.ts"
 import { Contacts } from "./contacts/Contacts.ts"
 import { ContactsRepo } from "./contacts/ContactsRepo.ts"
+import { ConversationFeed } from "./conversations/ConversationFeed.ts"
 import { Conversations } from "./conversations/Conversations.ts"
 import { ConversationsRepo } from "./conversations/ConversationsRepo.ts"
 import { ReadingRepo } from "./conversations/ReadingRepo.ts"
@@ -56,6 +59,7 @@ import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Registration.layer.pipe(
+  Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),
   Layer.provideMerge(DeletionsLive),
   Layer.provideMerge(Layer.mergeAll(Mutes.layer, Presences.layer, Contacts.layer, Directory.layer, EnforcementWatch.layer)),
@@ -78,6 +82,7 @@ export const services = Registration.layer.pipe(
     CodesRepo.layer,
     ColdSlots.layer,
     ContactsRepo.layer,
+    ConversationFeed.layer,
     ConversationsRepo.layer,
     ReadingRepo.layer,
     DeliveriesRepo.layer,
@@ -96,6 +101,7 @@ export const services = Registration.layer.pipe(
     RateLimits.layer,
     RepliesRepo.layer,
     Secrets.layer,
+    TasksRepo.layer,
     WebhookSignals.layer,
     WebhooksRepo.layer
   ))

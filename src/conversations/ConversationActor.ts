@@ -309,7 +309,7 @@ export class ConversationActor {
       establishes: kind.establishes,
       senderId: sender.id,
       recipientId: recipient.id,
-      messageId: deps.newMessageId(),
+      messageId: draft.messageId ?? deps.newMessageId(),
       at: deps.now(),
       draft,
       requestId: waiting.requestId

@@ -74,6 +74,8 @@ const TYPING_MEMORY_MS = 1_000
 export class Conversations extends Context.Service<Conversations, Reading & {
   /** Sends a message; `Sent.body` is the JSON text of the Message. Acknowledged means committed. */
   readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
+  /** The message that this sender has stored under this id, in its present state; undefined: none. */
+  readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
   /** Relays typing to the other participants unless one of the two has blocked the other; nothing is stored. */
   readonly typing: (
     agentId: string,
@@ -380,6 +382,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
 
       return Conversations.of({
         send,
+        original,
         ...reading,
         typing: Effect.fnUntraced(function*(agentId, handle, conversationId, event) {
           const frame = JSON.stringify({ type: event, payload: { conversation_id: conversationId, sender: handle } })

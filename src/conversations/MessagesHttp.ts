@@ -6,11 +6,10 @@ import { CurrentAgent } from "../auth/Authorization.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
-import { isStorable } from "../wire/Text.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { Conversations, type Target } from "./Conversations.ts"
-import { ContentTooLarge, type Draft } from "../messages/Message.ts"
-import { MessagesApi, SendBody } from "./MessagesApi.ts"
+import { draftOf } from "./DraftOf.ts"
+import { MessagesApi, type SendBody } from "./MessagesApi.ts"
 
 const HISTORY_LIMIT = 50
 const HISTORY_MAX = 200
@@ -28,32 +27,6 @@ const targetOf = (body: typeof SendBody.Type): Effect.Effect<Target, ValidationF
   if (body.to !== undefined) return Effect.succeed({ _tag: "Direct", handle: body.to })
   if (body.conversation_id !== undefined) return Effect.succeed({ _tag: "Conversation", id: body.conversation_id })
   return Effect.fail(ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id"))
-}
-
-/** Content and metadata as they are stored; fails if they are empty or too large (wire.md C.6). */
-const draftOf = (
-  body: typeof SendBody.Type,
-  maxBytes: number
-): Effect.Effect<Draft, ValidationFailed | ContentTooLarge> => {
-  const { attachment_id, data, text } = body.content
-  if (text !== undefined && !isStorable(text)) {
-    return Effect.fail(ValidationFailed.field("content.text", "must hold no NUL and no lone surrogate"))
-  }
-  if ((text === undefined || text === "") && data === undefined && attachment_id === undefined) {
-    return Effect.fail(ValidationFailed.field("content", "needs a non-empty text, data or an attachment_id"))
-  }
-  const content = JSON.stringify(body.content)
-  const metadata = body.metadata === undefined ? "{}" : JSON.stringify(body.metadata)
-  if (Buffer.byteLength(content) + Buffer.byteLength(metadata) > maxBytes) {
-    return Effect.fail(ContentTooLarge.than(maxBytes))
-  }
-  return Effect.succeed({
-    clientMsgId: body.client_msg_id,
-    type: body.type ?? "text",
-    content,
-    metadata,
-    attachmentId: attachment_id
-  })
 }
 
 /** An absent cursor may also be written as empty or `null`. */

@@ -5,6 +5,7 @@ import { InternalError, NotFound, type WireFailure } from "../wire/WireError.ts"
 
 /** A refusal by the API, exactly as its body has it. */
 export interface Refusal extends Pick<WireFailure, "code" | "message" | "details"> {
+  readonly status?: number
   /** Milliseconds until a repeat can succeed. */
   readonly retryAfterMs?: number | undefined
 }
@@ -50,7 +51,7 @@ const refusalOf = (response: HttpServerResponse.HttpServerResponse): Refusal => 
   const after = Number(response.headers["retry-after"])
   const exact = details?.["retry_after_ms"]
   const retryAfterMs = typeof exact === "number" ? exact : Number.isNaN(after) ? undefined : after * 1_000
-  return { code, message, ...(details === undefined ? {} : { details }), retryAfterMs }
+  return { code, message, status: response.status, ...(details === undefined ? {} : { details }), retryAfterMs }
 }
 
 export const makeApiCalls = (

@@ -64,7 +64,9 @@ export const Draft = Schema.Struct({
   type: Schema.Literals(["text", "structured", "file"]),
   content: Schema.String,
   metadata: Schema.String,
-  attachmentId: Schema.UndefinedOr(Schema.String)
+  attachmentId: Schema.UndefinedOr(Schema.String),
+  /** The id that the message gets; without it, a new one. */
+  messageId: Schema.optionalKey(Schema.String)
 })
 export type Draft = typeof Draft.Type
 

@@ -106,6 +106,8 @@ export class Waiters extends Context.Service<Waiters, {
   readonly wait: (agentId: string, key: string, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
   /** From now on waits end soon, and new ones at once: the server is about to stop. */
   readonly turnAway: () => void
+  /** Whether the server is about to stop. */
+  readonly isLeaving: () => boolean
   /** The number of listeners. */
   readonly size: () => number
 }>()("parley/realtime/Waiters") {
@@ -270,6 +272,7 @@ export class Waiters extends Context.Service<Waiters, {
               Effect.andThen(Effect.sleep(ms), Effect.sync(() => session.end(undefined)))))
           }
         },
+        isLeaving: () => leaving,
         size: () => listeners.size
       })
     })

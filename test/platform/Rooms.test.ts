@@ -80,7 +80,9 @@ const domain = {
     "directory",
     "realtime",
     "service"
-  ]
+  ],
+  /** A2A. It calls the API inside of the process with what MCP has for it. */
+  a2a: ["agents", "messages", "auth", "attachments", "conversations", "directory", "realtime", "service", "mcp"]
 }
 
 /** More than this, and a folder can no longer be taken in at a glance. */

@@ -1,0 +1,327 @@
+import { Effect, Schema } from "effect"
+import { createHash, hash } from "node:crypto"
+import { type Agent, AgentNotFound } from "../agents/Agent.ts"
+import { Agents } from "../agents/Agents.ts"
+import { Attachments } from "../attachments/Attachments.ts"
+import { ConversationFeed } from "../conversations/ConversationFeed.ts"
+import { Conversations } from "../conversations/Conversations.ts"
+import { draftOf } from "../conversations/DraftOf.ts"
+import type { ApiCalls } from "../mcp/ApiCalls.ts"
+import { Config } from "../platform/Config.ts"
+import { Ids } from "../platform/Ids.ts"
+import { CursorId, decodeCursor, encodeCursor } from "../wire/Page.ts"
+import { HandleInput, isStorableJson } from "../wire/Text.ts"
+import { ValidationFailed } from "../wire/WireError.ts"
+import { A2aFailure, type Failure, isThrown, taskNotFound } from "./Failure.ts"
+import { boolOf, field, type Incoming, incoming, intOf, isObject, type Json, objectOf, textOf } from "./Parts.ts"
+import { isFinal, isInterrupted, type Task, type TaskState } from "./Task.ts"
+import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
+import { everything, makeTaskView, type Shown } from "./TaskView.ts"
+import { type TaskWatch, TaskWatches } from "./TaskWatches.ts"
+
+/** How long a send waits for a final or interrupted state (wire.md N, Waiting). */
+const WAIT_MS = 30_000
+const PAGE_SIZE = 50
+const MAX_PAGE_SIZE = 100
+
+/** One request of a caller to the agent of the path. */
+export interface Call {
+  readonly caller: Agent
+  readonly key: string
+  /** As the path has it. */
+  readonly handle: string
+  /** This server's own API, for the same caller. */
+  readonly api: ApiCalls
+}
+
+/** A stream that begins with the task as it is. */
+export interface Streamed {
+  readonly side: Side
+  readonly task: Task
+  /** The task, rendered. */
+  readonly first: object
+}
+
+const STATES: ReadonlyArray<TaskState> = [
+  "SUBMITTED",
+  "WORKING",
+  "INPUT_REQUIRED",
+  "AUTH_REQUIRED",
+  "COMPLETED",
+  "FAILED",
+  "REJECTED",
+  "CANCELED"
+]
+
+const PageToken = Schema.Struct({ at: Schema.Int, id: CursorId })
+
+/** Runs a parser that throws its refusals. */
+const parsed = <A>(read: () => A): Effect.Effect<A, Failure> =>
+  Effect.suspend(() => {
+    try {
+      return Effect.succeed(read())
+    } catch (error) {
+      return isThrown(error) ? Effect.fail(error) : Effect.die(error)
+    }
+  })
+
+/** The caller's own id for a message to this handle: a repeat is the same message. */
+const keyOf = (handle: string, messageId: string): string =>
+  KEY_PREFIX + createHash("sha256").update(`${handle}\n${messageId}`).digest("base64url")
+
+const stateOf = (params: Json): TaskState | null => {
+  const given = field(params, "status")
+  if (given === undefined || given === "" || given === "TASK_STATE_UNSPECIFIED" || given === 0) return null
+  const state = STATES.find((one) => given === `TASK_STATE_${one}`)
+  if (state === undefined) throw ValidationFailed.field("status", `must be one of TASK_STATE_${STATES.join(", TASK_STATE_")}`)
+  return state
+}
+
+const sinceOf = (params: Json): number | null => {
+  const text = textOf(params, "statusTimestampAfter")
+  if (text === undefined) return null
+  const at = Date.parse(text)
+  if (Number.isNaN(at)) throw ValidationFailed.field("statusTimestampAfter", "must be a time in ISO 8601")
+  return at
+}
+
+const historyOf = (params: Json): number | undefined => intOf(params, "historyLength", 0, Number.MAX_SAFE_INTEGER)
+
+const idOf = (params: Json): string => textOf(params, "id") ?? ""
+
+/** The protocol's operations, the same for both bindings (the specification, 3.1). Their params are what a client gave. */
+export const makeOperations = Effect.gen(function*() {
+  const agents = yield* Agents
+  const attachments = yield* Attachments
+  const config = yield* Config
+  const conversations = yield* Conversations
+  const feed = yield* ConversationFeed
+  const ids = yield* Ids
+  const tasks = yield* Tasks
+  const watches = yield* TaskWatches
+  const view = makeTaskView(tasks, attachments)
+  const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
+
+  /** The called agent and the conversation with it; undefined: there is no such agent. */
+  const sideOf = Effect.fnUntraced(function*({ caller, handle }: Call) {
+    const normal = yield* Effect.orElseSucceed(decodeHandle(handle), () => "")
+    const recipient = yield* agents.byHandle(normal)
+    if (recipient === undefined) return undefined
+    const side: Side = {
+      callerId: caller.id,
+      recipientId: recipient.id,
+      conversationId: feed.direct(caller.id, recipient.id)
+    }
+    return { side, recipient }
+  })
+
+  /** A task of the caller's with this agent: any other looks as if it did not exist. */
+  const taskOf = Effect.fnUntraced(function*(call: Call, id: string): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+    const known = yield* sideOf(call)
+    const task = known === undefined || !/^msg_[A-Za-z0-9_-]{1,64}$/.test(id) ? undefined : yield* tasks.find(known.side, id)
+    return known === undefined || task === undefined ? yield* Effect.fail(taskNotFound()) : { side: known.side, task }
+  })
+
+  const upload = Effect.fnUntraced(function*({ api, caller }: Call, handle: string, { bytes, contentType, filename }: NonNullable<Incoming["file"]>) {
+    const { body } = yield* api.call<{ readonly attachment_id: string }>("POST", "/v1/uploads", {
+      to: handle,
+      filename,
+      content_type: contentType,
+      size: bytes.length,
+      sha256: hash("sha256", bytes, "hex")
+    })
+    yield* attachments.fill(caller.id, body.attachment_id, bytes)
+    return body.attachment_id
+  })
+
+  /** The task that a stored message is of. */
+  const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
+    const { metadata } = JSON.parse(body) as { readonly metadata: Json }
+    const id = isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
+    const task = typeof id === "string" ? yield* tasks.find(side, id) : undefined
+    return task ?? (yield* new ValidationFailed({ message: "message.messageId: was used by an ordinary message of yours" }))
+  })
+
+  const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+    if (!isStorableJson(params)) {
+      return yield* new ValidationFailed({ message: "The request must nest at most 64 deep and hold no NUL and no lone surrogate." })
+    }
+    const configuration = yield* parsed(() => objectOf(params, "configuration") ?? {})
+    if (field(configuration, "taskPushNotificationConfig") !== undefined) {
+      return yield* Effect.fail(new A2aFailure("PUSH_NOTIFICATION_NOT_SUPPORTED", "This server does not push yet: stream, or ask."))
+    }
+    const message = yield* parsed(() => {
+      const given = objectOf(params, "message")
+      if (given === undefined) throw ValidationFailed.field("message", "is required")
+      return incoming(given, objectOf(params, "metadata"))
+    })
+    const known = yield* sideOf(call)
+    if (known === undefined) return yield* new AgentNotFound()
+    const { recipient, side } = known
+    if (recipient.id === call.caller.id) {
+      return yield* ValidationFailed.field("handle", "is yourself: write to another agent")
+    }
+    const key = keyOf(recipient.handle, message.messageId)
+    if (message.contextId !== undefined && message.contextId !== side.conversationId) {
+      return yield* ValidationFailed.field("message.contextId", "is not that of your conversation with this agent: leave it out")
+    }
+    if (message.taskId !== undefined) {
+      const { task } = yield* taskOf(call, message.taskId)
+      if (isFinal(task.state)) {
+        const earlier = yield* conversations.original(call.caller.id, key)
+        if (earlier !== undefined) return { side, task: yield* taskOfMessage(side, earlier.body) }
+        return yield* Effect.fail(
+          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: send the message without taskId, as a new task.", {
+            state: `TASK_STATE_${task.state}`
+          })
+        )
+      }
+    }
+    let attachmentId: string | undefined
+    if (message.file !== undefined) {
+      const earlier = yield* conversations.original(call.caller.id, key)
+      if (earlier !== undefined) return { side, task: yield* taskOfMessage(side, earlier.body) }
+      attachmentId = yield* upload(call, recipient.handle, message.file)
+    }
+    const id = ids.make("msg")
+    const draft = yield* draftOf({
+      client_msg_id: key,
+      type: attachmentId !== undefined ? "file" : message.text === undefined ? "structured" : "text",
+      content: {
+        ...(message.text === undefined ? {} : { text: message.text }),
+        ...(message.data === undefined ? {} : { data: message.data }),
+        ...(attachmentId === undefined ? {} : { attachment_id: attachmentId })
+      },
+      metadata: { a2a: { task_id: message.taskId ?? id, context_id: side.conversationId, ...message.a2a } }
+    }, config.LIMITS_MESSAGE_BYTES)
+    if (message.taskId === undefined) yield* tasks.begin(side.conversationId)
+    const sent = yield* conversations.send(call.caller, { _tag: "Direct", handle: recipient.handle }, { ...draft, messageId: id })
+    if (!sent.created || message.taskId !== undefined) return { side, task: yield* taskOfMessage(side, sent.body) }
+    const { created_at, seq } = JSON.parse(sent.body) as { readonly created_at: string; readonly seq: number }
+    const at = Date.parse(created_at)
+    // As it was when it was committed: nothing has to be read.
+    const task: Task = {
+      id,
+      conversationId: side.conversationId,
+      seq,
+      callerId: side.callerId,
+      recipientId: side.recipientId,
+      state: "SUBMITTED",
+      updatedAt: at,
+      changes: 1,
+      log: [{ state: "SUBMITTED", at, seq, messageId: id }]
+    }
+    return { side, task }
+  })
+
+  /** Reads the task again each time that it may have changed, until `done`; a read that fails is made again. */
+  const follow = <E>(side: Side, watch: TaskWatch, each: (task: Task) => Effect.Effect<boolean, E>): Effect.Effect<void, E> =>
+    Effect.gen(function*() {
+      while (true) {
+        yield* watch.wait
+        if (watch.ended !== undefined) return
+        const read = yield* Effect.result(tasks.find(side, watch.task.id))
+        if (read._tag === "Failure") {
+          watch.seen = ""
+          continue
+        }
+        if (read.success === undefined) return
+        watch.task = read.success
+        if (yield* each(read.success)) return
+      }
+    })
+
+  /** Waits for a final or interrupted state, for a while; without a place to wait the task stays as it is. */
+  const settled = Effect.fnUntraced(function*({ caller, key }: Call, side: Side, task: Task) {
+    const isSettled = ({ state }: Task) => isFinal(state) || isInterrupted(state)
+    if (isSettled(task)) return task
+    const watch = yield* Effect.orElseSucceed(watches.open(caller.id, key, task), () => undefined)
+    if (watch === undefined) return task
+    yield* Effect.timeoutOption(follow(side, watch, (now) => Effect.succeed(isSettled(now))), WAIT_MS)
+    return watch.task
+  }, Effect.scoped)
+
+  const listed = Effect.fnUntraced(function*(call: Call, params: Json) {
+    const asked = yield* parsed(() => ({
+      contextId: textOf(params, "contextId"),
+      state: stateOf(params),
+      since: sinceOf(params),
+      size: intOf(params, "pageSize", 1, MAX_PAGE_SIZE) ?? PAGE_SIZE,
+      token: textOf(params, "pageToken"),
+      shown: { historyLength: historyOf(params), artifacts: boolOf(params, "includeArtifacts") } satisfies Shown
+    }))
+    const after = asked.token === undefined
+      ? null
+      : yield* Effect.mapError(decodeCursor(PageToken)(asked.token), () =>
+        ValidationFailed.field("pageToken", "is not one that this server gave out"))
+    const known = yield* sideOf(call)
+    if (known === undefined) return yield* new AgentNotFound()
+    const { side } = known
+    const none = { tasks: [], nextPageToken: "", pageSize: asked.size, totalSize: 0 }
+    if (asked.contextId !== undefined && asked.contextId !== side.conversationId) return none
+    // Takes what is new into account.
+    yield* tasks.find(side, "")
+    const { tasks: found, total } = yield* tasks.list(
+      { conversationId: side.conversationId, callerId: side.callerId, state: asked.state, since: asked.since },
+      after,
+      asked.size + 1
+    )
+    const page = found.slice(0, asked.size)
+    const last = page.at(-1)
+    return {
+      tasks: yield* Effect.forEach(page, (task) => view.task(task, asked.shown)),
+      nextPageToken: found.length > asked.size && last !== undefined ? encodeCursor({ at: last.updatedAt, id: last.id }) : "",
+      pageSize: asked.size,
+      totalSize: total
+    }
+  })
+
+  return {
+    view,
+    follow,
+    sendMessage: Effect.fn("A2a.sendMessage")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const { shown, wait } = yield* parsed(() => {
+        const configuration = objectOf(params, "configuration") ?? {}
+        return {
+          shown: { historyLength: historyOf(configuration), artifacts: true } satisfies Shown,
+          wait: !boolOf(configuration, "returnImmediately")
+        }
+      })
+      const { side, task } = yield* send(call, params)
+      return { task: yield* view.task(wait ? yield* settled(call, side, task) : task, shown) }
+    }),
+    sendStreamingMessage: Effect.fn("A2a.sendStreamingMessage")(function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
+      const historyLength = yield* parsed(() => historyOf(objectOf(params, "configuration") ?? {}))
+      const { side, task } = yield* send(call, params)
+      return { side, task, first: { task: yield* view.task(task, { historyLength, artifacts: true }) } }
+    }),
+    getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const historyLength = yield* parsed(() => historyOf(params))
+      const { task } = yield* taskOf(call, yield* parsed(() => idOf(params)))
+      return yield* view.task(task, { historyLength, artifacts: true })
+    }),
+    listTasks: (call: Call, params: Json): Effect.Effect<object, Failure> => listed(call, params),
+    cancelTask: Effect.fn("A2a.cancelTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const { side, task } = yield* taskOf(call, yield* parsed(() => idOf(params)))
+      const outcome = yield* tasks.cancel(side, task.id)
+      if (outcome === undefined) return yield* Effect.fail(taskNotFound())
+      if (outcome._tag === "Ended" && outcome.task.state !== "CANCELED") {
+        return yield* Effect.fail(
+          new A2aFailure("TASK_NOT_CANCELABLE", "The task has ended already.", { state: `TASK_STATE_${outcome.task.state}` })
+        )
+      }
+      return yield* view.task(outcome.task, everything)
+    }),
+    subscribeToTask: Effect.fn("A2a.subscribeToTask")(function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
+      const { side, task } = yield* taskOf(call, yield* parsed(() => idOf(params)))
+      if (isFinal(task.state)) {
+        return yield* Effect.fail(
+          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: get it.", { state: `TASK_STATE_${task.state}` })
+        )
+      }
+      return { side, task, first: { task: yield* view.task(task, everything) } }
+    }),
+  }
+})
+
+export type Operations = Effect.Success<typeof makeOperations>

@@ -1,0 +1,113 @@
+import { Effect } from "effect"
+import type { Attachments } from "../attachments/Attachments.ts"
+import type { StoredMessage } from "../messages/Message.ts"
+import { iso } from "../wire/Text.ts"
+import { contentOf, extrasOf, type FilePart, partsOf } from "./Parts.ts"
+import { type Change, type Task, type TaskState } from "./Task.ts"
+import type { Tasks } from "./Tasks.ts"
+
+/** How much of a task is shown. */
+export interface Shown {
+  /** The newest messages of its history; undefined: as many as are kept. */
+  readonly historyLength: number | undefined
+  readonly artifacts: boolean
+}
+
+export const everything: Shown = { historyLength: undefined, artifacts: true }
+
+const named = (state: TaskState): string => `TASK_STATE_${state}`
+
+/** The change that ended the task with an answer. */
+const answerOf = (task: Task): Change | undefined => task.state === "COMPLETED" ? task.log.at(-1) : undefined
+
+/** The message that came with a state, where it is not the answer and not the caller's own. */
+const saidWith = (change: Change): number | null =>
+  change.state === "SUBMITTED" || change.state === "COMPLETED" ? null : change.seq
+
+/** Renders tasks as the protocol has them (wire.md N, Task), for their caller. */
+export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["Service"]) => {
+  const fileOf = (callerId: string, message: StoredMessage): Effect.Effect<FilePart | undefined> => {
+    const id = contentOf(message).attachment_id
+    if (id === undefined) return Effect.succeed(undefined)
+    return Effect.gen(function*() {
+      const { contentType, filename } = yield* attachments.open(callerId, id, -1)
+      return { url: yield* attachments.downloadUrl(callerId, id), filename, mediaType: contentType }
+    }).pipe(Effect.orElseSucceed(() => undefined))
+  }
+
+  const messageOf = (task: Task, message: StoredMessage, file: FilePart | undefined) => {
+    const fromCaller = message.senderId === task.callerId
+    return {
+      ...extrasOf(message, fromCaller),
+      contextId: task.conversationId,
+      taskId: task.id,
+      role: fromCaller ? "ROLE_USER" : "ROLE_AGENT",
+      parts: partsOf(message, file)
+    }
+  }
+
+  const artifactOf = (message: StoredMessage, file: FilePart | undefined) => ({
+    artifactId: message.id,
+    name: "reply",
+    parts: partsOf(message, file)
+  })
+
+  const statusOf = (task: Task, change: Change, message: object | undefined) => ({
+    state: named(change.state),
+    timestamp: iso(change.at),
+    ...(message === undefined ? {} : { message })
+  })
+
+  /** The stored messages at these seqs, with their files. */
+  const load = Effect.fnUntraced(function*(task: Task, seqs: ReadonlyArray<number>) {
+    const found = yield* tasks.messages(task.conversationId, seqs)
+    const files = new Map<number, FilePart | undefined>()
+    for (const message of found.values()) files.set(message.seq, yield* fileOf(task.callerId, message))
+    return {
+      message: (seq: number | null): object | undefined => {
+        const message = seq === null ? undefined : found.get(seq)
+        return message === undefined ? undefined : messageOf(task, message, files.get(message.seq))
+      },
+      artifact: (seq: number | null): object | undefined => {
+        const message = seq === null ? undefined : found.get(seq)
+        return message === undefined ? undefined : artifactOf(message, files.get(message.seq))
+      }
+    }
+  })
+
+  const task = Effect.fnUntraced(function*(task: Task, shown: Shown) {
+    const answer = answerOf(task)
+    const last = task.log.at(-1)!
+    const turns = task.log.flatMap((change) => change === answer || change.seq === null ? [] : [change.seq])
+    const history = shown.historyLength === undefined ? turns : shown.historyLength === 0 ? [] : turns.slice(-shown.historyLength)
+    const answered = shown.artifacts ? answer?.seq ?? null : null
+    const wanted = [...history, saidWith(last), answered].filter((seq) => seq !== null)
+    const loaded = yield* load(task, [...new Set(wanted)])
+    const artifact = loaded.artifact(answered)
+    return {
+      id: task.id,
+      contextId: task.conversationId,
+      status: statusOf(task, last, loaded.message(saidWith(last))),
+      ...(shown.artifacts ? { artifacts: artifact === undefined ? [] : [artifact] } : {}),
+      ...(shown.historyLength === 0 ? {} : { history: history.flatMap((seq) => loaded.message(seq) ?? []) })
+    }
+  })
+
+  /** The events of a stream for the changes of a task after the first `after` of them. */
+  const events = Effect.fnUntraced(function*(task: Task, after: number) {
+    const changes = task.log.slice(-Math.min(task.changes - after, task.log.length))
+    const loaded = yield* load(task, changes.flatMap((change) => change.seq ?? []))
+    const ids = { taskId: task.id, contextId: task.conversationId }
+    return changes.flatMap((change): ReadonlyArray<object> => {
+      const statusUpdate = { ...ids, status: statusOf(task, change, loaded.message(saidWith(change))) }
+      const artifact = change.state === "COMPLETED" ? loaded.artifact(change.seq) : undefined
+      return artifact === undefined
+        ? [{ statusUpdate }]
+        : [{ artifactUpdate: { ...ids, artifact, append: false, lastChunk: true } }, { statusUpdate }]
+    })
+  })
+
+  return { task, events }
+}
+
+export type TaskView = ReturnType<typeof makeTaskView>

@@ -1,0 +1,181 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../database/Sql.ts"
+import { type Change, isFinal, type Task, type TaskState } from "./Task.ts"
+
+/** How far a conversation's messages have been taken into account, and its open tasks, oldest first. */
+export interface Progress {
+  readonly through: number
+  readonly version: number
+  readonly open: ReadonlyArray<Task>
+}
+
+export interface TaskFilter {
+  readonly conversationId: string
+  readonly callerId: string
+  readonly state: TaskState | null
+  /** Updated then or later, in milliseconds. */
+  readonly since: number | null
+}
+
+interface TaskColumns {
+  readonly id: string
+  readonly conversation_id: string
+  readonly seq: number
+  readonly caller_id: string
+  readonly recipient_id: string
+  readonly state: TaskState
+  readonly updated_at: number
+  readonly changes: number
+  readonly log: string
+}
+
+const LOAD = `
+SELECT c.through_seq, c.version, t.*
+FROM a2a_conversations c
+LEFT JOIN LATERAL (SELECT * FROM a2a_tasks WHERE conversation_id = c.conversation_id AND open ORDER BY seq) t ON true
+WHERE c.conversation_id = $1
+ORDER BY t.seq`
+
+const BEGIN = `INSERT INTO a2a_conversations (conversation_id, through_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+
+/** Writes nothing unless the version is still the one that was read. */
+const ADVANCE = `
+WITH moved AS (
+  UPDATE a2a_conversations SET through_seq = $3, version = version + 1
+  WHERE conversation_id = $1 AND version = $2
+  RETURNING conversation_id
+), put AS (
+  INSERT INTO a2a_tasks (id, conversation_id, seq, caller_id, recipient_id, state, open, updated_at, changes, log)
+  SELECT x.id, m.conversation_id, x.seq, x.caller, x.recipient, x.state, x.open, x.updated, x.changes, x.log
+  FROM moved m, json_to_recordset($4::json) AS x(
+    id text, seq bigint, caller text, recipient text, state text, open boolean, updated bigint, changes integer, log text
+  )
+  ON CONFLICT (id) DO UPDATE SET
+    state = excluded.state, open = excluded.open, updated_at = excluded.updated_at, changes = excluded.changes, log = excluded.log
+)
+SELECT conversation_id FROM moved`
+
+const FIND = `SELECT * FROM a2a_tasks WHERE id = $1 AND conversation_id = $2 AND caller_id = $3`
+
+const MATCHING = `
+FROM a2a_tasks
+WHERE conversation_id = $1 AND caller_id = $2 AND ($3::text IS NULL OR state = $3) AND ($4::bigint IS NULL OR updated_at >= $4)`
+
+const LIST = `
+SELECT * ${MATCHING} AND ($5::bigint IS NULL OR (updated_at, id) < ($5::bigint, $6::text))
+ORDER BY updated_at DESC, id DESC LIMIT $7`
+
+const COUNT = `SELECT count(*) AS total ${MATCHING}`
+
+const VERSIONS = `SELECT conversation_id, version FROM a2a_conversations WHERE conversation_id = ANY ($1::text[])`
+
+const SLICE = `SELECT id, conversation_id, caller_id, recipient_id, seq FROM a2a_tasks WHERE id > $1 ORDER BY id LIMIT $2`
+
+const REMOVE = `DELETE FROM a2a_tasks WHERE id = ANY ($1::text[])`
+
+const toTask = (row: TaskColumns): Task => ({
+  id: row.id,
+  conversationId: row.conversation_id,
+  seq: row.seq,
+  callerId: row.caller_id,
+  recipientId: row.recipient_id,
+  state: row.state,
+  updatedAt: row.updated_at,
+  changes: row.changes,
+  log: JSON.parse(row.log) as ReadonlyArray<Change>
+})
+
+const encode = ({ callerId, changes, id, log, recipientId, seq, state, updatedAt }: Task) => ({
+  id,
+  seq,
+  caller: callerId,
+  recipient: recipientId,
+  state,
+  open: !isFinal(state),
+  updated: updatedAt,
+  changes,
+  log: JSON.stringify(log)
+})
+
+/** All SQL on tasks. */
+export class TasksRepo extends Context.Service<TasksRepo, {
+  /** Undefined: no task was ever made in this conversation. */
+  readonly load: (conversationId: string) => Effect.Effect<Progress | undefined, SqlError.SqlError>
+  /** Begins to follow a conversation after this seq, unless it is followed already. */
+  readonly begin: (conversationId: string, after: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Stores how far the messages have been taken into account, and the tasks that changed; false: somebody else was first. */
+  readonly advance: (
+    conversationId: string,
+    version: number,
+    through: number,
+    tasks: ReadonlyArray<Task>
+  ) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly find: (id: string, conversationId: string, callerId: string) => Effect.Effect<Task | undefined, SqlError.SqlError>
+  /** The one updated last first. */
+  readonly list: (
+    filter: TaskFilter,
+    after: { readonly at: number; readonly id: string } | null,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
+  readonly count: (filter: TaskFilter) => Effect.Effect<number, SqlError.SqlError>
+  /** The versions of some conversations. */
+  readonly versions: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, SqlError.SqlError>
+  /** A slice of all tasks by id. */
+  readonly slice: (
+    above: string,
+    limit: number
+  ) => Effect.Effect<
+    ReadonlyArray<{ id: string; conversation_id: string; caller_id: string; recipient_id: string; seq: number }>,
+    SqlError.SqlError
+  >
+  readonly remove: (ids: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/a2a/TasksRepo") {
+  static readonly layer = Layer.effect(
+    TasksRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      type Loaded = { through_seq: number; version: number } & { [K in keyof TaskColumns]: TaskColumns[K] | null }
+      const load = database.prepared<Loaded>("load_a2a_tasks", LOAD)
+      const begin = database.prepared("begin_a2a_tasks", BEGIN)
+      const advance = database.prepared("advance_a2a_tasks", ADVANCE)
+      const find = database.prepared<TaskColumns>("find_a2a_task", FIND)
+      const list = database.prepared<TaskColumns>("list_a2a_tasks", LIST)
+      const count = database.prepared<{ total: number }>("count_a2a_tasks", COUNT)
+      const versions = database.prepared<{ conversation_id: string; version: number }>("a2a_versions", VERSIONS)
+      const slice = database.prepared<
+        { id: string; conversation_id: string; caller_id: string; recipient_id: string; seq: number }
+      >("slice_a2a_tasks", SLICE)
+      const remove = database.prepared("remove_a2a_tasks", REMOVE)
+      const matching = ({ callerId, conversationId, since, state }: TaskFilter) => [conversationId, callerId, state, since]
+      return TasksRepo.of({
+        load: (conversationId) =>
+          Effect.map(load([conversationId]), (rows) => {
+            const [first] = rows
+            return first === undefined ? undefined : {
+              through: first.through_seq,
+              version: first.version,
+              // A row of the left join has either all columns of a task, or none.
+              open: rows.flatMap((row) => row.id === null ? [] : [toTask(row as TaskColumns)])
+            }
+          }),
+        begin: (conversationId, after) => Effect.asVoid(begin([conversationId, after])),
+        advance: (conversationId, version, through, tasks) =>
+          Effect.map(
+            advance([conversationId, version, through, JSON.stringify(tasks.map(encode))]),
+            (rows) => rows.length > 0
+          ),
+        find: (id, conversationId, callerId) =>
+          Effect.map(find([id, conversationId, callerId]), ([row]) => row === undefined ? undefined : toTask(row)),
+        list: (filter, after, limit) =>
+          Effect.map(list([...matching(filter), after?.at ?? null, after?.id ?? null, limit]), (rows) => rows.map(toTask)),
+        count: (filter) => Effect.map(count(matching(filter)), ([row]) => row?.total ?? 0),
+        versions: (conversationIds) =>
+          Effect.map(versions([conversationIds]), (rows) =>
+            new Map(rows.map((row) => [row.conversation_id, row.version]))),
+        slice: (above, limit) => slice([above, limit]),
+        remove: (ids) => Effect.asVoid(remove([ids]))
+      })
+    })
+  )
+}

@@ -1,0 +1,109 @@
+import type { Message, StreamResponse, Task } from "@a2a-js/sdk"
+import { Role, TaskState } from "@a2a-js/sdk"
+import { type Client, ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client"
+import { assert } from "@effect/vitest"
+import { randomUUID } from "node:crypto"
+import { setTimeout as pause } from "node:timers/promises"
+import { PATIENCE_MS, within } from "../support/Eventually.ts"
+import type { Server, TestAgent } from "../support/Server.ts"
+
+export type Binding = "JSONRPC" | "HTTP+JSON"
+export const bindings: ReadonlyArray<Binding> = ["JSONRPC", "HTTP+JSON"]
+
+/** Carries the caller's key, and calls again while a server on a busy machine says that it has stalled: it has done nothing then. */
+export const fetchAs = (key: string | undefined): typeof fetch => async (input, init) => {
+  for (const deadline = Date.now() + PATIENCE_MS;;) {
+    const headers = new Headers(init?.headers)
+    if (key !== undefined) headers.set("authorization", `Bearer ${key}`)
+    const response = await fetch(input, { ...init, headers })
+    if (response.status !== 503 || Date.now() > deadline) return response
+    await response.body?.cancel()
+    await pause(500)
+  }
+}
+
+export const baseOf = (server: Server, agent: TestAgent | string): string =>
+  `${server.url}/a2a/${typeof agent === "string" ? agent : agent.handle}/`
+
+/** The official client, unmodified, of one agent for another. */
+export const connect = (server: Server, caller: TestAgent, called: TestAgent | string, binding: Binding): Promise<Client> => {
+  const fetchImpl = fetchAs(caller.key)
+  return new ClientFactory({
+    transports: [new JsonRpcTransportFactory({ fetchImpl }), new RestTransportFactory({ fetchImpl })],
+    preferredTransports: [binding],
+    cardResolver: new DefaultAgentCardResolver({ fetchImpl })
+  }).createFromUrl(baseOf(server, called))
+}
+
+export const message = (text: string, fields: Partial<Message> = {}): Message => ({
+  messageId: randomUUID(),
+  contextId: "",
+  taskId: "",
+  role: Role.ROLE_USER,
+  parts: [{ content: { $case: "text", value: text }, metadata: undefined, filename: "", mediaType: "text/plain" }],
+  metadata: undefined,
+  extensions: [],
+  referenceTaskIds: [],
+  ...fields
+})
+
+export const sending = (given: Message, returnImmediately: boolean, historyLength?: number) => ({
+  tenant: "",
+  message: given,
+  configuration: {
+    acceptedOutputModes: [],
+    taskPushNotificationConfig: undefined,
+    returnImmediately,
+    ...(historyLength === undefined ? {} : { historyLength })
+  },
+  metadata: undefined
+})
+
+/** Sends, and returns the task without waiting for its end. */
+export const begin = async (client: Client, given: Message | string): Promise<Task> => {
+  const result = await within("SendMessage", client.sendMessage(sending(typeof given === "string" ? message(given) : given, true)))
+  assert.property(result, "status")
+  return result as Task
+}
+
+export const get = (client: Client, id: string, historyLength?: number): Promise<Task> =>
+  within("GetTask", client.getTask({ tenant: "", id, ...(historyLength === undefined ? {} : { historyLength }) }))
+
+export const stateOf = (task: Task): string => TaskState[task.status?.state ?? 0]!.replace("TASK_STATE_", "")
+
+export const listing = (fields: object = {}) => ({
+  tenant: "",
+  contextId: "",
+  status: TaskState.TASK_STATE_UNSPECIFIED,
+  pageToken: "",
+  statusTimestampAfter: undefined,
+  ...fields
+})
+
+/** The text of the artifact. */
+export const answerOf = (task: Task): string => {
+  const part = task.artifacts[0]?.parts[0]?.content
+  return part?.$case === "text" ? part.value : ""
+}
+
+/** What a stream said, in short. */
+export const said = (event: StreamResponse): string => {
+  const { payload } = event
+  switch (payload?.$case) {
+    case "task":
+      return `task ${stateOf(payload.value)}`
+    case "statusUpdate":
+      return `status ${TaskState[payload.value.status?.state ?? 0]!.replace("TASK_STATE_", "")}`
+    case "artifactUpdate":
+      return "artifact"
+    default:
+      return "?"
+  }
+}
+
+/** The refusal of a call that must be refused. */
+export const refusal = async (what: string, call: Promise<unknown>): Promise<Error> => {
+  const outcome = await within(what, call.then(() => undefined, (error: unknown) => error))
+  assert.instanceOf(outcome, Error, `${what} was granted`)
+  return outcome as Error
+}
