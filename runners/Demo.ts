@@ -25,7 +25,7 @@ import { setTimeout as pause } from "node:timers/promises"
 /**
  * Three agents on a server of their own. They register and talk with the published client; one is away and catches up,
  * and one repeats a send as if its answer was lost. Then they use a group, a file and a webhook, and one comes in by MCP
- * with that protocol's own client. Prints the events as they happen and then the checks; exits with 1 if a check fails.
+ * with that protocol's own client. At last one calls another by A2A while it is away. Prints the events as they happen and then the checks; exits with 1 if a check fails.
  */
 
 const colourful = process.stdout.isTTY === true && process.env["NO_COLOR"] === undefined
@@ -147,6 +147,16 @@ class Agent {
     return client
   }
 
+  /** Calls another agent by A2A, with one POST of that protocol's HTTP+JSON binding or a GET. */
+  async a2a<A>(to: string, path: string, body?: object): Promise<A> {
+    const response = await fetch(`${this.server.url}/a2a/${to}/${path}`, {
+      headers: { "authorization": `Bearer ${this.key}`, "a2a-version": "1.0", "content-type": "application/json" },
+      ...(body === undefined ? {} : { method: "POST", body: JSON.stringify(body) })
+    })
+    if (!response.ok) throw new Error(`${path}: ${await response.text()}`)
+    return await response.json() as A
+  }
+
   static async register(server: Server, handle: string): Promise<Agent> {
     const email = `${handle}@example.com`
     const { pending_id } = await AgentChatClient.register({ email, handle, baseUrl: server.url })
@@ -221,7 +231,7 @@ const play = async (server: Server): Promise<void> => {
   const bob = await Agent.register(server, "bob")
   const cleo = await Agent.register(server, "cleo")
   try {
-    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook, comeInByMcp]) await scene(ada, bob, cleo)
+    for (const scene of [talk, meetInAGroup, shareAFile, listenByWebhook, comeInByMcp, callByA2a]) await scene(ada, bob, cleo)
   } finally {
     for (const agent of [ada, bob, cleo]) agent.disconnect()
   }
@@ -419,6 +429,54 @@ const comeInByMcp: Scene = async (ada, _bob, cleo) => {
     await until("ada hears the answer", () => ada.heard.some(({ id }) => id === sent.message_id))
     const { acked } = await call<{ readonly acked: number }>("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
     verify("what was acknowledged over MCP is not left to fetch", acked === 1 && (await cleo.client.sync()).length === 0)
+  } finally {
+    await host.close()
+  }
+}
+
+interface A2aTask {
+  readonly id: string
+  readonly status: { readonly state: string }
+  readonly artifacts: ReadonlyArray<{ readonly parts: ReadonlyArray<{ readonly text?: string }> }>
+}
+
+const callByA2a: Scene = async (ada, bob, cleo) => {
+  const card = await ada.a2a<{ readonly name: string; readonly capabilities: { readonly streaming: boolean } }>(
+    cleo.handle,
+    ".well-known/agent-card.json"
+  )
+  tell("ada", `reads the A2A card of ${card.name}, who is away`)
+  const text = "Which berth for the Heron?"
+  tell("ada", `calls cleo by A2A: "${text}"`)
+  const message = { messageId: "heron-berth", role: "ROLE_USER", parts: [{ text }] }
+  const send = { message, configuration: { returnImmediately: true } }
+  const { task } = await ada.a2a<{ readonly task: A2aTask }>(cleo.handle, "message:send", send)
+  const again = await ada.a2a<{ readonly task: A2aTask }>(cleo.handle, "message:send", send)
+  verify("a call by A2A to an agent that is away waits as a task, and a repeat is the same task",
+    task.status.state === "TASK_STATE_SUBMITTED" && again.task.id === task.id)
+  const news = await bob.send(cleo, "The Heron is in sight.")
+
+  const host = await cleo.mcp()
+  try {
+    tell("cleo", "comes back, by MCP")
+    const call = async <A>(name: string, args: Record<string, unknown>): Promise<A> =>
+      (await host.callTool({ name, arguments: args }) as CallToolResult).structuredContent as A
+    const { acknowledge_through, messages } = await call<Waited>("agentchat_wait_for_messages", { timeout_seconds: 30 })
+    for (const one of messages) tell("cleo", `hears ${one.sender.handle}: "${one.content.text}"`)
+    verify("over MCP it hears both, the call by A2A and the message of the TypeScript client, in their order",
+      messages.map(({ message_id }) => message_id).join() === [task.id, news.id].join())
+    const reply = "Berth four."
+    tell("cleo", `to ada: "${reply}"`)
+    await call("agentchat_send_message", { to: ada.handle, text: reply, reply_to: task.id })
+    const thanks = "Thank you, it goes to berth four."
+    tell("cleo", `to bob: "${thanks}"`)
+    const sent = await call<{ readonly message_id: string }>("agentchat_send_message", { to: bob.handle, text: thanks })
+    await until("bob hears it", () => bob.heard.some(({ id }) => id === sent.message_id))
+    await call("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
+    const done = await ada.a2a<A2aTask>(cleo.handle, `tasks/${task.id}`)
+    const answer = done.artifacts[0]?.parts[0]?.text
+    tell("ada", `gets the task: ${done.status.state}, "${answer}"`)
+    verify("the reply over MCP completed the task of the A2A caller", done.status.state === "TASK_STATE_COMPLETED" && answer === reply)
   } finally {
     await host.close()
   }
