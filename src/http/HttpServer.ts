@@ -85,8 +85,10 @@ const patienceOf = (config: Settings): Patience => {
 const every20Millis = Schedule.spaced("20 millis")
 
 const MCP = "/mcp"
-/** How much larger than others a body on `/mcp` may be: a file of the limit's size comes there in base64. */
-const MCP_BODY = 1.5
+/** How much larger than others a body on `/mcp` or below `/a2a` may be: a file of the limit's size comes there in base64. */
+const BASE64_BODY = 1.5
+/** Paths where files may come in base64. */
+const takesFiles = (path: string): boolean => path === MCP || path.startsWith("/a2a/")
 
 /** Whether a route takes raw bytes of any content type, with a size limit of its own. */
 const isRaw = (method: string | undefined, path: string): boolean =>
@@ -263,7 +265,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         return
       }
       const raw = isRaw(request.method, path)
-      const maxBytes = path === MCP ? config.LIMITS_BODY_BYTES * MCP_BODY : config.LIMITS_BODY_BYTES
+      const maxBytes = takesFiles(path) ? config.LIMITS_BODY_BYTES * BASE64_BODY : config.LIMITS_BODY_BYTES
       const refused = refusal(request, path, raw, maxBytes)
       if (refused !== undefined) {
         if (expectsContinue) return response.refuse(refused, { connection: "close" })

@@ -1,0 +1,119 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { eventually, within } from "../support/Eventually.ts"
+import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { agentOf, makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { say } from "../contract/Talk.ts"
+import { answerOf, begin, connect, get, listing, message, said, stateOf } from "./A2a.ts"
+
+const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]> => {
+  const [alice, bob] = await Promise.all([newAgent(node, "alice"), newAgent(node, "bob")])
+  await say(alice, bob)
+  await say(bob, alice)
+  return [alice, bob]
+}
+
+describe("tasks of a server that is restarted in between", () => {
+  it("wait, are answered and cancelled afterwards as if nothing had been", async () => {
+    const dataDir = await makeDataDir()
+    const first = await startServer({ dataDir })
+    const [alice, bob] = await acquainted(first)
+    const before = await connect(first, alice, bob, "JSONRPC")
+    const waits = await begin(before, "before")
+    const given = message("twice")
+    const twice = await begin(before, given)
+    await first.stop()
+    const second = await startServer({ dataDir })
+    try {
+      const [caller, called] = [agentOf(second, alice, alice.key), agentOf(second, bob, bob.key)]
+      const after = await connect(second, caller, called, "HTTP+JSON")
+      assert.strictEqual(stateOf(await get(after, waits.id)), "SUBMITTED")
+      assert.strictEqual((await begin(after, given)).id, twice.id)
+      await say(called, caller, { content: { text: "after" } })
+      assert.strictEqual(answerOf(await get(after, waits.id)), "after")
+      assert.strictEqual(stateOf(await after.cancelTask({ tenant: "", id: twice.id, metadata: undefined })), "CANCELED")
+    } finally {
+      await second.stop()
+    }
+  })
+})
+
+describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`, () => {
+  let cluster: Cluster
+  let one: Server
+  let two: Server
+  let alice: TestAgent
+  let bob: TestAgent
+  beforeAll(async () => {
+    cluster = await Cluster.start(2)
+    ;[one, two] = cluster.nodes as [Server, Server]
+    ;[alice, bob] = await acquainted(one)
+  })
+  afterAll(() => cluster?.stop())
+
+  it("are the same wherever their caller asks, and a stream hears of what happens on the other node", async () => {
+    const here = await connect(one, alice, bob, "JSONRPC")
+    const there = await connect(two, alice, bob, "HTTP+JSON")
+    const task = await begin(here, "over there")
+    const heard: Array<string> = []
+    const stream = (async () => {
+      for await (const event of there.resubscribeTask({ tenant: "", id: task.id })) heard.push(said(event))
+    })()
+    await eventually("the stream", () => heard[0])
+    await say(on(one, bob), alice, { metadata: { a2a: { task_id: task.id, state: "WORKING" } } })
+    await eventually("the state", () => heard.includes("status WORKING") || undefined)
+    await say(on(two, bob), alice, { metadata: { reply_to: task.id } })
+    await within("the end of the stream", stream)
+    assert.deepStrictEqual(heard, ["task SUBMITTED", "status WORKING", "artifact", "status COMPLETED"])
+    assert.deepStrictEqual(await get(here, task.id), await get(there, task.id))
+  })
+
+  it("one messageId on both nodes at once is one task", async () => {
+    const clients = await Promise.all([one, two].map((node) => connect(node, alice, bob, "JSONRPC")))
+    const given = message("once")
+    const ids = (await Promise.all(Array.from({ length: 20 }, (_, i) => begin(clients[i % 2]!, given)))).map(({ id }) => id)
+    assert.lengthOf([...new Set(ids)], 1)
+  })
+
+  it("a reply on one node and a cancellation on the other have one outcome", async () => {
+    const [here, there] = await Promise.all([one, two].map((node) => connect(node, alice, bob, "JSONRPC"))) as [
+      Awaited<ReturnType<typeof connect>>,
+      Awaited<ReturnType<typeof connect>>
+    ]
+    for (let round = 0; round < 10; round++) {
+      const task = await begin(here, `round ${round}`)
+      const [cancelled] = await Promise.all([
+        here.cancelTask({ tenant: "", id: task.id, metadata: undefined }).then(stateOf, () => "refused"),
+        there.cancelTask({ tenant: "", id: task.id, metadata: undefined }).then(stateOf, () => "refused"),
+        say(on(two, bob), alice, { metadata: { reply_to: task.id } })
+      ])
+      const states = new Set((await Promise.all([here, there, here, there].map((client) => get(client, task.id)))).map(stateOf))
+      assert.deepStrictEqual([...states], [cancelled === "refused" ? "COMPLETED" : "CANCELED"])
+    }
+    assert.deepStrictEqual(
+      (await here.listTasks(listing({ pageSize: 100 }))).tasks.map(({ id }) => id),
+      (await there.listTasks(listing({ pageSize: 100 }))).tasks.map(({ id }) => id)
+    )
+  })
+
+  it("a node that stops ends its streams, and the next one of the same caller goes on elsewhere", async () => {
+    const third = await cluster.add()
+    const [here, there] = [await connect(third, alice, bob, "JSONRPC"), await connect(two, alice, bob, "JSONRPC")]
+    const task = await begin(there, "moving")
+    const heard: Array<string> = []
+    const stream = (async () => {
+      for await (const event of here.resubscribeTask({ tenant: "", id: task.id })) heard.push(said(event))
+    })()
+    await eventually("the stream", () => heard[0])
+    await third.stop()
+    await within("the end of the stream", stream)
+    assert.notInclude(heard, "status COMPLETED")
+    const rest: Array<string> = []
+    const again = (async () => {
+      for await (const event of there.resubscribeTask({ tenant: "", id: task.id })) rest.push(said(event))
+    })()
+    await eventually("the next stream", () => rest[0])
+    await say(on(one, bob), alice, { metadata: { reply_to: task.id } })
+    await within("the end", again)
+    assert.strictEqual(rest.at(-1), "status COMPLETED")
+  })
+})
