@@ -72,7 +72,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer)),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer, ConversationFeed.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,
@@ -82,7 +82,6 @@ export const services = Registration.layer.pipe(
     CodesRepo.layer,
     ColdSlots.layer,
     ContactsRepo.layer,
-    ConversationFeed.layer,
     ConversationsRepo.layer,
     ReadingRepo.layer,
     DeliveriesRepo.layer,

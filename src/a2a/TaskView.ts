@@ -52,7 +52,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     parts: partsOf(message, file)
   })
 
-  const statusOf = (task: Task, change: Change, message: object | undefined) => ({
+  const statusOf = (change: Change, message: object | undefined) => ({
     state: named(change.state),
     timestamp: iso(change.at),
     ...(message === undefined ? {} : { message })
@@ -87,7 +87,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     return {
       id: task.id,
       contextId: task.conversationId,
-      status: statusOf(task, last, loaded.message(saidWith(last))),
+      status: statusOf(last, loaded.message(saidWith(last))),
       ...(shown.artifacts ? { artifacts: artifact === undefined ? [] : [artifact] } : {}),
       ...(shown.historyLength === 0 ? {} : { history: history.flatMap((seq) => loaded.message(seq) ?? []) })
     }
@@ -99,7 +99,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     const loaded = yield* load(task, changes.flatMap((change) => change.seq ?? []))
     const ids = { taskId: task.id, contextId: task.conversationId }
     return changes.flatMap((change): ReadonlyArray<object> => {
-      const statusUpdate = { ...ids, status: statusOf(task, change, loaded.message(saidWith(change))) }
+      const statusUpdate = { ...ids, status: statusOf(change, loaded.message(saidWith(change))) }
       const artifact = change.state === "COMPLETED" ? loaded.artifact(change.seq) : undefined
       return artifact === undefined
         ? [{ statusUpdate }]

@@ -174,12 +174,10 @@ export class Tasks extends Context.Service<Tasks, {
             unavailableOnSqlError
           )
         ),
-        messages: Effect.fn("Tasks.messages")((conversationId, seqs) =>
-          seqs.length === 0
-            ? Effect.succeed(new Map())
-            : Effect.map(unavailableOnSqlError(feed.at(conversationId, seqs)), (rows) =>
-              new Map(rows.map((row) => [row.seq, row])))
-        ),
+        messages: Effect.fn("Tasks.messages")(function*(conversationId, seqs) {
+          const rows = seqs.length === 0 ? [] : yield* unavailableOnSqlError(feed.at(conversationId, seqs))
+          return new Map(rows.map((row) => [row.seq, row]))
+        }),
         sweep: Effect.gen(function*() {
           const rows = yield* repo.slice(above, SLICE)
           const known = yield* agents.byIds([...new Set(rows.flatMap((row) => [row.caller_id, row.recipient_id]))])

@@ -5,7 +5,7 @@ import { type MessageRow, type StoredMessage, storedMessage } from "../messages/
 import { Secrets } from "../platform/Secrets.ts"
 import { makeDirectIds } from "./Conversation.ts"
 
-/** The column of a message that says when its recipient got it. */
+/** A conversation, and a message of it whose delivery is asked for. */
 export interface Place {
   readonly conversationId: string
   readonly recipientId: string
@@ -117,7 +117,7 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
             seq
           }))
           return Effect.map(progress([JSON.stringify(input)]), (rows) => {
-            const found = new Array<PlaceProgress>(places.length).fill({ lastSeq: 0, deliveredAt: null })
+            const found = places.map((): PlaceProgress => ({ lastSeq: 0, deliveredAt: null }))
             for (const row of rows) found[row.i] = { lastSeq: row.last_seq ?? 0, deliveredAt: row.delivered_at }
             return found
           })

@@ -249,7 +249,7 @@ for (const binding of bindings) {
     it("164. lists the caller's tasks with this agent: newest change first, by pages, by state and by time", async () => {
       const pair = await newPair(server)
       const own = await connect(server, pair.alice, pair.bob, binding)
-      const tasks = []
+      const tasks: Array<Awaited<ReturnType<typeof begin>>> = []
       for (let i = 0; i < 5; i++) tasks.push(await begin(own, `task ${i}`))
       await say(pair.bob, pair.alice, { metadata: { reply_to: tasks[1]!.id } })
       const all = await own.listTasks(listing())
@@ -309,7 +309,7 @@ for (const binding of bindings) {
         parts: [part({ $case: "data", value: [1, 2] }), part({ $case: "url", value: "http://127.0.0.1:9/never" }, { filename: "x" })]
       }))
       const kept = (await inbox(bob)).find(({ id }) => id === several.id)
-      assert.lengthOf((kept?.content.data as { parts: Array<unknown> }).parts, 2)
+      assert.lengthOf((kept!.content.data as { parts: Array<unknown> }).parts, 2)
       assert.deepStrictEqual((await get(client, several.id)).history[0]?.parts.map(({ content }) => content), [
         { $case: "data", value: [1, 2] },
         { $case: "url", value: "http://127.0.0.1:9/never" }
