@@ -17,6 +17,7 @@ const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): bool
 /** A setting is in the first group that takes it; `LIMITS_…` are parted by what they limit. */
 const GROUPS: ReadonlyArray<Group> = [
   { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "DRAIN_SECONDS") },
+  { title: "Traces", names: beginning("OTEL_") },
   { title: "Database", names: beginning("DATA_DIR", "DATABASE_") },
   { title: "Redis", names: beginning("REDIS_") },
   { title: "Files", names: beginning("S3_", "SHARED_DIR", "UPLOADS_", "DOWNLOADS_") },

@@ -12,6 +12,7 @@ import { job } from "./cluster/Job.ts"
 import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
 import { Replies } from "./replies/Replies.ts"
+import { Backlog } from "./service/Backlog.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 
 /** The periodic jobs that one process of a cluster does for all of them (wire.md G.12, G.17a). */
@@ -19,6 +20,7 @@ export const layer = Layer.mergeAll(
   job({ name: "deletions", every: "30 seconds", batch: Effect.flatMap(Deletions, ({ sweep }) => sweep) }),
   job({ name: "recounts", every: "15 seconds", batch: Effect.flatMap(Enforcement, ({ sweep }) => sweep) }),
   job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ rearm }) => rearm) }),
+  job({ name: "backlog", every: "1 minute", batch: Effect.flatMap(Backlog, ({ count }) => count) }),
   job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),
   job({
     name: "webhooks_deleted",

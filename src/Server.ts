@@ -18,6 +18,8 @@ import { Readiness } from "./platform/Readiness.ts"
 import type { RemoteCalls } from "./cluster/RemoteCalls.ts"
 import type { Database } from "./database/Sql.ts"
 import { layerLogger } from "./platform/Telemetry.ts"
+import * as TraceExport from "./platform/TraceExport.ts"
+import { VERSION } from "./service/Version.ts"
 
 export const say = (text: string): void => void process.stdout.write(`${text}\n`)
 const complain = (text: string): void => void process.stderr.write(`${text}\n`)
@@ -70,6 +72,7 @@ const program = <Own>(kind: Kind<Own>) =>
       Layer.provide([Readiness.layer, StallGuard.layer]),
       Layer.provide(Ids.layer),
       Layer.provide(warnings),
+      Layer.provide(TraceExport.layer(VERSION)),
       Layer.provide(layerLogger),
       Layer.provide(Layer.succeed(Config, config))
     )

@@ -50,6 +50,7 @@ import { CodesRepo } from "./registration/CodesRepo.ts"
 import { Registration } from "./registration/Registration.ts"
 import { Replies } from "./replies/Replies.ts"
 import { RepliesRepo } from "./replies/RepliesRepo.ts"
+import { Backlog } from "./service/Backlog.ts"
 import { EventData } from "./webhooks/EventData.ts"
 import { PresencePosts } from "./webhooks/PresencePosts.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
@@ -79,6 +80,7 @@ export const services = Registration.layer.pipe(
     AgentsRepo.layer,
     AttachmentsRepo.layer,
     AvatarsRepo.layer,
+    Backlog.layer,
     CodesRepo.layer,
     ColdSlots.layer,
     ContactsRepo.layer,

@@ -82,6 +82,8 @@ const firstOf = (output: string, pattern: RegExp, name: string): Figures => {
 }
 
 const needsRedis = () => missingRedis === "" ? undefined : "needs redis-server: apt-get install redis-server"
+const needsPrometheus = () =>
+  spawnSync("promtool", ["--version"]).status === 0 ? needsRedis() : "needs Prometheus: apt-get install prometheus"
 const needsHaproxy = () => spawnSync("haproxy", ["-v"]).status === 0 ? needsRedis() : "needs HAProxy: apt-get install haproxy"
 
 const hasNpm = spawnSync("npm", ["--version"]).status === 0
@@ -157,6 +159,7 @@ export const programmes: ReadonlyArray<Programme> = [
     missing: needsHaproxy,
     extra: (output) => firstOf(output, /(\d+) sends over three restarts/, "sends")
   }),
+  vitest("metrics", "test:metrics", 60, { missing: needsPrometheus }),
   vitest("crowd", "test:crowd", 60, { extra: (output) => firstOf(output, /sends at \d+\/s: ([\d.]+ ms)/, "p99") }),
   vitest("timing", "test:timing", 60),
   {

@@ -1,5 +1,6 @@
-import { Cause, Clock, Duration, Effect, type Layer, Metric } from "effect"
+import { Cause, Clock, Duration, Effect, type Layer } from "effect"
 import { type Sharding, Singleton } from "effect/cluster"
+import { jobRows, jobRuns, jobSeconds } from "../platform/Metrics.ts"
 
 /** The result of one batch of a job. */
 export interface Batch {
@@ -35,48 +36,37 @@ const AGAIN = Duration.seconds(30)
  */
 export const job = <E, R>({ batch, every, name }: Job<E, R>): Layer.Layer<never, never, Sharding.Sharding | R> => {
   const attributes = { job: name }
-  const done = Metric.counter("jobs_runs_total", {
-    description: "Runs of background jobs",
-    incremental: true,
-    attributes: { ...attributes, outcome: "done" }
-  })
-  const failed = Metric.counter("jobs_runs_total", {
-    description: "Runs of background jobs",
-    incremental: true,
-    attributes: { ...attributes, outcome: "failed" }
-  })
-  const rowsDone = Metric.counter("jobs_rows_total", {
-    description: "Rows that background jobs removed or took on",
-    incremental: true,
-    attributes
-  })
-  const seconds = Metric.histogram("jobs_batch_seconds", {
-    description: "How long a batch of a background job took",
-    boundaries: [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10],
-    attributes
-  })
+  const runs = { done: jobRuns.at(name, "done"), failed: jobRuns.at(name, "failed") }
+  const rowsDone = jobRows.at(name)
+  const seconds = jobSeconds.at(name)
   const period = Duration.fromInputUnsafe(every)
 
   const timed = Effect.gen(function*() {
     const clock = yield* Clock.Clock
     const began = clock.monotonicTimeNanosUnsafe()
     const made = yield* batch
-    yield* Metric.update(seconds, Number(clock.monotonicTimeNanosUnsafe() - began) / 1e9)
-    yield* Metric.update(rowsDone, made.rows)
+    seconds.observe(Number(clock.monotonicTimeNanosUnsafe() - began) / 1e9)
+    rowsDone.add(made.rows)
     return made
   })
   const run = Effect.gen(function*() {
     while ((yield* timed).more) yield* Effect.sleep(PAUSE)
   })
   const pass = Effect.matchCauseEffect(run, {
-    onSuccess: () => Effect.as(Metric.update(done, 1), period),
+    onSuccess: () =>
+      Effect.sync(() => {
+        runs.done.add()
+        return period
+      }),
     onFailure: (cause) =>
       Cause.hasInterruptsOnly(cause)
         ? Effect.interrupt
         : Effect.logWarning("A background job failed and is tried again", cause).pipe(
           Effect.annotateLogs(attributes),
-          Effect.andThen(Metric.update(failed, 1)),
-          Effect.as(Duration.min(period, AGAIN))
+          Effect.map(() => {
+            runs.failed.add()
+            return Duration.min(period, AGAIN)
+          })
         )
   })
   return Singleton.make(`parley/jobs/${name}`, Effect.forever(Effect.flatMap(pass, Effect.sleep))) as Layer.Layer<

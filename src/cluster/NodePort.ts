@@ -1,5 +1,5 @@
 import * as NodeSocket from "@effect/platform-node/NodeSocket"
-import { Cause, Clock, Context, Data, Effect, Exit, Fiber, Layer, Metric, Scope } from "effect"
+import { Cause, Clock, Data, Effect, Exit, Fiber, Layer, Scope } from "effect"
 import { NetAddress } from "effect/net"
 import { Socket, SocketServer } from "effect/socket"
 import { once } from "node:events"
@@ -9,6 +9,7 @@ import type { Settings } from "../platform/Config.ts"
 import { AT_ONCE } from "./NodeLinks.ts"
 import { serverTls } from "./NodeSecret.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
+import { CONNECTIONS, connectionsRefused } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
@@ -37,7 +38,7 @@ const CLOSED_WITHIN = "500 millis"
 const SECOND_TRY = "3 seconds"
 const MAX_REMEMBERED = 1_000
 
-type Refusal = "secret" | "plain" | "encrypted" | "silent"
+type Refusal = typeof CONNECTIONS[number]
 
 const WORDS: Record<Refusal, string> = {
   secret: "it does not know RUNNER_SECRET",
@@ -45,17 +46,6 @@ const WORDS: Record<Refusal, string> = {
   encrypted: "it encrypts, and this node has no RUNNER_SECRET",
   silent: "it said nothing"
 }
-
-const counters = Object.fromEntries(
-  (["secret", "plain", "encrypted", "silent"] as const).map((reason) => [
-    reason,
-    Metric.counter("node_connections_refused_total", {
-      description: "Connections to RUNNER_PORT that were refused",
-      incremental: true,
-      attributes: { reason }
-    })
-  ])
-) as Record<Refusal, Metric.Counter<number>>
 
 const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
   const code = error.code ?? ""
@@ -93,7 +83,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const lastAccepted = new Map<string, number>()
 
       const tell = (host: string, refusal: Refusal): void => {
-        counters[refusal].updateUnsafe(1, Context.empty())
+        connectionsRefused.at(refusal).add()
         if (lines.allows(`${refusal} ${host}`)) fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {

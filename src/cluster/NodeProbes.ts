@@ -1,9 +1,10 @@
-import { Cause, Clock, Context, Effect, FiberMap, Latch, Layer, Metric, Option, Schedule, Schema } from "effect"
+import { Cause, Clock, Context, Effect, FiberMap, Latch, Layer, Option, Schedule, Schema } from "effect"
 import { Runners, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeLinks } from "./NodeLinks.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { greetingsFailed } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
@@ -79,7 +80,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
             ? failure.reason
             : links.problem(target.node) ??
               (isSilence ? "it does not answer" : "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")
-          failures[isRefusal ? "refused" : isSilence ? "silent" : "unreachable"].updateUnsafe(1, Context.empty())
+          greetingsFailed.at(isRefusal ? "refused" : isSilence ? "silent" : "unreachable").add()
           if (target.failures >= FAILURES && reaches.delete(target.node)) changed.openUnsafe()
         }
 
@@ -223,17 +224,6 @@ const FAILURES = 2
 const UNSEEN_MS = 15_000
 const MAX_TARGETS = 1_000
 const ADDRESS = /^.+:\d{1,5}$/
-
-const failures = Object.fromEntries(
-  (["refused", "silent", "unreachable"] as const).map((reason) => [
-    reason,
-    Metric.counter("node_greetings_failed_total", {
-      description: "Greetings to other nodes that got no answer, or a refusal",
-      incremental: true,
-      attributes: { reason }
-    })
-  ])
-) as Record<"refused" | "silent" | "unreachable", Metric.Counter<number>>
 
 /** The differences between a starting node and the existing ones, one log line for each setting and value. */
 export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {

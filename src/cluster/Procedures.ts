@@ -4,6 +4,7 @@ import { Rpc } from "effect/rpc"
 import { logDefect } from "./LogDefect.ts"
 import { RemoteCalls } from "./RemoteCalls.ts"
 import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
+import { forTrace, TRACEPARENT } from "../platform/Tracing.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 
 /** The implementation of one Rpc of an entity, on the node that owns the entity's shard. */
@@ -77,7 +78,7 @@ export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Beha
       Object.fromEntries(rpcs.map(({ _tag }) => {
         const { run } = known[_tag]!
         return [_tag, ({ headers, payload }: Entity.Request<Rpc.Any>) =>
-          Rpc.fork(forRequest(headers[REQUEST_ID], logDefect(run(entityId, payload))))]
+          Rpc.fork(forRequest(headers[REQUEST_ID], forTrace(headers[TRACEPARENT], logDefect(run(entityId, payload)))))]
       })))
 
     return {

@@ -1,13 +1,15 @@
-import { Cause, Clock, Context, Data, Effect, Exit, type Fiber, Latch, Layer, Metric, Queue, Schema, type Scope, Stream } from "effect"
+import { Cause, Clock, Context, Data, Effect, Exit, type Fiber, Latch, Layer, Queue, Schema, type Scope, Stream } from "effect"
 import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { Ids } from "../platform/Ids.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { BREAKS, remoteBatches, remoteBreaks, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
+import { forTrace, isTracing, traceOf, withTrace } from "../platform/Tracing.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { logDefect } from "./LogDefect.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
@@ -19,7 +21,7 @@ export class CallsUnheard extends Schema.TaggedError<CallsUnheard>()("CallsUnhea
 const Answers = Rpc.make("Answers", { payload: { session: Schema.String }, success: Schema.String, stream: true })
 
 /** Sends a batch of calls to actors; returns when they have been received, before they are executed. */
-const Carry = Rpc.make("Carry", { payload: { session: Schema.String, calls: Schema.String }, error: CallsUnheard })
+const Carry = Rpc.make("Carry", { payload: { session: Schema.String, calls: Schema.String, traces: Schema.optionalKey(Schema.String) }, error: CallsUnheard })
 
 /** The Rpcs that carry calls between nodes. Names that have landed never change. */
 export const CallRpcs = RpcGroup.make(Answers, Carry)
@@ -65,6 +67,9 @@ type Ending =
 const CallsOnWay = Schema.fromJsonString(Schema.Array(
   Schema.Tuple([Schema.Int, Schema.String, Schema.String, Schema.NullOr(Schema.String), Schema.Unknown])
 ))
+/** The trace contexts of some of the calls, by their numbers. A node that does not know them leaves them out. */
+const TracesOnWay = Schema.fromJsonString(Schema.Array(Schema.Tuple([Schema.Int, Schema.String])))
+const decodeTraces = Schema.decodeUnknownEffect(TracesOnWay)
 const decodeCalls = Schema.decodeUnknownEffect(CallsOnWay)
 const AnswerOnWay = Schema.fromJsonString(
   Schema.Tuple([Schema.Int, Schema.Literals(["done", "refused", "absent", "busy", "broken"]), Schema.Unknown])
@@ -88,11 +93,6 @@ const MAX_CHARS = 2_000_000
 /** If a node has not acknowledged a batch within this time, the line to it is given up. */
 const HEARD_SECONDS = 3
 
-const batchSize = Metric.histogram("remote_call_batch_size", {
-  description: "Calls to actors of another node that went together",
-  boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
-})
-
 /** An answer from another node cannot be decoded. */
 class AnswerNotUnderstood extends Data.TaggedError("AnswerNotUnderstood")<{ readonly cause: unknown }> {
   override get message(): string {
@@ -101,7 +101,7 @@ class AnswerNotUnderstood extends Data.TaggedError("AnswerNotUnderstood")<{ read
 }
 
 /** Why a line (the calls to one node) broke off. */
-type Break = "answer" | "session" | "failure" | "silence" | "connection"
+type Break = typeof BREAKS[number]
 
 const WORDS: Record<Break, string> = {
   answer: "an answer of it is not understood: do both nodes run the same version of Parley?",
@@ -110,17 +110,6 @@ const WORDS: Record<Break, string> = {
   silence: `it has not taken a call for ${HEARD_SECONDS} s`,
   connection: "the connection broke off"
 }
-
-const breaks = Object.fromEntries(
-  (["answer", "session", "failure", "silence", "connection"] as const).map((reason) => [
-    reason,
-    Metric.counter("remote_call_lines_broken_total", {
-      description: "Times that the calls to another node broke off",
-      incremental: true,
-      attributes: { reason }
-    })
-  ])
-) as Record<Break, Metric.Counter<number>>
 
 const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
   const failure = reasons.find(Cause.isFailReason)?.error
@@ -144,7 +133,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
   ) => Effect.Effect<Client<Payload["Type"], Success["Type"], Failure["Type"]>, never, Scope.Scope>
   /** Handle the two Rpcs of other nodes: `Answers` and `Carry`. */
   readonly opened: (session: string) => Effect.Effect<Queue.Dequeue<string>, never, Scope.Scope>
-  readonly heard: (session: string, calls: string) => Effect.Effect<void, CallsUnheard>
+  readonly heard: (session: string, calls: string, traces?: string) => Effect.Effect<void, CallsUnheard>
 }>()("parley/cluster/RemoteCalls") {
   /** For a standalone server: a shard that is not here yet will be, so calls never go to another node. */
   static readonly layerAlone = Layer.effect(RemoteCalls, Effect.suspend(() => make(() => undefined)))
@@ -167,7 +156,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         if (line.isGivenUp) return
         const cause = Exit.isFailure(exit) ? exit.cause : Cause.empty
         const reason = breakOf(cause)
-        breaks[reason].updateUnsafe(1, Context.empty())
+        remoteBreaks.at(reason).add()
         if (!logged.allows(`${node} ${reason}`)) return
         const text = `Calls to node ${node} broke off, ${line.size} of them unanswered: ${WORDS[reason]}`
         // The death of a node is logged once, by `Peers`.
@@ -194,10 +183,10 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
               yield* line.work.await
               // Lets other calls of the same turn of the event loop join the batch.
               yield* Effect.yieldNow
-              const { calls, size } = line.take()
+              const { size, ...batch } = line.take()
               if (size === 0) continue
-              yield* Metric.update(batchSize, size)
-              yield* Effect.timeout(client.Carry({ session, calls }), `${HEARD_SECONDS} seconds`)
+              remoteBatches.observe(size)
+              yield* Effect.timeout(client.Carry({ session, ...batch }), `${HEARD_SECONDS} seconds`)
             }
           })
           yield* Effect.raceFirst(listening, carrying)
@@ -219,8 +208,10 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         return line
       }
       owners.onGone((address) => lines.get(nameOf(address))?.giveUp())
+      const ends = remoteOpen.reads(() => lines.values().reduce((sum, { size }) => sum + size, 0))
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
+          ends()
           for (const line of lines.values()) line.giveUp()
         })
       )
@@ -238,7 +229,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
   /** The handlers of calls from other nodes. */
   static readonly layerHandlers = CallRpcs.toLayer(Effect.map(RemoteCalls, (calls) => ({
     Answers: ({ session }) => calls.opened(session),
-    Carry: (carried) => calls.heard(carried.session, carried.calls)
+    Carry: (carried) => calls.heard(carried.session, carried.calls, carried.traces)
   })))
 }
 
@@ -283,6 +274,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
     const payloads = codecOf(rpc.payloadSchema)
     const successes = codecOf(rpc.successSchema)
     const failures = codecOf(rpc.errorSchema)
+    const seconds = remoteSeconds.at(name)
     const shardOf = (entityId: string): ShardId.ShardId => {
       const id = EntityId.make(entityId)
       return sharding.getShardId(id, entity.getShardGroup(id))
@@ -305,9 +297,14 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         Effect.callback((resume) => {
           const requestId = requestIdOf(fiber) ?? null
           const { line } = destination
+          const began = performance.now()
           const callNo = line.call(
             (callNo) => JSON.stringify([callNo, name, entityId, requestId, payloads.encode(payload)]),
-            (answer) => resume(Effect.succeed(answer))
+            (answer) => {
+              if (answer !== undefined) seconds.millis(performance.now() - began)
+              resume(Effect.succeed(answer))
+            },
+            traceOf(fiber)
           )
           if (callNo === undefined) return resume(Effect.fail(new Unavailable()))
           return Effect.sync(() => line.forget(callNo))
@@ -321,7 +318,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         const destination = destinationOf(shard)
         if (destination === undefined) return withRemoteDeadline(elsewhere(entityId, payload))
         return withRemoteDeadline(Effect.flatMap(
-          carried(destination, entityId, payload),
+          withTrace(`call ${name}`, "client", carried(destination, entityId, payload)),
           (answer): Effect.Effect<Success, Failure | Undelivered | Unavailable> => {
             switch (answer?.ending) {
               case "done":
@@ -344,9 +341,10 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
       })
   })
 
-  const heard = Effect.fnUntraced(function*(from: string, calls: string) {
+  const heard = Effect.fnUntraced(function*(from: string, calls: string, traces?: string) {
     const session = sessions.get(from)
     if (session === undefined) return yield* new CallsUnheard()
+    const traced = traces === undefined || !isTracing() ? undefined : new Map(yield* Effect.orDie(decodeTraces(traces)))
     const answer = (callNo: number, { ending, value }: Answer): void => {
       Queue.offerUnsafe(session.answers, JSON.stringify([callNo, ending, value]))
     }
@@ -358,7 +356,9 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         answer(callNo, { ending: "busy", value: null })
       } else {
         session.open++
-        fork(forRequest(requestId, procedure.perform(entityId, payload))).addObserver((exit) => {
+        const performed = procedure.perform(entityId, payload)
+        const trace = traced?.get(callNo)
+        fork(forRequest(requestId, trace === undefined ? performed : forTrace(trace, withTrace(name, "server", performed)))).addObserver((exit) => {
           session.open--
           answer(callNo, Exit.isSuccess(exit) ? exit.value : broken(exit.cause))
         })
@@ -387,7 +387,7 @@ class CallLine {
   fiber: Fiber.Fiber<void, unknown> | undefined
   readonly work = Latch.makeUnsafe(false)
   private readonly open = new Map<number, Open>()
-  private waiting: Array<readonly [callNo: number, text: string]> = []
+  private waiting: Array<readonly [callNo: number, text: string, trace: string | undefined]> = []
   private chars = 0
   private last = 0
   private ended = false
@@ -405,7 +405,7 @@ class CallLine {
   }
 
   /** Queues a call and returns its number; undefined: too many calls are unanswered. */
-  call(textOf: (callNo: number) => string, settle: Settle): number | undefined {
+  call(textOf: (callNo: number) => string, settle: Settle, trace?: string): number | undefined {
     // The line ended after the caller had looked it up.
     if (this.ended) {
       settle(undefined)
@@ -416,7 +416,7 @@ class CallLine {
     const text = textOf(callNo)
     this.chars += text.length
     this.open.set(callNo, { chars: text.length, settle })
-    this.waiting.push([callNo, text])
+    this.waiting.push([callNo, text, trace])
     this.work.openUnsafe()
     return callNo
   }
@@ -431,19 +431,21 @@ class CallLine {
   }
 
   /** The next batch and the number of calls in it. */
-  take(): { readonly calls: string; readonly size: number } {
+  take(): { readonly calls: string; readonly traces?: string; readonly size: number } {
     const texts: Array<string> = []
+    const traces: Array<readonly [number, string]> = []
     let chars = 0
     let taken = 0
     for (; taken < this.waiting.length && texts.length < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
-      const [callNo, text] = this.waiting[taken]!
+      const [callNo, text, trace] = this.waiting[taken]!
       if (!this.open.has(callNo)) continue
       texts.push(text)
+      if (trace !== undefined) traces.push([callNo, trace])
       chars += text.length
     }
     this.waiting = this.waiting.slice(taken)
     if (this.waiting.length === 0) this.work.closeUnsafe()
-    return { calls: `[${texts.join(",")}]`, size: texts.length }
+    return { calls: `[${texts.join(",")}]`, size: texts.length, ...(traces.length === 0 ? {} : { traces: JSON.stringify(traces) }) }
   }
 
   answered(text: string): void {

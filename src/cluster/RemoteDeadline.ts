@@ -1,8 +1,10 @@
-import { Cause, Context, Effect, Metric } from "effect"
+import { Cause, Effect } from "effect"
 import { ClusterError } from "effect/cluster"
 import { RpcClient } from "effect/rpc"
 import { isLoggedDefect } from "./LogDefect.ts"
+import { remoteCalls } from "../platform/Metrics.ts"
 import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
+import { TRACEPARENT, traceOf } from "../platform/Tracing.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
 /** How long a caller is held while the entity that it calls moves to another node (wire.md C.0). */
@@ -18,11 +20,6 @@ export const isUndelivered = (error: unknown): error is Undelivered =>
   error instanceof ClusterError.MailboxFull || error instanceof ClusterError.AlreadyProcessingMessage ||
   error instanceof ClusterError.PersistenceError || error instanceof ClusterError.EntityNotAssignedToRunner
 
-const calls = Metric.counter("remote_calls_total", {
-  description: "Calls to actors of other nodes",
-  incremental: true
-})
-
 /**
  * Puts a deadline on a call to an entity of another node. The cluster retries the call until a node owns the shard;
  * the caller waits for 5 seconds at most. A call that ends without an answer may have been executed: the caller gets
@@ -33,9 +30,14 @@ export const withRemoteDeadline = <A, E, R>(
   call: Effect.Effect<A, E | Undelivered, R>
 ): Effect.Effect<A, Exclude<E, Undelivered> | Unavailable, R> =>
   Effect.withFiber<A, E | Undelivered, R>((fiber) => {
-    calls.updateUnsafe(1, Context.empty())
+    remoteCalls.add()
     const requestId = requestIdOf(fiber)
-    return requestId === undefined ? call : RpcClient.withHeaders(call, { [REQUEST_ID]: requestId })
+    const trace = traceOf(fiber)
+    if (requestId === undefined && trace === undefined) return call
+    return RpcClient.withHeaders(call, {
+      ...(requestId === undefined ? {} : { [REQUEST_ID]: requestId }),
+      ...(trace === undefined ? {} : { [TRACEPARENT]: trace })
+    })
   }).pipe(
     Effect.timeoutOrElse({ duration: HELD, orElse: () => Effect.fail(new Unavailable()) }),
     Effect.catchCause((cause) => {

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { type Head, HEADS } from "../deliveries/DeliveriesRepo.ts"
 import { Database } from "../database/Sql.ts"
-import { countStored } from "../platform/Telemetry.ts"
+import { countStored } from "../platform/Metrics.ts"
 import { intoOutbox, mayHook, unmuted } from "../messages/Outbox.ts"
 import type { Locks } from "../database/GroupCommit.ts"
 import { type Held, heldIn, holdersOf, inputOf, MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
@@ -26,7 +26,7 @@ export interface Append {
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
-  /** The id of the request that caused it, for webhooks. */
+  /** The request that caused it, for webhooks: its id and its trace (`joinOrigin`). */
   readonly requestId: string | null
 }
 

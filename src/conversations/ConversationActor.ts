@@ -3,6 +3,7 @@ import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
 import { Unauthorized, Unavailable } from "../wire/WireError.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
+import { joinOrigin, recordSpan, type TraceContext, traceOf, traceTime } from "../platform/Tracing.ts"
 import { Seldom } from "../platform/Seldom.ts"
 import { iso } from "../wire/Text.ts"
 import type { Append, Appended } from "./Append.ts"
@@ -57,6 +58,9 @@ export interface Published {
   /** Null: its place among the messages in the sender's inbox is unknown. */
   readonly senderLastInboxNo: number | null
   readonly senderNextInboxNo: number | null
+  /** `performance.now()` */
+  readonly committedAt: number | undefined
+  readonly trace: TraceContext | undefined
 }
 
 type Result = Exit.Exit<Sent, SendFailure>
@@ -65,8 +69,10 @@ interface Waiting {
   readonly _tag: "Send"
   readonly command: SendCommand
   readonly key: string
-  /** The id of its request. */
+  /** The id of its request, and its trace with the time of its arrival (`traceTime`). */
   readonly requestId: string | null
+  readonly trace: TraceContext | undefined
+  readonly arrived: number
   readonly settle: Array<(result: Result) => void>
   /** When it arrived, in milliseconds. */
   readonly since: number
@@ -141,8 +147,19 @@ export class ConversationActor {
         return
       }
       const requestId = requestIdOf(fiber) ?? null
-      const since = this.deps.now()
-      const waiting: Waiting = { _tag: "Send", command, key, requestId, settle: [resume], since, attempts: 0, attached: false }
+      const trace = traceOf(fiber)
+      const waiting: Waiting = {
+        _tag: "Send",
+        command,
+        key,
+        requestId,
+        trace,
+        arrived: trace === undefined ? 0 : traceTime(),
+        settle: [resume],
+        since: this.deps.now(),
+        attempts: 0,
+        attached: false
+      }
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
     }))
@@ -312,9 +329,10 @@ export class ConversationActor {
       messageId: draft.messageId ?? deps.newMessageId(),
       at: deps.now(),
       draft,
-      requestId: waiting.requestId
+      requestId: joinOrigin(waiting.requestId, waiting.trace)
     }
-    deps.appends.submit(append, (settled) => this.appended(waiting, append, settled), deps.now() - waiting.since)
+    recordSpan(waiting.trace, "decide", waiting.arrived)
+    deps.appends.submit(append, (settled) => this.appended(waiting, append, settled), deps.now() - waiting.since, waiting.trace)
   }
 
   private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
@@ -325,7 +343,7 @@ export class ConversationActor {
       this.settle(waiting, settled.exit)
     } else {
       const outcome = settled.value
-      if (outcome._tag === "Stored") this.stored(waiting, append, outcome)
+      if (outcome._tag === "Stored") this.stored(waiting, append, outcome, settled.at)
       else if (append.opens) {
         // Released before the next attempt, whose reservation it would delete otherwise.
         this.fork(waiting, Effect.andThen(
@@ -341,7 +359,7 @@ export class ConversationActor {
     if (claims && this.barrier === waiting) this.lift()
   }
 
-  private stored(waiting: Waiting, append: Append, outcome: Extract<Appended, { _tag: "Stored" }>): void {
+  private stored(waiting: Waiting, append: Append, outcome: Extract<Appended, { _tag: "Stored" }>, committedAt: number | undefined): void {
     const { sender } = waiting.command
     if (append.opens || append.establishes) this.overtaken = true
     if (append.nextEpoch >= this.epoch) {
@@ -375,7 +393,9 @@ export class ConversationActor {
       recipientId: append.recipientId,
       inboxNo: outcome.inboxNo,
       senderLastInboxNo: outcome.senderLastInboxNo,
-      senderNextInboxNo: outcome.senderNextInboxNo
+      senderNextInboxNo: outcome.senderNextInboxNo,
+      committedAt,
+      trace: waiting.trace
     })
     this.settle(
       waiting,

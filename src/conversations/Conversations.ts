@@ -14,6 +14,7 @@ import { Config } from "../platform/Config.ts"
 import { makeGroupCommit } from "../database/GroupCommit.ts"
 import { Ids } from "../platform/Ids.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
+import { actors } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import * as Procedures from "../cluster/Procedures.ts"
@@ -138,7 +139,9 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           inboxNo: stored.inboxNo,
           messageId: stored.message.id,
           senderId: stored.message.senderId,
-          rendered: stored.rendered
+          rendered: stored.rendered,
+          committedAt: stored.committedAt,
+          trace: stored.trace
         })
         if (config.ECHO_OWN === "on" && stored.senderLastInboxNo !== null) {
           liveAgents.tell(stored.message.senderId, {
@@ -197,6 +200,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       }
 
       const conversations = new Map<string, ConversationActor>()
+      yield* actors.at("conversation").readsIn(() => conversations.size)
       const actorOf = (conversationId: string): ConversationActor => {
         const known = conversations.get(conversationId)
         if (known !== undefined) return known

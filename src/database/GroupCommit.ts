@@ -1,6 +1,8 @@
-import { Cause, Clock, Effect, Exit, Metric, Option } from "effect"
+import { Cause, Clock, Effect, Exit, Option } from "effect"
 import type { SqlError } from "effect/sql"
+import { commitMeters } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { isSampled, isTracing, recordSpan, type TraceContext, traceTime } from "../platform/Tracing.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { Seldom } from "../platform/Seldom.ts"
 import { sqlState } from "./Sql.ts"
@@ -13,7 +15,8 @@ import { isStatementDefect } from "../wire/WireErrors.ts"
  * logged, or a defect, which is not.
  */
 export type Settled<Out> =
-  | { readonly _tag: "Done"; readonly value: Out }
+  /** `at`: when its batch was committed, as `performance.now()`. */
+  | { readonly _tag: "Done"; readonly value: Out; readonly at?: number }
   | { readonly _tag: "Failed"; readonly exit: Exit.Exit<never, Unavailable> }
 
 const failed = (): Settled<never> => ({ _tag: "Failed", exit: Exit.fail(new Unavailable()) })
@@ -36,9 +39,9 @@ export interface GroupCommit<In, Out> {
   /**
    * Queues an item. `settle` runs exactly once, after the commit, in commit order, and never inside this call. If it
    * throws, it is called once more, with its own defect. The items of a lane are committed in submission order, except
-   * those that wait for a lock; each lane has one batch in flight. `age`: milliseconds that the item has already waited.
+   * those that wait for a lock; each lane has one batch in flight. `age`: milliseconds that the item has already waited; `trace`: whose span its commit is.
    */
-  readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number) => void
+  readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number, trace?: TraceContext) => void
   /** The number of waiting items, plus one for each lane that is committing; 0: idle. */
   readonly size: () => number
   /** Completes once nothing waits and nothing is being committed. */
@@ -51,6 +54,8 @@ interface Waiting<In, Out> {
   readonly since: number
   /** Place in the order of submission. */
   readonly order: number
+  /** The trace it belongs to, and when it was submitted (`traceTime`). */
+  readonly trace: { readonly context: TraceContext; readonly at: number } | undefined
 }
 
 interface Lane<In, Out> {
@@ -152,25 +157,10 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** For items that were set aside. */
   const second: Lane<In, Out> = makeLane()
   const now = monotonicMillis(yield* Clock.Clock)
-  const batchSize = Metric.histogram(`${options.name}_batch_size`, {
-    description: `Items per commit of ${options.name}`,
-    boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
-  })
+  const meters = commitMeters(options.name)
   const idleWaiters = new Set<() => void>()
 
-  const countFailed = (reason: Reason): Effect.Effect<void> =>
-    Metric.update(
-      Metric.counter(`${options.name}_commits_failed_total`, {
-        description: `Commits of ${options.name} that failed`,
-        incremental: true,
-        attributes: { reason }
-      }),
-      1
-    )
-  const countSetAside = Metric.counter(`${options.name}_set_aside_total`, {
-    description: `Items of ${options.name} that waited for a row that somebody else had locked`,
-    incremental: true
-  })
+  const countFailed = (reason: Reason): Effect.Effect<void> => Effect.sync(() => meters.failed.at(reason).add())
   const lines = { failed: new Seldom(), full: new Seldom(), aside: new Seldom(), late: new Seldom() }
 
   /** Settles one item. A callback that throws does not keep the rest of its batch from being settled. */
@@ -200,14 +190,45 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     }))
   }
 
-  const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number, lockMs = LOCK_MS): Effect.Effect<void> =>
-    Effect.matchCauseEffect(Effect.suspend(() => options.commit(batch.map((waiting) => waiting.item), lockMs)), {
+  /**
+   * Records the batch as a span of its first traced item, linked to the traces of the others, and for each of them a
+   * span from its submission to the end of the batch, linked to the batch.
+   */
+  const traceBatch = (batch: ReadonlyArray<Waiting<In, Out>>, ms: number, failure: string | undefined): void => {
+    const traced = batch.flatMap(({ trace }) => trace !== undefined && isSampled(trace.context) ? [trace] : [])
+    const [first, ...others] = traced
+    if (first === undefined) return
+    const end = traceTime()
+    const whole = recordSpan(first.context, `batch of ${options.name}`, end - ms, {
+      kind: "client",
+      attributes: { "db.system.name": "postgresql", "db.operation.batch.size": batch.length },
+      links: others.map(({ context }) => context),
+      failure
+    }, end)
+    const links = whole === undefined ? [] : [whole]
+    for (const { at, context } of traced) recordSpan(context, "commit", at, { links, failure }, end)
+  }
+
+  const attempt = (batch: ReadonlyArray<Waiting<In, Out>>, tries: number, lockMs = LOCK_MS): Effect.Effect<void> => {
+    let began = 0
+    const timed = Effect.suspend(() => {
+      began = now()
+      return options.commit(batch.map((waiting) => waiting.item), lockMs)
+    })
+    return Effect.matchCauseEffect(timed, {
       onSuccess: (results) => {
         refused = undefined
-        for (let i = 0; i < batch.length; i++) tell(batch[i]!, { _tag: "Done", value: results[i]! })
+        const at = performance.now()
+        const ended = now()
+        meters.seconds.millis(ended - began)
+        for (const { since } of batch) meters.waits.millis(ended - since)
+        if (isTracing()) traceBatch(batch, ended - began, undefined)
+        for (let i = 0; i < batch.length; i++) tell(batch[i]!, { _tag: "Done", value: results[i]!, at })
         return Effect.void
       },
       onFailure: (cause) => {
+        meters.seconds.millis(now() - began)
+        if (isTracing()) traceBatch(batch, now() - began, "failed")
         const error = cause.reasons.find(Cause.isFailReason)?.error
         if (error === undefined) {
           if (Cause.hasInterruptsOnly(cause)) return fail(batch, cause)
@@ -222,6 +243,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         return Effect.andThen(countFailed(reason), afterFailure(batch, tries, error, reason, cause))
       }
     })
+  }
 
   const afterFailure = (
     batch: ReadonlyArray<Waiting<In, Out>>,
@@ -297,12 +319,12 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
           return batch.length === 1 ? fail(batch, cause) : halve(batch)
         }
         look(locks)
-        return countSetAside.pipe(
-          Metric.update(count),
-          Effect.andThen(lines.aside.log(Effect.logWarning(
+        meters.setAside.add(count)
+        return Effect.andThen(
+          lines.aside.log(Effect.logWarning(
             `Rows that ${options.name} writes are locked by others: items that need them wait for 5 s at most`
-          ).pipe(Effect.annotateLogs({ waiting: aside.length })))),
-          Effect.andThen(rest.length === 0 ? Effect.void : attempt(rest, 0))
+          ).pipe(Effect.annotateLogs({ waiting: aside.length }))),
+          rest.length === 0 ? Effect.void : attempt(rest, 0)
         )
       }
     })
@@ -379,7 +401,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         // Another lane may have set all items aside meanwhile.
         if (batch.length === 0) continue
         lane.batch = batch
-        yield* Metric.update(batchSize, batch.length)
+        meters.size.observe(batch.length)
         yield* attempt(batch, 0, lane === second ? PATIENT_LOCK_MS : LOCK_MS)
         lane.batch = []
       }
@@ -426,10 +448,12 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
         : `Commits of ${options.name} do not come through: the oldest has waited for ${Math.floor(waited / 1_000)} s. Look at the database.`
     }))
 
+  meters.queued.reads(() => [...lanes, second].reduce((sum, { batch, queue }) => sum + queue.length + batch.length, aside.length))
+
   return {
-    submit: (item, settle, age = 0) => {
+    submit: (item, settle, age = 0, trace) => {
       const lane = lanes[options.laneOf(item) % lanes.length]!
-      const waiting = { item, settle, since: now() - age, order: submitted++ }
+      const waiting = { item, settle, since: now() - age, order: submitted++, trace: trace === undefined ? undefined : { context: trace, at: traceTime() } }
       const { locks } = options
       const names = locks?.of(item)
       const held = names !== undefined && (isHeld(names) || names.some((name) => again.has(name)))

@@ -1,5 +1,6 @@
 import { Context, Effect, Scope, Stream } from "effect"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
+import { databaseWaits } from "../platform/Metrics.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /**
@@ -89,10 +90,18 @@ export const services = Effect.fnUntraced(function*(options: {
   /** Runs a statement ahead of all queued ones (see `Database.probe`). */
   readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
 }) {
+  const borrower: SqlConnection.Borrower = (use) =>
+    Effect.suspend(() => {
+      const began = performance.now()
+      return options.borrower((connection) => {
+        databaseWaits.millis(performance.now() - began)
+        return use(connection)
+      })
+    })
   const client = yield* SqlClient.make({
     driver: options.driver,
     acquirer: options.acquirer,
-    borrower: options.borrower,
+    borrower,
     compiler,
     commit,
     isTransaction: (connection) => connection instanceof Session && connection.inTransaction,
@@ -111,7 +120,7 @@ export const services = Effect.fnUntraced(function*(options: {
           Effect.map((connection as Session).run(text, params, name), ({ rows }) => rows as ReadonlyArray<Row>)
         return Effect.withFiber((fiber) => {
           const transaction = Context.getOrUndefined(fiber.context, client.transactionService)
-          return transaction === undefined ? options.borrower(run) : run(transaction[0])
+          return transaction === undefined ? borrower(run) : run(transaction[0])
         })
       }
     },

@@ -1,6 +1,7 @@
 import { Clock, Effect, Latch, Layer, Semaphore } from "effect"
 import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
+import { databaseTimes } from "../platform/Metrics.ts"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
 import { services, Session } from "./Sql.ts"
@@ -65,10 +66,13 @@ class EmbeddedSession extends Session {
 
   #attempt<A>(statement: (session: PgliteSession) => A): Effect.Effect<A, SqlError.SqlError> {
     return Effect.suspend(() => {
+      const began = performance.now()
       try {
         return Effect.succeed(statement(this.#database.session))
       } catch (error) {
         return error instanceof DatabaseFault ? Effect.fail(sqlError(error, "execute")) : Effect.die(error)
+      } finally {
+        databaseTimes.millis(performance.now() - began)
       }
     })
   }

@@ -4,6 +4,7 @@ import type { SqlError } from "effect/sql"
 import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
 import { Client, type CustomTypesConfig, Pool, type PoolClient } from "pg"
+import { databaseTimes } from "../platform/Metrics.ts"
 import { services, Session } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
 
@@ -121,8 +122,10 @@ class PgSession extends Session {
         const client = this.#client
         if (client === undefined) return resume(Effect.fail(sqlError(new Error("the connection was given back"), "execute")))
         this.#underWay++
+        const began = performance.now()
         const end = (outcome: Effect.Effect<Outcome, SqlError.SqlError>) => {
           this.#underWay--
+          databaseTimes.millis(performance.now() - began)
           this.#waiting.shift()?.()
           // Resumes the fiber synchronously; it may submit its next statement before this returns.
           resume(outcome)

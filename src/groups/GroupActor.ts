@@ -7,6 +7,7 @@ import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts
 import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
+import { joinOrigin, trace, type TraceContext } from "../platform/Tracing.ts"
 import { requestId } from "../platform/RequestId.ts"
 import { Seldom } from "../platform/Seldom.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
@@ -86,6 +87,9 @@ export interface GroupPublished {
   readonly envelopes: ReadonlyArray<Numbered>
   readonly senderLastInboxNo: number
   readonly senderNextInboxNo: number | null
+  /** `performance.now()`; undefined: not measured. */
+  readonly committedAt?: number | undefined
+  readonly trace?: TraceContext | undefined
 }
 
 /** How many times a command is decided: again after each fence that shows newer members. */
@@ -164,7 +168,7 @@ export class GroupActor {
           yield* this.deps.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
           attached = true
         }
-        const settled = yield* this.append(state, command, yield* requestId, since)
+        const settled = yield* this.append(state, command, yield* requestId, yield* trace, since)
         if (settled._tag === "Failed") return yield* settled.exit
         const outcome = settled.value
         switch (outcome._tag) {
@@ -409,7 +413,7 @@ export class GroupActor {
     )
   }
 
-  private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null, since: number) {
+  private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null, context: TraceContext | undefined, since: number) {
     const { deps } = this
     const append: GroupAppend = {
       groupId: this.id,
@@ -419,7 +423,7 @@ export class GroupActor {
       messageId: deps.newMessageId(),
       at: deps.now(),
       draft,
-      requestId
+      requestId: joinOrigin(requestId, context)
     }
     type Outcome = Exclude<GroupAppended, { _tag: "Stored" }> | { readonly _tag: "Stored"; readonly sent: Sent }
     return Effect.callback<Settled<Outcome>>((resume) =>
@@ -443,7 +447,7 @@ export class GroupActor {
           senderDisplayName: sender.displayName,
           group: { name: state.profile.name, memberCount: state.members.length }
         })
-        deps.publish({ ...outcome, message, rendered })
+        deps.publish({ ...outcome, message, rendered, committedAt: settled.at, trace: context })
         resume(Effect.succeed({
           _tag: "Done",
           value: { _tag: "Stored", sent: { created: true, body: messageJson(rendered, null), backlog: null } }

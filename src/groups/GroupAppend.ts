@@ -11,7 +11,7 @@ import {
 import type { Draft } from "../messages/Message.ts"
 import type { Locks } from "../database/GroupCommit.ts"
 import { Database } from "../database/Sql.ts"
-import { countStored } from "../platform/Telemetry.ts"
+import { countStored } from "../platform/Metrics.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
 
 /** A send to a group, accepted on the members that its actor knows. */
@@ -25,7 +25,7 @@ export interface GroupAppend {
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
-  /** The id of the request that caused it, for webhooks. */
+  /** The request that caused it, for webhooks: its id and its trace (`joinOrigin`). */
   readonly requestId: string | null
 }
 

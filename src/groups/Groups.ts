@@ -22,6 +22,7 @@ import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
 import { Database } from "../database/Sql.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
+import { actors } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
@@ -215,14 +216,16 @@ export class Groups extends Context.Service<Groups, {
       })
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(appends.idle, LAST_COMMITS)))
 
-      const publish = ({ envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo }: GroupPublished): void => {
+      const publish = ({ committedAt, envelopes, message, rendered, senderLastInboxNo, senderNextInboxNo, trace }: GroupPublished): void => {
         for (const { inboxNo, recipientId } of envelopes) {
           liveAgents.tell(recipientId, {
             _tag: "Hint",
             inboxNo,
             messageId: message.id,
             senderId: message.senderId,
-            rendered
+            rendered,
+            committedAt,
+            trace
           })
         }
         if (config.ECHO_OWN !== "on") return
@@ -293,6 +296,7 @@ export class Groups extends Context.Service<Groups, {
       }
 
       const groups = new Map<string, GroupActor>()
+      yield* actors.at("group").readsIn(() => groups.size)
       const actorOf = (groupId: string): GroupActor => {
         const known = groups.get(groupId)
         if (known !== undefined) return known

@@ -1,5 +1,5 @@
 import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
-import { countRequest } from "../platform/Telemetry.ts"
+import { countRequest, refusals } from "../platform/Metrics.ts"
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
 import { failureHeaders } from "../wire/WireErrors.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
@@ -24,6 +24,9 @@ export class Answer extends ServerResponse {
   /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
   allowOrigin: string | undefined
   server: { readonly draining: boolean } | undefined
+  /** When its request had come in, as `performance.now()`, and the path of it as the router sees it. */
+  began = 0
+  path = ""
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
     const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
@@ -39,6 +42,7 @@ export class Answer extends ServerResponse {
   }
 
   refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
+    refusals.at("http", failure.code).add()
     const body = JSON.stringify(wireBody(failure))
     this.writeHead(failure.status, {
       "content-type": "application/json",

@@ -15,7 +15,7 @@ import {
   Scope,
   Tracer
 } from "effect"
-import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
+import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -31,7 +31,8 @@ import { listeningUrl, listensOn } from "../platform/PublicUrl.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { requestIdFrom } from "../platform/RequestId.ts"
-import { countRequest } from "../platform/Telemetry.ts"
+import { forTrace, TRACEPARENT, traceRequest } from "../platform/Tracing.ts"
+import { countRequest, refusals } from "../platform/Metrics.ts"
 import {
   Forbidden,
   MethodNotAllowed,
@@ -41,7 +42,8 @@ import {
   ValidationFailed,
   type WireFailure
 } from "../wire/WireError.ts"
-import { answer, refuse, toResponse } from "../wire/WireErrors.ts"
+import { answer, countFailures, refuse, toResponse } from "../wire/WireErrors.ts"
+import { makeRequestTimes } from "./RequestTimes.ts"
 
 /**
  * Checks at compile time that handlers get their services when their group is built
@@ -102,12 +104,12 @@ const pathOf = (target: string): string => {
 }
 
 /** Wraps a router to record the methods of each path in `routes`; they are needed for 405 and OPTIONS. */
-const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<true>): HttpRouter.HttpRouter => {
+const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<string>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
   const record = (method: string, path: HttpRouter.PathInput) => {
     if (method === "*" || seen.has(`${method} ${path}`)) return
     seen.add(`${method} ${path}`)
-    routes.on(method, path, true)
+    routes.on(method, path, path)
   }
   return HttpRouter.HttpRouter.of({
     ...router,
@@ -153,7 +155,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const stallGuard = yield* StallGuard
     const scope = yield* Effect.scope
 
-    const known = FindMyWay.make<true>({ maxParamLength: 16_384 })
+    const known = FindMyWay.make<string>({ maxParamLength: 16_384 })
     const recordingRouter = Layer.effect(
       HttpRouter.HttpRouter,
       Effect.map(HttpRouter.HttpRouter, (router) => recording(router, known))
@@ -193,10 +195,25 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return answer(cause)
     })
 
+    const times = makeRequestTimes(known)
+    /** The same as a span of the request's trace. */
+    const traced = Effect.withFiber<HttpServerResponse.HttpServerResponse>((fiber) => {
+      const { headers, method, url } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+      const trace = traceRequest(headers[TRACEPARENT])
+      if (trace === undefined) return app
+      return Effect.onExit(forTrace(trace.context, app), (exit) =>
+        Effect.sync(() => {
+          const route = times.routeOf(method, pathOf(url))
+          const status = Exit.isSuccess(exit) ? exit.value.status : 0
+          const attributes = { "http.request.method": method, "http.route": route, "http.response.status_code": status }
+          trace.end(`${method} ${route}`, attributes, status >= 500 || status === 0 ? String(status) : undefined)
+        }))
+    })
+
     const requestScope = yield* Scope.fork(scope, "parallel")
     // The initial context is copied for every request. Handlers have their services already, so only the runtime's
     // own references are kept in it.
-    const handle = yield* NodeHttpServer.makeHandler(app, { scope: requestScope }).pipe(
+    const handle = yield* NodeHttpServer.makeHandler(config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined ? app : traced, { scope: requestScope }).pipe(
       withRuntimeOnly,
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
     )
@@ -208,9 +225,11 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const context = yield* Effect.context<never>()
     const log = Effect.runForkWith(context)
     const state = { draining: false }
+    countFailures((code) => refusals.at("http", code).add())
     let inFlight = 0
     function finished(this: ServerResponse) {
       inFlight--
+      if (this instanceof Answer) times.observe(this.req.method, this.path, performance.now() - this.began)
       if (logged && this instanceof Answer) {
         log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
           request_id: this.requestId,
@@ -247,7 +266,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       request.headers["x-request-id"] = id
       response.requestId = id
       response.server = state
-      const path = pathOf(request.url ?? "/")
+      response.began = performance.now()
+      const path = response.path = pathOf(request.url ?? "/")
       if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
       if (path === MCP) response.allowOrigin = allowMcpOrigin(request.headers.origin)
       if (request.method === "OPTIONS") {

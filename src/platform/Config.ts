@@ -63,6 +63,23 @@ const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (
 const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
+const share: Setting<number>["parse"] = (text) =>
+  /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
+
+/** Headers as OpenTelemetry writes them: `name=value`, values percent-encoded, commas between. */
+const otlpHeaders: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
+  const isPair = (pair: string): boolean => {
+    try {
+      return /^[!#$%&'*+.^_`|~0-9A-Za-z-]+=[ -~]+$/.test(pair) && !/[\r\n]/.test(decodeURIComponent(pair))
+    } catch {
+      return false
+    }
+  }
+  return text.split(",").every((pair) => isPair(pair.trim()))
+    ? Result.succeed(Redacted.make(text))
+    : Result.fail("expected name=value with commas between, values percent-encoded")
+}
+
 /** One secret, or during a rotation two: the new one, then the old one. */
 const secrets: Setting<Redacted.Redacted<string>>["parse"] = (text) => {
   const parts = text.split(",").map((part) => part.trim())
@@ -113,6 +130,15 @@ export const settings = {
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "hours for which webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log lines to write: debug, info, warn or error"),
   METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token that a scrape of /internal/metrics must carry", "none: open to everybody", true),
+  OTEL_EXPORTER_OTLP_ENDPOINT: maybe(url("http:", "https:"), "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added", "none: no traces"),
+  OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector, as name=value with commas between", "none", true),
+  OTEL_SERVICE_NAME: make(anyText, "parley", "name under which the collector shows this service"),
+  OTEL_TRACES_SAMPLER: make(
+    oneOf("parentbased_always_on", "parentbased_always_off", "parentbased_traceidratio", "always_on", "always_off", "traceidratio"),
+    "parentbased_always_on",
+    "which requests are traced; parentbased_ follows a caller's traceparent, so that callers decide for themselves"
+  ),
+  OTEL_TRACES_SAMPLER_ARG: make(share, 1, "share of requests that traceidratio traces, from 0 to 1"),
   ROLE: make(oneOf("runner", "gateway"), "runner", "what a cluster node does: a runner owns shards and serves clients, a gateway serves clients only"),
   RUNNER_HOST: make(anyText, "127.0.0.1", "address at which the other nodes of the cluster reach this node, and the only one it listens on for them"),
   RUNNER_PORT: make(wholeNumber(1, 65535), 14431, "TCP port at which the other nodes of the cluster reach this node"),

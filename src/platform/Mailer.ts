@@ -4,6 +4,7 @@ import { join, sep } from "node:path"
 import { createTransport, type SendMailOptions } from "nodemailer"
 import { Config, ConfigInvalid } from "./Config.ts"
 import { Ids } from "./Ids.ts"
+import { mail as mails, mailQueue } from "./Metrics.ts"
 
 /** A plain-text mail to one address. The address must be validated already: it is written into a header. */
 export interface Mail {
@@ -57,6 +58,7 @@ export class Mailer extends Context.Service<Mailer, {
       )
       const connections = yield* Semaphore.make(CONNECTIONS)
       let waiting = 0
+      yield* mailQueue.readsIn(() => waiting)
       const tooMany = () => new MailFailed({ reason: "too many mails are waiting" })
       const answers = yield* Effect.cachedWithTTL(
         Effect.tryPromise({
@@ -88,7 +90,7 @@ export class Mailer extends Context.Service<Mailer, {
                   orElse: () => Effect.fail(new MailFailed({ reason: "no answer in time" }))
                 }),
                 Effect.ensuring(Effect.sync(() => waiting--)),
-                Effect.asVoid
+                counted
               )
           })
       })
@@ -140,7 +142,7 @@ export class Mailer extends Context.Service<Mailer, {
               catch: (error) => new MailFailed({ reason: codeOf(error) })
             })
             yield* Console.log(`Mail to ${mail.to}: ${mail.note}`)
-          })
+          }).pipe(counted)
       })
     })
   )
@@ -150,6 +152,10 @@ export class Mailer extends Context.Service<Mailer, {
     Effect.map(Config, (config) => config.SMTP_URL === undefined ? Mailer.layerOutbox : Mailer.layerSmtp)
   )
 }
+
+/** Counts how a mail ended. */
+const counted = <R>(sending: Effect.Effect<unknown, MailFailed, R>): Effect.Effect<void, MailFailed, R> =>
+  Effect.asVoid(Effect.onExit(sending, (exit) => Effect.sync(() => mails.at(Exit.isSuccess(exit) ? "sent" : "failed").add())))
 
 const CONNECTIONS = 5
 const MAX_WAITING = 1_000

@@ -1,5 +1,4 @@
-import { Cause, Context, Effect, Layer, Logger, Metric, References } from "effect"
-import { monitorEventLoopDelay } from "node:perf_hooks"
+import { Cause, Effect, Layer, Logger, References } from "effect"
 import { Config } from "./Config.ts"
 import { requestIdOf } from "./RequestId.ts"
 
@@ -61,74 +60,3 @@ export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
     Layer.succeed(References.MinimumLogLevel, levels[config.LOG_LEVEL])
   )
 }))
-
-const none = Context.empty()
-const methods = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]
-const requests: Record<string, ReadonlyArray<Metric.Metric<number, Metric.CounterState<number>>>> = Object.fromEntries(
-  methods.map((method) => [
-    method,
-    ["1xx", "2xx", "3xx", "4xx", "5xx"].map((status) =>
-      Metric.counter("http_requests_total", {
-        description: "Answered HTTP requests",
-        incremental: true,
-        attributes: { method, status }
-      })
-    )
-  ])
-)
-
-/** Counts an answered request. An unknown method is counted as `other`, so that clients cannot add label values. */
-export const countRequest = (method: string | undefined, status: number): void => {
-  const byStatus = requests[method ?? "other"] ?? requests["other"]
-  byStatus?.[Math.floor(status / 100) - 1]?.updateUnsafe(1, none)
-}
-
-const stored = (kind: string) =>
-  Metric.counter("messages_stored_total", {
-    description: "Messages committed by this node, which has their conversation",
-    incremental: true,
-    attributes: { kind }
-  })
-const storedMessages = { direct: stored("direct"), group: stored("group") }
-
-/** Counts stored messages; repeated and refused sends do not count. */
-export const countStored = (kind: keyof typeof storedMessages, outcomes: ReadonlyArray<{ readonly _tag: string }>): void =>
-  storedMessages[kind].updateUnsafe(outcomes.filter(({ _tag }) => _tag === "Stored").length, none)
-
-const residentBytes = Metric.gauge("process_resident_memory_bytes", { description: "Resident set size" })
-const heapBytes = Metric.gauge("process_heap_used_bytes", { description: "JavaScript heap in use" })
-const cpuSeconds = Metric.gauge("process_cpu_seconds", { description: "CPU time used, user and system" })
-const uptimeSeconds = Metric.gauge("process_uptime_seconds", { description: "Time since the process started" })
-const lagSeconds = Metric.gauge("event_loop_lag_p99_seconds", {
-  description: "99th percentile of the event loop's delay since the last scrape"
-})
-
-/** Metrics that are read at the moment of a scrape. */
-export class ProcessMetrics extends Context.Service<ProcessMetrics, {
-  readonly refresh: () => void
-}>()("parley/platform/Telemetry/ProcessMetrics") {
-  static readonly layer = Layer.effect(
-    ProcessMetrics,
-    Effect.acquireRelease(
-      Effect.sync(() => {
-        const delay = monitorEventLoopDelay({ resolution: 20 })
-        delay.enable()
-        return delay
-      }),
-      (delay) => Effect.sync(() => delay.disable())
-    ).pipe(Effect.map((delay) =>
-      ProcessMetrics.of({
-        refresh: () => {
-          const memory = process.memoryUsage()
-          const cpu = process.cpuUsage()
-          residentBytes.updateUnsafe(memory.rss, none)
-          heapBytes.updateUnsafe(memory.heapUsed, none)
-          cpuSeconds.updateUnsafe((cpu.user + cpu.system) / 1e6, none)
-          uptimeSeconds.updateUnsafe(process.uptime(), none)
-          lagSeconds.updateUnsafe(Number.isNaN(delay.percentile(99)) ? 0 : delay.percentile(99) / 1e9, none)
-          delay.reset()
-        }
-      })
-    ))
-  )
-}

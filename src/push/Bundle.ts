@@ -33,7 +33,9 @@ export const PushOnWay = Schema.Union([
     no: Schema.Int,
     messageId: Schema.String,
     senderId: Schema.String,
-    rendered: Index
+    rendered: Index,
+    /** The trace of its send, if that is sampled. */
+    trace: Schema.optional(Schema.String)
   }),
   Schema.TaggedStruct("Echo", {
     to: Schema.String,
@@ -65,6 +67,8 @@ export const Bundle = Schema.Struct({
   frames: Schema.Array(Schema.String),
   pushes: Schema.Array(PushOnWay),
   notices: Schema.Array(Notice),
+  /** When the oldest of its messages was committed, in milliseconds of the database's clock; for a metric. */
+  since: Schema.optionalKey(Schema.Int),
   /** Earlier pushes are lost; in the first bundle after a silence, notices too. */
   missed: Schema.Boolean
 })

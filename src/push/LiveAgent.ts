@@ -1,5 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
+import { pushedHere } from "../platform/Metrics.ts"
+import { recordSpan, type TraceContext, traceTime } from "../platform/Tracing.ts"
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
 
@@ -12,6 +14,10 @@ export type Push =
     readonly messageId: string
     readonly senderId: string
     readonly rendered: Rendered
+    /** When it was committed on this node, as `performance.now()`; undefined: on another node. */
+    readonly committedAt?: number | undefined
+    /** The trace of its send. */
+    readonly trace?: TraceContext | undefined
   }
   /**
    * The agent's own message. Shown only after its sockets have shown the inbox up to `after`, and dropped
@@ -68,8 +74,11 @@ export class LiveAgent {
     if (this.sessions.size === 0) return
     switch (push._tag) {
       case "Hint": {
+        const began = push.trace === undefined ? 0 : traceTime()
         const muted = this.mutes?.covers(push.senderId, push.rendered.conversationId) === true
         for (const session of this.sessions) session.hint(push.inboxNo, push.messageId, push.rendered, muted)
+        if (push.committedAt !== undefined) pushedHere.millis(performance.now() - push.committedAt)
+        if (push.trace !== undefined) recordSpan(push.trace, "push", began, { kind: "consumer", attributes: { "parley.sockets": this.sessions.size } })
         return
       }
       case "Echo": {

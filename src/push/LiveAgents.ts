@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { Sharding } from "effect/cluster"
 import type { ColdCapExceeded } from "../messages/SendErrors.ts"
+import { actors as gauge } from "../platform/Metrics.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
 import { ActiveMutes } from "./ActiveMutes.ts"
 import * as Procedures from "../cluster/Procedures.ts"
@@ -84,6 +85,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
       const actors = new Map<string, LiveAgent>()
+      yield* gauge.at("agent").readsIn(() => actors.size)
 
       const here = (agentId: string): LiveAgent => {
         const known = actors.get(agentId)

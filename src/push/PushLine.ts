@@ -1,6 +1,7 @@
-import { Context, type Fiber, Latch, Metric } from "effect"
+import { type Fiber, Latch } from "effect"
 import type { Delivery } from "../cluster/Peers.ts"
 import type { Rendered } from "../messages/Message.ts"
+import { noticesDropped, remotePushes } from "../platform/Metrics.ts"
 import type { Bundle, Notice, PushOnWay } from "./Bundle.ts"
 import type { Push } from "./LiveAgent.ts"
 import type { SocketSlot } from "./SocketPlaces.ts"
@@ -22,16 +23,6 @@ const MAX_NOTICES = 10_000
 /** Calls in which a notice is tried: a node that is gone has left the list before that many. */
 const MAX_TRIES = 50
 
-const pushed = Metric.counter("remote_pushes_total", {
-  description: "Pushes to sockets on other nodes",
-  incremental: true
-})
-
-const dropped = Metric.counter("remote_notices_dropped_total", {
-  description: "Notices for other nodes that were dropped because too many waited",
-  incremental: true
-})
-
 interface Sent {
   readonly notice: Notice
   readonly done: () => void
@@ -45,6 +36,8 @@ export interface Load {
   readonly after: ReadonlyArray<() => void>
   /** How many notices were dropped since the last call. */
   readonly dropped: number
+  /** When the oldest of its messages was committed here, as `performance.now()`. */
+  readonly oldest: number | undefined
 }
 
 /** The queue of one other node, and what that node has announced. */
@@ -85,6 +78,11 @@ export class PushLine {
     this.silentSince = now
   }
 
+  /** Pushes that wait for the next call. */
+  get waiting(): number {
+    return this.pushes.length
+  }
+
   announce(agentId: string): void {
     this.changed.add(agentId)
     this.work.openUnsafe()
@@ -114,7 +112,7 @@ export class PushLine {
   }
 
   push(agentId: string, push: Push): void {
-    pushed.updateUnsafe(1, Context.empty())
+    remotePushes.add()
     if (this.pushes.length >= MAX_WAITING) {
       this.pushes = []
       this.missed = true
@@ -134,7 +132,7 @@ export class PushLine {
     if (notices.length === 0) return
     this.dropped += notices.length
     this.missed = true
-    dropped.updateUnsafe(notices.length, Context.empty())
+    noticesDropped.add(notices.length)
     for (const { done } of notices) done()
   }
 
@@ -159,6 +157,7 @@ export class PushLine {
     }
     let chars = 0
     let taken = 0
+    let oldest: number | undefined
     for (; taken < this.pushes.length && taken < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
       const [to, push] = this.pushes[taken]!
       const listed = rendered.length + frames.length
@@ -169,7 +168,8 @@ export class PushLine {
         const at = place(rendered, push.rendered)
         if (push._tag === "Echo") pushes.push({ ...push, to, rendered: at })
         else {
-          const { inboxNo, ...hint } = push
+          const { committedAt, inboxNo, ...hint } = push
+          if (committedAt !== undefined) oldest ??= committedAt
           pushes.push({ ...hint, no: inboxNo, to, rendered: at })
         }
         if (rendered.length + frames.length > listed) chars += push.rendered.before.length + push.rendered.after.length
@@ -193,7 +193,8 @@ export class PushLine {
       },
       notices,
       after: this.after,
-      dropped: this.dropped
+      dropped: this.dropped,
+      oldest
     }
     this.changed = new Set()
     this.after = []

@@ -1,9 +1,10 @@
-import { Cause, Clock, Context, Effect, Layer, Metric, Option, Schedule } from "effect"
+import { Cause, Clock, Context, Effect, Layer, Option, Schedule } from "effect"
 import { RunnerAddress } from "effect/cluster"
 import { Config } from "../platform/Config.ts"
 import { nameOf } from "../cluster/NodeAddress.ts"
 import { PeerForgot, Peers } from "../cluster/Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { notUnderstood, pushedThere, remotePushQueue } from "../platform/Metrics.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { decodeBundle, encodeBundle, type Notice } from "./Bundle.ts"
@@ -130,7 +131,10 @@ export class PushRouter extends Context.Service<PushRouter, {
                 `Node ${line.node} is too slow: ${load.dropped} notices for it are dropped; it reads the keys and mutes of its sockets again instead`
               )
             }
-            const delivery = yield* peers.deliver(line.node, encodeBundle(load.bundle), load.first)
+            const bundle = load.oldest === undefined
+              ? load.bundle
+              : { ...load.bundle, since: clock.currentTimeMillisUnsafe() - Math.round(performance.now() - load.oldest) }
+            const delivery = yield* peers.deliver(line.node, encodeBundle(bundle), load.first)
             const atOnce = line.settle(load, delivery, now())
             if (load.first && delivery === "taken") listener?.missed()
             if (!atOnce) yield* Effect.sleep(AGAIN)
@@ -140,7 +144,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const understand = (line: PushLine, { notice, parted: part, ...told }: RemoteListener, body: string, first: boolean) =>
         Effect.gen(function*() {
           let parted: ReadonlyArray<string> | undefined
-          const { answers, asks, frames, missed, notices, pushes, rendered, sockets } = yield* decodeBundle(body)
+          const { answers, asks, frames, missed, notices, pushes, rendered, since, sockets } = yield* decodeBundle(body)
           if (first) {
             const before = [...line.sockets.keys()]
             line.sockets.clear()
@@ -171,6 +175,7 @@ export class PushRouter extends Context.Service<PushRouter, {
               }
             }
           }
+          if (since !== undefined) pushedThere.millis(Math.max(0, clock.currentTimeMillisUnsafe() - since))
           if (lost) told.missed()
           if (parted !== undefined) part(parted)
           for (const one of notices) yield* notice(one)
@@ -191,7 +196,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           return Effect.catchCause(understand(line, listener, body, first), (cause) =>
             Effect.gen(function*() {
               if (Cause.hasInterruptsOnly(cause)) return yield* Effect.interrupt
-              notUnderstood.updateUnsafe(1, Context.empty())
+              notUnderstood.add()
               if (complaints.allows(node)) {
                 yield* Effect.logWarning(`Node ${node} said what this node does not understand: do both run the same version of Parley?`, cause)
               }
@@ -218,8 +223,10 @@ export class PushRouter extends Context.Service<PushRouter, {
         },
         receive
       })
+      const ends = remotePushQueue.reads(() => lines.values().reduce((sum, { waiting }) => sum + waiting, 0))
       yield* Effect.addFinalizer(() =>
         Effect.sync(() => {
+          ends()
           for (const line of lines.values()) line.end()
           lines.clear()
         }))
@@ -288,8 +295,3 @@ const INTRODUCTION = "3 seconds"
 const NEAR = 0.5
 /** How long a listed node may take no call before this node reports that it cannot reach it. */
 const SILENT_MS = 20_000
-
-const notUnderstood = Metric.counter("remote_texts_not_understood_total", {
-  description: "Texts of other nodes that this node did not understand",
-  incremental: true
-})

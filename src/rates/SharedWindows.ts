@@ -1,5 +1,5 @@
-import { Context, Metric } from "effect"
 import type { Charge, RateRule, RateState } from "./RateRule.ts"
+import { ALONE, limitsAlone } from "../platform/Metrics.ts"
 import type { RedisChannel } from "../platform/Redis.ts"
 import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
 import { type HeldPlace, SlidingWindows } from "./SlidingWindows.ts"
@@ -114,7 +114,7 @@ export class SharedWindows {
 
   /** Accepts the request without Redis: the local count already holds its places. */
   private settleAlone({ held }: Request, reason: Reason): ReadonlyArray<RateState> {
-    countedAlone[reason].updateUnsafe(1, none)
+    limitsAlone.at(reason).add()
     const now = this.now()
     return held.map((place) => place.settle(now, now))
   }
@@ -123,22 +123,7 @@ export class SharedWindows {
 /** Redis needs about a millisecond to run the script on this many windows. */
 const MOST_WINDOWS = 200
 
-const none = Context.empty()
-type Reason = "down" | "slow" | "open" | "refused" | "nonsense"
-
-const counter = (reason: Reason) =>
-  Metric.counter("rate_limits_alone_total", {
-    description: "Requests on whose limits this process's own count decided alone, because Redis gave no answer",
-    incremental: true,
-    attributes: { reason }
-  })
-const countedAlone = {
-  down: counter("down"),
-  slow: counter("slow"),
-  open: counter("open"),
-  refused: counter("refused"),
-  nonsense: counter("nonsense")
-} satisfies Record<Reason, unknown>
+type Reason = typeof ALONE[number]
 
 /**
  * Estimates Redis's clock from the times in its answers. Redis reads its clock after the command was sent, so the

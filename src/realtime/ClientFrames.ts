@@ -5,6 +5,7 @@ import type { Deliveries } from "../deliveries/Deliveries.ts"
 import type { Presences } from "../presence/Presences.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { WindowLog } from "../rates/SlidingWindows.ts"
+import { refusals } from "../platform/Metrics.ts"
 import { isStorableJson } from "../wire/Text.ts"
 import { InternalError, type WireFailure } from "../wire/WireError.ts"
 import { clientFrames } from "./Frames.ts"
@@ -68,6 +69,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
   const refuse = (source: FrameSource, session: Session, code: string, message: string, action: string | null, id: unknown): void => {
     // An id that is nested too deep to be serialised is not repeated.
     const echoed = id !== undefined && isStorableJson(id) ? { id } : {}
+    refusals.at("socket", code).add()
     session.event(JSON.stringify({ type: "error", ...echoed, payload: { code, message, action } }))
     if (source.socket.readyState !== 1) return
     const outcome = (source.refusals ??= new Refusals()).add(deps.refusalsPerSecond, now())

@@ -11,6 +11,7 @@ import { Conversations } from "../conversations/Conversations.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { SUSPENDED } from "../enforcement/Enforcement.ts"
 import { Config } from "../platform/Config.ts"
+import { catchingUp, countClosed, reconnects, socketsOpened } from "../platform/Metrics.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { forRequest } from "../platform/RequestId.ts"
@@ -39,6 +40,9 @@ const KEY_CHECK = "3 seconds"
 /** Over how long a server that stops spreads the closing of its sockets. */
 const SPREAD_MS = 2_000
 const SPREAD_TICK_MS = 20
+/** How soon an agent's next socket counts as a reconnect, and how many agents are remembered for it. */
+const RECONNECT_MS = 60_000
+const MAX_LEFT = 10_000
 /** How long a peer may take to read what was sent before a close, and to answer the close. */
 const CLOSE_MS = 10_000
 
@@ -110,6 +114,8 @@ export const GatewayLive = Layer.effect(
       logDefect: logDefectOf
     })
     const connections = new Set<Connection>()
+    /** When an agent's last socket here ended, of those that may come back as a reconnect; oldest first. */
+    const left = new Map<string, number>()
     let leaving = false
 
     const requestIds = new WeakMap<IncomingMessage, string>()
@@ -158,6 +164,10 @@ export const GatewayLive = Layer.effect(
       const acknowledges = capabilities.includes("ack")
       const session = new Session(connection.socket, actor, agent.handle, acknowledges, sessionDependencies)
       connection.session = session
+      socketsOpened.add()
+      const lost = left.get(agent.id)
+      if (lost !== undefined && now() - lost < RECONNECT_MS) reconnects.add()
+      left.delete(agent.id)
       connection.keyHash = sha256(key).toString("hex")
       liveAgents.attach(agent.id, session)
       if (actor.sessions.size === 1) fork(Effect.ignore(presences.sockets(agent.id)))
@@ -273,13 +283,17 @@ export const GatewayLive = Layer.effect(
       })
       // `ws` itself closes the socket with the right code (1009 for a frame that is too large).
       socket.on("error", () => undefined)
-      socket.on("close", () => {
+      socket.on("close", (code) => {
+        countClosed(code)
         connections.delete(connection)
         const { place, session } = connection
         if (place !== undefined) liveAgents.leave(place)
         connection.place = undefined
         if (session === undefined) return
         session.ended()
+        left.delete(session.agent.id)
+        left.set(session.agent.id, now())
+        if (left.size > MAX_LEFT) left.delete(left.keys().next().value!)
         liveAgents.detach(session.agent.id, session)
         // If the last sockets close on two nodes at once, the report that comes last must know of both closes.
         if (session.agent.sessions.size === 0) {
@@ -350,6 +364,12 @@ export const GatewayLive = Layer.effect(
         }
       }
     }
+
+    yield* catchingUp.readsIn(() => {
+      let sessions = 0
+      for (const { session } of connections) if (session?.isCatchingUp === true) sessions++
+      return sessions
+    })
 
     /** Finds lost hints: a lost hint leaves a cursor behind the inbox. */
     const check = makeComparison(connections, deliveries.heads)

@@ -3,6 +3,7 @@ import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
 import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
 import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
+import { pushes, slowSockets } from "../platform/Metrics.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
 import { isStorable } from "../wire/Text.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
@@ -179,6 +180,11 @@ export class Session implements LiveSession {
     }
   }
 
+  /** Whether it reads its backlog from storage. */
+  get isCatchingUp(): boolean {
+    return !this.live && !this.closed
+  }
+
   /** Acknowledges a message that this socket has shown; for any other, returns the look-up that does so. */
   acknowledge(messageId: string): Effect.Effect<void> | undefined {
     const inboxNo = this.unacked?.get(messageId)
@@ -283,10 +289,12 @@ export class Session implements LiveSession {
     if (this.socket.bufferedAmount > this.deps.unsentBytes) {
       // The close frame is queued behind the unsent frames: a peer that reads on in time gets both, any
       // other is cut off.
+      slowSockets.add()
       this.close({ code: 1013, text: "too slow: read faster, nothing is lost" })
       return false
     }
     this.gather()
+    pushes.add()
     this.socket.send(frame)
     return true
   }

@@ -1,4 +1,4 @@
-import { Clock, Effect, Fiber, FiberSet, Metric, Redacted } from "effect"
+import { Clock, Effect, Fiber, FiberSet, Redacted } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApiBuilder } from "effect/http-api"
 import { PrometheusMetrics } from "effect/observability"
@@ -10,7 +10,8 @@ import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { Database } from "../database/Sql.ts"
-import { ProcessMetrics } from "../platform/Telemetry.ts"
+import { metricsText, socketsOpen } from "../platform/Metrics.ts"
+import { ProcessMetrics } from "../platform/ProcessMetrics.ts"
 import { Unauthorized, UpgradeRequired } from "../wire/WireError.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
 import { ServiceApi, NotReady } from "./ServiceApi.ts"
@@ -21,8 +22,6 @@ const STORAGE_TIMEOUT = "2 seconds"
 /** The shortest time between two test commits. */
 const COMMIT_MS = 1_000
 
-const socketsOpen = Metric.gauge("sockets_open", { description: "WebSockets held by this node" })
-
 export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
   Effect.gen(function*() {
     const config = yield* Config
@@ -31,6 +30,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const readiness = yield* Readiness
     const metrics = yield* ProcessMetrics
     const gateway = yield* UpgradeHandler
+    yield* socketsOpen.readsIn(gateway.size)
     const now = monotonicMillis(yield* Clock.Clock)
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
@@ -95,8 +95,9 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
           return Effect.fail(new Unauthorized({ message: "The metrics need their token." }))
         }
         metrics.refresh()
-        return Effect.andThen(Metric.update(socketsOpen, gateway.size()), PrometheusMetrics.format()).pipe(
-          Effect.map((text) => HttpServerResponse.text(text, { contentType: "text/plain; version=0.0.4; charset=utf-8" })))
+        // Effect's cluster counts in a registry of its own.
+        return Effect.map(PrometheusMetrics.format(), (ofCluster) =>
+          HttpServerResponse.text(metricsText() + ofCluster, { contentType: "text/plain; version=0.0.4; charset=utf-8" }))
       })
       .handle("socket", () => Effect.fail(new UpgradeRequired()))
   }))

@@ -1,5 +1,6 @@
 import { Effect, Latch } from "effect"
 import type { SqlError } from "effect/sql"
+import { webhookCircuits, webhookDead } from "../platform/Metrics.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
@@ -103,11 +104,16 @@ export class WebhookActor {
       if (outcome === undefined) return Effect.void
       const at = this.deps.now()
       if (outcome._tag === "Delivered") {
+        const { pausedUntil } = this.circuit
         this.circuit = afterSuccess(this.circuit, at)
+        if (pausedUntil !== null && this.circuit.pausedUntil === null) webhookCircuits.at("closed").add()
         return this.deps.delivered(this.id, delivery.deliveryNo, at, probe)
       }
+      const { pausedUntil } = this.circuit
       this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
+      if (pausedUntil === null && this.circuit.pausedUntil !== null) webhookCircuits.at("opened").add()
       const wait = this.deps.retryMs[delivery.attempts]
+      if (wait === undefined) webhookDead.add()
       return this.deps.failed({
         webhookId: this.id,
         deliveryNo: delivery.deliveryNo,

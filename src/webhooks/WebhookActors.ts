@@ -3,8 +3,10 @@ import { EntityId, Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
+import { actors as gauge, webhookAttempts, webhookSeconds } from "../platform/Metrics.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import * as Procedures from "../cluster/Procedures.ts"
+import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "../platform/Tracing.ts"
 import { forRequest, requestId } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../wire/Text.ts"
@@ -78,6 +80,11 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const isLocal = (id: string): boolean =>
         sharding.hasShardId(sharding.getShardId(EntityId.make(id), WebhookEntity.getShardGroup(EntityId.make(id))))
 
+      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+        Effect.suspend(() => {
+          const began = performance.now()
+          return Effect.ensuring(effect, Effect.sync(() => webhookSeconds.millis(performance.now() - began)))
+        })
       const attempt = Effect.fn("WebhookActors.post")(function*(
         url: URL,
         secret: string,
@@ -98,16 +105,32 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           at: Math.floor(now() / 1_000),
           requestId: yield* requestId
         })
-        const status = yield* postTo({ url, addresses, headers, body })
-        return status >= 200 && status < 300 ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
+        const context = yield* trace
+        const status = yield* postTo({
+          url,
+          addresses,
+          headers: context === undefined ? headers : { ...headers, [TRACEPARENT]: context },
+          body
+        })
+        const isTaken = status >= 200 && status < 300
+        webhookAttempts.at(isTaken ? "delivered" : status < 200 ? "1xx" : status < 400 ? "3xx" : status < 500 ? "4xx" : "5xx").add()
+        return isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
       }, (effect) =>
         effect.pipe(
           Effect.timeoutOrElse({
             // Covers the DNS look-up, the connection and the answer together.
             duration: config.WEBHOOK_TIMEOUT_SECONDS * 1_000,
-            orElse: () => Effect.succeed(failed(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
+            orElse: () => {
+              webhookAttempts.at("timeout").add()
+              return Effect.succeed(failed(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
+            }
           }),
-          Effect.catch(({ reason }) => Effect.succeed(failed(reason)))
+          Effect.catch(({ _tag, reason }) => {
+            webhookAttempts.at(_tag === "TargetRefused" ? "forbidden" : "failed").add()
+            return Effect.succeed(failed(reason))
+          }),
+          timed,
+          (posting) => withTrace("webhook", "client", posting, ({ _tag }) => ({ "parley.outcome": _tag }))
         ))
 
       const bodyOf = (event: string, at: number, rendered: string): string =>
@@ -126,7 +149,10 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           deliveries.acknowledge(work.agentId, rendered.envelope)
         }
         return outcome
-      }, (effect, _id, _work, delivery) => forRequest(delivery.requestId, effect))
+      }, (effect, _id, _work, delivery) => {
+        const origin = splitOrigin(delivery.requestId)
+        return forRequest(origin.requestId, forTrace(origin.trace, effect))
+      })
 
       const deps: Dependencies = {
         now,
@@ -144,6 +170,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       }
 
       const actors = new Map<string, WebhookActor>()
+      yield* gauge.at("webhook").readsIn(() => actors.size)
       const wakeHere = (id: string): void => {
         let actor = actors.get(id)
         if (actor === undefined) {

@@ -23,7 +23,7 @@ export interface Waiting {
   readonly createdAt: number
   readonly attempts: number
   readonly dueAt: number
-  /** The id of the request that caused the event; null: none did. */
+  /** The request that caused the event: its id and its trace (`splitOrigin`); null: none did. */
   readonly requestId: string | null
 }
 

@@ -30,15 +30,23 @@ export const failureHeaders = (failure: WireFailure): Record<string, string> => 
   return headers
 }
 
+let count = (_code: string): void => {}
+/** From now on `counter` is called with the code of every failure that becomes an answer here. */
+export const countFailures = (counter: (code: string) => void): void => {
+  count = counter
+}
+
 /** The HTTP response for a failure: status, body and headers. */
 export const toResponse = (
   failure: WireFailure,
   extra?: Record<string, string>
-): HttpServerResponse.HttpServerResponse =>
-  HttpServerResponse.jsonUnsafe(wireBody(failure), {
+): HttpServerResponse.HttpServerResponse => {
+  count(failure.code)
+  return HttpServerResponse.jsonUnsafe(wireBody(failure), {
     status: failure.status,
     headers: { ...failureHeaders(failure), ...extra }
   })
+}
 
 /**
  * Writes the response for a failure to a raw connection and ends the connection: for refused
@@ -49,6 +57,7 @@ export const refuse = (socket: Duplex, failure: WireFailure, requestId: string, 
     socket.destroy()
     return
   }
+  count(failure.code)
   const body = JSON.stringify(wireBody(failure))
   const headers = {
     ...failureHeaders(failure),

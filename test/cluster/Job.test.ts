@@ -1,8 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { Clock, Effect, Layer, Metric } from "effect"
+import { Clock, Effect, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as Cluster from "../../src/cluster/Cluster.ts"
 import { type Batch, job } from "../../src/cluster/Job.ts"
+import { jobRows, jobRuns, jobSeconds } from "../../src/platform/Metrics.ts"
 
 const cluster = Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Cluster.layerStandalone).pipe(
   Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
@@ -35,13 +36,10 @@ it.effect("a job goes on while there is more, comes back every period, outlives 
       yield* TestClock.adjust("1 minute")
       const after = done.length
       assert.strictEqual(after, 6)
-      const counted = (yield* Metric.snapshot).filter((one) => one.attributes?.["job"] === "tested")
-      const figure = (id: string, outcome?: string) =>
-        counted.find((one) => one.id === id && one.attributes?.["outcome"] === outcome)?.state
-      assert.deepInclude(figure("jobs_rows_total"), { count: 8 })
-      assert.deepInclude(figure("jobs_runs_total", "done"), { count: 3 })
-      assert.deepInclude(figure("jobs_runs_total", "failed"), { count: 2 })
-      assert.deepInclude(figure("jobs_batch_seconds"), { count: 4 })
+      assert.strictEqual(jobRows.at("tested").value, 8)
+      assert.strictEqual(jobRuns.at("tested", "done").value, 3)
+      assert.strictEqual(jobRuns.at("tested", "failed").value, 2)
+      assert.strictEqual(jobSeconds.at("tested").count, 4)
     }))
     const ended = done.length
     yield* TestClock.adjust("1 hour")

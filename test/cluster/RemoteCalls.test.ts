@@ -8,7 +8,6 @@ import {
   Fiber,
   Layer,
   Logger,
-  Metric,
   Queue,
   Redacted,
   References,
@@ -26,6 +25,7 @@ import { Config } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import * as NodeLinks from "../../src/cluster/NodeLinks.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
+import { remoteBreaks } from "../../src/platform/Metrics.ts"
 import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import * as Procedures from "../../src/cluster/Procedures.ts"
@@ -301,11 +301,7 @@ layer(Layer.empty)((it) => {
       Layer.succeed(References.MinimumLogLevel, "Debug")
     )
     const counted = (reason: string) =>
-      Metric.counter("remote_call_lines_broken_total", {
-        description: "Times that the calls to another node broke off",
-        incremental: true,
-        attributes: { reason }
-      }).valueUnsafe(Context.empty()).count
+      remoteBreaks.at(reason).value
     /** Calls a node that breaks the line, twice within a minute and once after it; gives the lines of the log. */
     const broken = Effect.fnUntraced(function*(reason: string, odd: Odd, before?: (end: Effect.Effect<void>) => Effect.Effect<void>) {
       const { callee, caller, end } = yield* pair(() => Effect.void, odd)

@@ -1,8 +1,9 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger, Metric } from "effect"
+import { Context, Deferred, Effect, Exit, Fiber, Layer, Logger } from "effect"
 import { TestClock } from "effect/testing"
 import type { SqlError } from "effect/sql"
 import { type GroupCommit, type Locks, makeGroupCommit, type Settled } from "../../src/database/GroupCommit.ts"
+import { commitMeters } from "../../src/platform/Metrics.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { Unavailable } from "../../src/wire/WireError.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
@@ -330,11 +331,8 @@ describe("GroupCommit", () => {
         assert.deepStrictEqual(first._tag === "Failed" && first.exit, Exit.fail(new Unavailable()))
         assert.deepStrictEqual(batches.map((batch) => batch.length), [64, 64])
         yield* group.idle
-        const counted = (yield* Metric.snapshot).filter(({ id }) => id === `${name}_commits_failed_total`)
-        assert.deepStrictEqual(
-          counted.map(({ attributes, state }) => [attributes?.["reason"], "count" in state && Number(state.count)]),
-          [["system", 2]]
-        )
+        const counted = commitMeters(name).failed.all().map(([labels, { value }]) => [...labels, value])
+        assert.deepStrictEqual(counted.filter(([, value]) => value !== 0), [["system", 2]])
         assert.deepStrictEqual(lines, [`A commit of ${name} failed`])
       }).pipe(Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])))
     })

@@ -1,8 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Logger, Metric } from "effect"
+import { Effect, Logger } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { PrometheusMetrics } from "effect/observability"
-import { countRequest, countStored, formatJson, formatText, ProcessMetrics, redact } from "../../src/platform/Telemetry.ts"
+import { formatJson, formatText, redact } from "../../src/platform/Telemetry.ts"
 
 const KEY = `ac_${"Ab-_9".repeat(8)}xyz`
 
@@ -70,48 +69,4 @@ describe("the log", () => {
       }
       assert.strictEqual(redact("mac_os and ac_short"), "mac_os and ac_short")
     }))
-})
-
-describe("metrics", () => {
-  it.effect("count answers by method and class of status, with labels that callers cannot multiply", () =>
-    Effect.gen(function*() {
-      const before = yield* Metric.snapshot
-      countRequest("GET", 200)
-      countRequest("GET", 204)
-      countRequest("BREW", 405)
-      countRequest("MKCOL", 404)
-      countRequest(undefined, 400)
-      const count = (all: ReadonlyArray<Metric.Metric.Snapshot>, method: string, status: string) => {
-        const found = all.find((metric) =>
-          metric.id === "http_requests_total" && metric.attributes?.["method"] === method &&
-          metric.attributes["status"] === status
-        )
-        return found?.type === "Counter" ? Number(found.state.count) : 0
-      }
-      const after = yield* Metric.snapshot
-      assert.strictEqual(count(after, "GET", "2xx") - count(before, "GET", "2xx"), 2)
-      assert.strictEqual(count(after, "other", "4xx") - count(before, "other", "4xx"), 3)
-      const methods = new Set(after.filter((metric) => metric.id === "http_requests_total").map((m) => m.attributes?.["method"]))
-      assert.isFalse(methods.has("BREW"))
-    }))
-
-  it.effect("count what became a message, not what was repeated or refused", () =>
-    Effect.gen(function*() {
-      const count = Effect.map(PrometheusMetrics.format(), (text) =>
-        ["direct", "group"].map((kind) => Number(new RegExp(`^messages_stored_total\\{kind="${kind}"\\} (\\d+)$`, "m").exec(text)?.[1] ?? 0)))
-      const [direct = 0, group = 0] = yield* count
-      countStored("direct", [{ _tag: "Stored" }, { _tag: "Replayed" }, { _tag: "Stored" }])
-      countStored("group", [{ _tag: "Fenced" }, { _tag: "Stored" }])
-      assert.deepStrictEqual(yield* count, [direct + 2, group + 1])
-    }))
-
-  it.effect("show the process as it is at the scrape", () =>
-    Effect.gen(function*() {
-      const metrics = yield* ProcessMetrics
-      metrics.refresh()
-      const text = yield* PrometheusMetrics.format()
-      const rss = /^process_resident_memory_bytes (\d+)$/m.exec(text)
-      assert.isAbove(Number(rss?.[1]), 10_000_000)
-      assert.match(text, /^event_loop_lag_p99_seconds /m)
-    }).pipe(Effect.provide(ProcessMetrics.layer)))
 })

@@ -1,8 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Fiber, Layer, Metric, Redacted, References, Schema } from "effect"
+import { Context, Effect, Exit, Fiber, Layer, Redacted, References, Schema } from "effect"
 import { createServer, type Server } from "node:net"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { Config } from "../../src/platform/Config.ts"
+import { limitsAlone } from "../../src/platform/Metrics.ts"
 import { RateLimits } from "../../src/rates/RateLimits.ts"
 import type { Charge, RateRule } from "../../src/rates/RateRule.ts"
 import { Redis } from "../../src/platform/Redis.ts"
@@ -31,14 +32,7 @@ const layerOf = (url: string, waitMs = 2_000) =>
 const between = (minimum: number, maximum: number) => Schema.Int.check(Schema.isBetween({ minimum, maximum }))
 
 const decidedAlone = (reason: string): Effect.Effect<number> =>
-  Effect.map(
-    Metric.value(Metric.counter("rate_limits_alone_total", {
-      description: "Requests on whose limits this process's own count decided alone, because Redis gave no answer",
-      incremental: true,
-      attributes: { reason }
-    })),
-    ({ count }) => count
-  )
+  Effect.sync(() => limitsAlone.at(reason).value)
 
 /** How many of so many takes at once are accepted. */
 const accepted = (limits: RateLimits["Service"], one: RateRule, key: string, times: number) =>

@@ -1,0 +1,287 @@
+import { Effect, type Scope } from "effect"
+
+/**
+ * Counters, gauges and histograms in Prometheus's text format. Counting costs an addition, a histogram a look along a
+ * dozen bounds: no look-up by name, no allocation. `Metrics.ts` is the catalogue of those that this process has.
+ */
+
+/** The labels of a meter, each with all its values; undefined: the values are known only at run time, and bounded. */
+export type Labels = Readonly<Record<string, ReadonlyArray<string> | undefined>>
+
+export interface Description<L extends Labels = Labels> {
+  readonly name: string
+  /** What it counts or measures, with its unit. */
+  readonly help: string
+  /** When an operator should look, and what to do then; empty: it only explains others. */
+  readonly look: string
+  readonly labels?: L
+  /** Whether only nodes have it, or only a server that was given something to measure. */
+  readonly only?: string
+}
+
+export type Kind = "counter" | "gauge" | "histogram"
+
+/** A meter that keeps more series than this puts further ones together, under `other`: an unbounded label is a defect. */
+const MAX_SERIES = 500
+const OTHER = "other"
+
+const quoted = (text: string): string => `"${text.replace(/[\\"\n]/g, (found) => found === "\n" ? "\\n" : `\\${found}`)}"`
+
+const labelText = (names: ReadonlyArray<string>, values: ReadonlyArray<string>): string =>
+  names.map((name, i) => `${name}=${quoted(values[i] ?? "")}`).join(",")
+
+const braced = (...texts: ReadonlyArray<string>): string => {
+  const given = texts.filter((text) => text !== "")
+  return given.length === 0 ? "" : `{${given.join(",")}}`
+}
+
+/** All combinations of the labels' values; none if a label's values are not known yet. */
+const combinations = (labels: ReadonlyArray<ReadonlyArray<string> | undefined>): ReadonlyArray<ReadonlyArray<string>> =>
+  labels.reduce<ReadonlyArray<ReadonlyArray<string>>>(
+    (made, values) => made.flatMap((one) => (values ?? []).map((value) => [...one, value])),
+    [[]]
+  )
+
+interface Series {
+  readonly lines: (name: string, labels: string) => string
+}
+
+/** A metric with all its series. Those whose labels are known from the start are printed from the start, with zero. */
+export abstract class Meter<S extends Series = Series> {
+  abstract readonly kind: Kind
+  readonly description: Description
+  readonly labelNames: ReadonlyArray<string>
+  private readonly series = new Map<string, S>()
+
+  constructor(description: Description) {
+    this.description = description
+    this.labelNames = Object.keys(description.labels ?? {})
+  }
+
+  protected abstract make(): S
+
+  /** Makes the series whose labels are known. */
+  protected begin(): this {
+    for (const values of combinations(Object.values(this.description.labels ?? {}))) this.at(...values)
+    return this
+  }
+
+  /** The series with these label values, in the order of the labels. Keep it where it is counted often. */
+  at(...values: ReadonlyArray<string>): S {
+    const key = values.length === 1 ? values[0]! : values.join("\u0000")
+    const known = this.series.get(key)
+    if (known !== undefined) return known
+    if (this.series.size >= MAX_SERIES) {
+      const others = values.map(() => OTHER)
+      return others.join("\u0000") === key ? this.start(key) : this.at(...others)
+    }
+    return this.start(key)
+  }
+
+  private start(key: string): S {
+    const made = this.make()
+    this.series.set(key, made)
+    return made
+  }
+
+  /** All series, with their label values. */
+  all(): ReadonlyArray<readonly [values: ReadonlyArray<string>, series: S]> {
+    return Array.from(this.series, ([key, series]) => [this.labelNames.length === 0 ? [] : key.split("\u0000"), series])
+  }
+
+  /** Its part of the text for Prometheus. */
+  text(): string {
+    const { help, name } = this.description
+    let text = `# HELP ${name} ${help.replaceAll("\\", "\\\\").replaceAll("\n", "\\n")}\n# TYPE ${name} ${this.kind}\n`
+    for (const [values, series] of this.all()) text += series.lines(name, labelText(this.labelNames, values))
+    return text
+  }
+}
+
+class Count implements Series {
+  value = 0
+
+  add(by = 1): void {
+    this.value += by
+  }
+
+  lines(name: string, labels: string): string {
+    return `${name}${braced(labels)} ${this.value}\n`
+  }
+}
+export type { Count }
+
+/** A number that only grows while the process lives. */
+export class Counter extends Meter<Count> {
+  readonly kind = "counter"
+  private readonly own: Count
+
+  constructor(description: Description) {
+    super(description)
+    this.begin()
+    this.own = this.labelNames.length === 0 ? this.at() : new Count()
+  }
+
+  protected make(): Count {
+    return new Count()
+  }
+
+  /** Counts; only for a counter without labels. */
+  add(by = 1): void {
+    this.own.value += by
+  }
+
+  /** All series together. */
+  get total(): number {
+    return this.all().reduce((sum, [, { value }]) => sum + value, 0)
+  }
+}
+
+class Level implements Series {
+  private value: number | undefined
+  private readonly readers = new Set<() => number | undefined>()
+
+  set(value: number | undefined): void {
+    this.value = value
+  }
+
+  /** Reads the value when it is asked for, until the returned function is called. Several readers add up. */
+  reads(read: () => number | undefined): () => void {
+    this.readers.add(read)
+    return () => void this.readers.delete(read)
+  }
+
+  /** The same for as long as a scope is open. */
+  readsIn(read: () => number | undefined): Effect.Effect<void, never, Scope.Scope> {
+    return Effect.asVoid(Effect.acquireRelease(Effect.sync(() => this.reads(read)), (end) => Effect.sync(end)))
+  }
+
+  /** Undefined: there is nothing to measure at present. */
+  get current(): number | undefined {
+    let sum = this.value
+    for (const read of this.readers) {
+      const value = read()
+      if (value !== undefined) sum = (sum ?? 0) + value
+    }
+    return sum
+  }
+
+  lines(name: string, labels: string): string {
+    const { current } = this
+    return current === undefined ? "" : `${name}${braced(labels)} ${current}\n`
+  }
+}
+export type { Level }
+
+/** A number that rises and falls. */
+export class Gauge extends Meter<Level> {
+  readonly kind = "gauge"
+
+  constructor(description: Description) {
+    super(description)
+    this.begin()
+  }
+
+  protected make(): Level {
+    return new Level()
+  }
+
+  /** Only for a gauge without labels. */
+  set(value: number | undefined): void {
+    this.at().set(value)
+  }
+
+  reads(read: () => number | undefined): () => void {
+    return this.at().reads(read)
+  }
+
+  readsIn(read: () => number | undefined): Effect.Effect<void, never, Scope.Scope> {
+    return this.at().readsIn(read)
+  }
+
+  /** All series together; undefined: nothing is measured. */
+  get current(): number | undefined {
+    return this.all().reduce<number | undefined>((sum, [, { current }]) => current === undefined ? sum : (sum ?? 0) + current, undefined)
+  }
+}
+
+class Spread implements Series {
+  readonly bounds: ReadonlyArray<number>
+  /** How many values were in each bucket, not added up; the last one is beyond all bounds. */
+  private readonly counts: Float64Array
+  sum = 0
+
+  constructor(bounds: ReadonlyArray<number>) {
+    this.bounds = bounds
+    this.counts = new Float64Array(bounds.length + 1)
+  }
+
+  observe(value: number): void {
+    const { bounds, counts } = this
+    let i = 0
+    while (i < bounds.length && value > bounds[i]!) i++
+    counts[i]!++
+    this.sum += value
+  }
+
+  /** Observes a duration that was measured in milliseconds, in seconds. */
+  millis(ms: number): void {
+    this.observe(ms / 1_000)
+  }
+
+  get count(): number {
+    return this.counts.reduce((sum, count) => sum + count, 0)
+  }
+
+  /** How many values were at most each bound, and in all. */
+  get cumulative(): ReadonlyArray<number> {
+    let sum = 0
+    return Array.from(this.counts, (count) => sum += count)
+  }
+
+  lines(name: string, labels: string): string {
+    const { bounds, cumulative, sum } = this
+    const count = cumulative.at(-1) ?? 0
+    let text = ""
+    for (let i = 0; i < bounds.length; i++) text += `${name}_bucket${braced(labels, `le="${bounds[i]}"`)} ${cumulative[i]}\n`
+    return `${text}${name}_bucket${braced(labels, `le="+Inf"`)} ${count}\n` +
+      `${name}_sum${braced(labels)} ${sum}\n${name}_count${braced(labels)} ${count}\n`
+  }
+}
+export type { Spread }
+
+/** Bounds of durations in seconds, for what takes from a tenth of a millisecond to ten seconds. */
+export const SECONDS: ReadonlyArray<number> = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10]
+export const SIZES: ReadonlyArray<number> = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024]
+
+/** How values are distributed. */
+export class Histogram extends Meter<Spread> {
+  readonly kind = "histogram"
+  readonly bounds: ReadonlyArray<number>
+  private readonly own: Spread
+
+  constructor(description: Description, bounds: ReadonlyArray<number> = SECONDS) {
+    super(description)
+    this.bounds = bounds
+    this.begin()
+    this.own = this.labelNames.length === 0 ? this.at() : new Spread([])
+  }
+
+  protected make(): Spread {
+    return new Spread(this.bounds)
+  }
+
+  /** Only for a histogram without labels. */
+  observe(value: number): void {
+    this.own.observe(value)
+  }
+
+  millis(ms: number): void {
+    this.own.observe(ms / 1_000)
+  }
+
+  /** How many values all series have, and their sum: two readings give the mean of the time between them. */
+  get totals(): { readonly count: number; readonly sum: number } {
+    return this.all().reduce((all, [, { count, sum }]) => ({ count: all.count + count, sum: all.sum + sum }), { count: 0, sum: 0 })
+  }
+}

@@ -1,0 +1,461 @@
+import { Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZES } from "./Meters.ts"
+
+/**
+ * The catalogue: every metric of this process, with its meaning and with what an operator does about it. `npm run docs`
+ * makes the tables of docs/operations.md from it, and a test holds it against what `/internal/metrics` prints. Rooms
+ * count with these objects; who wants a figure inside the process reads them here (`total`, `current`, `totals`).
+ * A label has few values: routes as templates, codes, names from the code. Never an id, a handle, an address or a text.
+ */
+
+/** A metric that something else in this process makes. */
+interface Foreign {
+  readonly kind: Kind
+  readonly description: Description
+  readonly labelNames: ReadonlyArray<string>
+}
+
+export interface Chapter {
+  readonly title: string
+  readonly metrics: ReadonlyArray<Meter | Foreign>
+}
+
+const NODES = "nodes"
+
+// HTTP
+
+const CLASSES = ["1xx", "2xx", "3xx", "4xx", "5xx"]
+const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]
+
+const httpRequests = new Counter({
+  name: "http_requests_total",
+  help: "answered HTTP requests, by method and class of status",
+  look: "The share of 5xx rises: the log has each 500 with its stack, and a line a second about 503s. Many 429s: `refusals_total` says which limit.",
+  labels: { method: METHODS, status: CLASSES }
+})
+const byMethod = new Map(METHODS.map((method) => [method, CLASSES.map((status) => httpRequests.at(method, status))]))
+
+/** Counts an answered request. An unknown method is counted as `other`, so that clients cannot add label values. */
+export const countRequest = (method: string | undefined, status: number): void => {
+  const classes = byMethod.get(method ?? "other") ?? byMethod.get("other")!
+  const series = classes[Math.floor(status / 100) - 1]
+  if (series !== undefined) series.value++
+}
+
+/** The route of a request that no route takes. */
+export const NO_ROUTE = "none"
+export const httpSeconds = new Histogram({
+  name: "http_request_seconds",
+  help: "seconds from the head of an HTTP request to the end of its answer, by route; calls of /mcp that wait for messages wait on purpose",
+  look: "Its 99th percentile stays above 0.5 for sends: compare `commit_wait_seconds` (the database), `remote_call_seconds` (another node) and `event_loop_lag_p99_seconds` (this process) to see where the time goes.",
+  labels: { method: undefined, route: undefined }
+})
+
+export const refusals = new Counter({
+  name: "refusals_total",
+  help: "requests, upgrades and frames of sockets that were answered with an error, by its code",
+  look: "`UNAVAILABLE` or `INTERNAL_ERROR` rise: the log says why. `RATE_LIMITED` and `COLD_CAP_EXCEEDED`: agents reach their limits; `UNAUTHORIZED`: dead keys are tried.",
+  labels: { door: undefined, code: undefined }
+})
+
+// Sending
+
+const storedMessages = new Counter({
+  name: "messages_stored_total",
+  help: "messages committed by this node, which owns their conversations",
+  look: "It stays at 0 on one node while others rise: the node owns no shards (`effect_cluster_shards`).",
+  labels: { kind: ["direct", "group"] }
+})
+export const stored = { direct: storedMessages.at("direct"), group: storedMessages.at("group"), total: () => storedMessages.total }
+
+/** Counts stored messages; repeated and refused sends do not count. */
+export const countStored = (kind: "direct" | "group", outcomes: ReadonlyArray<{ readonly _tag: string }>): void => {
+  for (const { _tag } of outcomes) if (_tag === "Stored") stored[kind].value++
+}
+
+/** The queues of group commits. */
+const QUEUES = ["message", "group_message", "ack", "read"] as const
+const QUEUE = { queue: [...QUEUES] }
+const REASONS = ["connection", "system", "lock", "refused", "defect"] as const
+
+export const commitWaits = new Histogram({
+  name: "commit_wait_seconds",
+  help: "seconds from the arrival of a send (an acknowledgement, a read mark) at its owner to the end of its commit",
+  look: "Its median for `message` is above 0.05: see whether batches take long (`commit_seconds`: the database) or many wait (`commit_queue_items`: more arrives than it commits).",
+  labels: QUEUE
+})
+export const commitTimes = new Histogram({
+  name: "commit_seconds",
+  help: "seconds that one batch took to commit, or to fail",
+  look: "It rises while batches stay small: the database or its disk is slow, or something holds locks (`message_set_aside_total`).",
+  labels: QUEUE
+})
+export const commitQueues = new Gauge({
+  name: "commit_queue_items",
+  help: "items that wait for a commit or are in one",
+  look: "It stays above 1,000: the database takes less than arrives. More than 20,000 in a queue are refused with 503.",
+  labels: QUEUE
+})
+const WHAT: Record<string, string> = {
+  message: "messages of direct conversations",
+  group_message: "messages of groups",
+  ack: "acknowledgements",
+  read: "read marks"
+}
+const SLOW = "It nears 1,000: the database is slow, and the next batch gathers meanwhile."
+const FAILING = "`connection` and `system` rise: PostgreSQL is away, or has no room or memory; `defect` and `refused`: the log has a defect to report."
+const LOCKED = "It rises: look for a transaction that somebody left open (`pg_stat_activity`)."
+
+const commitCounts = (name: string) => {
+  const what = WHAT[name] ?? name
+  const first = name === QUEUES[0]
+  return {
+    size: new Histogram({ name: `${name}_batch_size`, help: `${what} in each commit`, look: first ? SLOW : "" }, SIZES),
+    failed: new Counter({
+      name: `${name}_commits_failed_total`,
+      help: `commits of ${what} that failed, by reason`,
+      look: first ? FAILING : "",
+      labels: { reason: [...REASONS] }
+    }),
+    setAside: new Counter({
+      name: `${name}_set_aside_total`,
+      help: `${what} that waited apart because another session had locked a row they need`,
+      look: first ? LOCKED : ""
+    })
+  }
+}
+const perQueue = new Map<string, ReturnType<typeof commitCounts>>(QUEUES.map((name) => [name, commitCounts(name)]))
+
+/** What the group commit of a queue counts; of queues that are not in the catalogue (in tests) nothing is printed. */
+export const commitMeters = (name: string) => {
+  let counts = perQueue.get(name)
+  if (counts === undefined) perQueue.set(name, counts = commitCounts(name))
+  return { ...counts, seconds: commitTimes.at(name), waits: commitWaits.at(name), queued: commitQueues.at(name) }
+}
+const queueMeters = QUEUES.map((name) => perQueue.get(name)!)
+
+// Sockets
+
+export const socketsOpen = new Gauge({
+  name: "sockets_open",
+  help: "WebSockets that this node holds",
+  look: "One node has most of them: the balancer does not spread them, or others have just started."
+})
+export const socketsOpened = new Counter({
+  name: "sockets_opened_total",
+  help: "WebSockets whose key was accepted",
+  look: "It rises much faster than `sockets_open`: clients connect again and again; see `sockets_closed_total` for the reason."
+})
+export const reconnects = new Counter({
+  name: "socket_reconnects_total",
+  help: "WebSockets whose agent had lost one on this node within the minute before",
+  look: "It rises: `sockets_closed_total` says why sockets end."
+})
+export const socketsClosed = new Counter({
+  name: "sockets_closed_total",
+  help: "WebSockets that ended, by close code: 1000 and 1001 are normal, 1006 broke off, 1008 bad key, 1009 frame too large, 1011 server's failure, 1013 try again",
+  look: "1011 rises: the log has the failure. 1013: too slow, too many sockets or frames, or the node stops. 1006 for many at once: the network, or a balancer's time-out below 30 s.",
+  labels: { code: ["1000", "1001", "1006", "1008", "1009", "1011", "1013", "other"] }
+})
+/** The codes that are counted by themselves. */
+const CLOSE_CODES = new Set(socketsClosed.description.labels?.["code"])
+export const countClosed = (code: number): void =>
+  socketsClosed.at(CLOSE_CODES.has(String(code)) ? String(code) : code === 1005 ? "1000" : "other").add()
+export const slowSockets = new Counter({
+  name: "sockets_slow_total",
+  help: "WebSockets that were closed because their client did not read what was sent",
+  look: "It rises: clients are stuck, or `SOCKETS_UNSENT_BYTES` is too small for their network. Nothing is lost; they read on when they connect again."
+})
+export const pushes = new Counter({
+  name: "pushes_total",
+  help: "frames written to WebSockets of this node",
+  look: "It stays at 0 while messages are stored and sockets are open: look whether their agents have muted all, or the nodes do not reach each other."
+})
+export const pushWaits = new Histogram({
+  name: "push_seconds",
+  help: "seconds from the commit of a message to its writing to the recipient's WebSockets; `there`: it was committed on another node, by the database's clock",
+  look: "`there` is above 0.1 and `here` is not: the calls between nodes are slow. Both: this process is busy (`event_loop_lag_p99_seconds`).",
+  labels: { way: ["here", "there"] }
+})
+export const pushedHere = pushWaits.at("here")
+export const pushedThere = pushWaits.at("there")
+export const catchingUp = new Gauge({
+  name: "sockets_catching_up",
+  help: "WebSockets that read their backlog from the database",
+  look: "It stays high: many clients came back at once, or read slowly; if not, the database is slow (`database_wait_seconds`)."
+})
+
+// Actors and backlog
+
+export const actors = new Gauge({
+  name: "actors",
+  help: "actors in this node's memory",
+  look: "It grows for hours with steady traffic: idle ones should leave after minutes. Report it.",
+  labels: { kind: ["agent", "conversation", "group", "webhook"] }
+})
+const BACKLOG = "the node that counts it, once a minute"
+export const backlogMessages = new Gauge({
+  name: "backlog_messages",
+  help: "envelopes of all agents that are not acknowledged yet; one node counts them once a minute, so take the maximum",
+  look: "It only rises: agents that write to each other do not read, or do not acknowledge. At `LIMITS_BACKLOG_HARD` a recipient takes no more.",
+  only: BACKLOG
+})
+export const backlogWebhooks = new Gauge({
+  name: "backlog_webhook_deliveries",
+  help: "deliveries to webhooks that wait for their next attempt; one node counts them once a minute, so take the maximum",
+  look: "It only rises: hosts of webhooks fail (`webhook_attempts_total`), or `WEBHOOK_POSTS` is too small.",
+  only: BACKLOG
+})
+
+// Database
+
+export const databaseWaits = new Histogram({
+  name: "database_wait_seconds",
+  help: "seconds that a statement waited for a connection (on PGlite for its turn)",
+  look: "Its 99th percentile is above 0.05: all connections are taken. Find out why statements take long; only then raise `DATABASE_POOL`."
+})
+export const databaseTimes = new Histogram({
+  name: "database_statement_seconds",
+  help: "seconds that a statement took on its connection, its answer included",
+  look: "It rises for all: the database or its disk is busy. Rare long ones: locks, or a sweep over many rows."
+})
+
+// Nodes
+
+export const remoteCalls = new Counter({
+  name: "remote_calls_total",
+  help: "calls to actors of other nodes",
+  look: "",
+  only: NODES
+})
+export const remoteSeconds = new Histogram({
+  name: "remote_call_seconds",
+  help: "seconds until the other node's answer to a call was here, by procedure; without calls that were lost",
+  look: "It is far above `commit_wait_seconds` of the other nodes: the network between nodes, or a node whose event loop is late.",
+  labels: { procedure: undefined },
+  only: NODES
+})
+export const remoteBatches = new Histogram({
+  name: "remote_call_batch_size",
+  help: "calls to another node that went together",
+  look: "",
+  only: NODES
+}, SIZES)
+export const remoteOpen = new Gauge({
+  name: "remote_calls_open",
+  help: "calls to other nodes that are not answered yet",
+  look: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node are refused with 503.",
+  only: NODES
+})
+export const BREAKS = ["answer", "session", "failure", "silence", "connection"] as const
+export const remoteBreaks = new Counter({
+  name: "remote_call_lines_broken_total",
+  help: "times that the calls to another node broke off, by reason",
+  look: "`connection` when a node stops is normal. `answer` and `failure`: nodes of different releases; `silence`: a node hangs.",
+  labels: { reason: [...BREAKS] }
+})
+export const remotePushes = new Counter({
+  name: "remote_pushes_total",
+  help: "pushes to sockets on other nodes",
+  look: "",
+  only: NODES
+})
+export const remotePushQueue = new Gauge({
+  name: "remote_push_queue_items",
+  help: "pushes that wait to be sent to other nodes",
+  look: "It stays above 1,000: a node is slow to take them. Beyond 20,000 for one node they are dropped, and the node reads the database instead.",
+  only: NODES
+})
+export const noticesDropped = new Counter({
+  name: "remote_notices_dropped_total",
+  help: "notices to another node (keys, mutes) that were dropped because too many waited; the node reads the rows instead",
+  look: "It rises: that node is out of reach or far too slow."
+})
+export const notUnderstood = new Counter({
+  name: "remote_texts_not_understood_total",
+  help: "texts of other nodes that this node did not understand",
+  look: "It rises: nodes of different releases."
+})
+export const GREETINGS = ["refused", "silent", "unreachable"] as const
+export const greetingsFailed = new Counter({
+  name: "node_greetings_failed_total",
+  help: "greetings to other nodes that got no answer, or a refusal",
+  look: "It rises: the network between the nodes, or `RUNNER_SECRET`; `/v1/ready` names the node.",
+  labels: { reason: [...GREETINGS] }
+})
+export const CONNECTIONS = ["secret", "plain", "encrypted", "silent"] as const
+export const connectionsRefused = new Counter({
+  name: "node_connections_refused_total",
+  help: "connections to `RUNNER_PORT` that were refused, by reason",
+  look: "It rises: a node has another `RUNNER_SECRET`, or a stranger reaches the port.",
+  labels: { reason: [...CONNECTIONS] }
+})
+
+const foreign = (kind: Kind, description: Description): Foreign => ({
+  kind,
+  description,
+  labelNames: Object.keys(description.labels ?? {})
+})
+const cluster = [
+  foreign("gauge", {
+    name: "effect_cluster_runners",
+    help: "nodes that this node believes alive",
+    look: "Nodes disagree, or there are fewer than you run: `/v1/ready` and the log of the missing one say why."
+  }),
+  foreign("gauge", { name: "effect_cluster_runners_healthy", help: "the same, as the cluster's library counts them", look: "" }),
+  foreign("gauge", {
+    name: "effect_cluster_shards",
+    help: "shards that this node owns, of 300",
+    look: "They do not add up to 300 over the nodes for more than 10 s: conversations without an owner answer 503."
+  }),
+  foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", look: "" }),
+  foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", look: "" }),
+  foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", look: "", labels: { type: undefined } }),
+  foreign("gauge", { name: "effect_cluster_entity_mailbox_size", help: "calls that wait in such actors", look: "", labels: { type: undefined } }),
+  foreign("gauge", { name: "effect_cluster_entity_mailbox_size_max", help: "the most that wait in one of them", look: "", labels: { type: undefined } })
+]
+
+// Limits
+
+export const ALONE = ["down", "slow", "open", "refused", "nonsense"] as const
+export const limitsAlone = new Counter({
+  name: "rate_limits_alone_total",
+  help: "requests whose budget was not checked in Redis: this node's own count decided, by reason",
+  look: "It rises: Redis is down or slow, so an agent may have its budget once on each node.",
+  labels: { reason: [...ALONE] }
+})
+
+// Webhooks and mail
+
+export const webhookAttempts = new Counter({
+  name: "webhook_attempts_total",
+  help: "posts to webhooks, by outcome: `delivered`, the class of another status, `timeout`, `forbidden` (an address that may not be reached) or `failed` (no connection, no valid answer)",
+  look: "All but `delivered` rise for one host: its owner's matter. For all hosts: this machine's way out, or its name server.",
+  labels: { outcome: ["delivered", "1xx", "3xx", "4xx", "5xx", "timeout", "forbidden", "failed"] }
+})
+export const webhookSeconds = new Histogram({
+  name: "webhook_attempt_seconds",
+  help: "seconds of a post to a webhook, look-up of its name and its answer included",
+  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: slow hosts hold the places of others; `WEBHOOK_POSTS_PER_HOST` bounds them."
+})
+export const webhookCircuits = new Counter({
+  name: "webhook_circuits_total",
+  help: "times that posts to a webhook were paused after failures (`opened`), and that one success ended it (`closed`)",
+  look: "`opened` rises and `closed` does not: hosts stay down. `npm run admin -- webhooks dead` lists what was given up.",
+  labels: { change: ["opened", "closed"] }
+})
+export const webhookDead = new Counter({
+  name: "webhook_deliveries_dead_total",
+  help: "deliveries that were given up after their last attempt",
+  look: "It rises: tell the owners of these webhooks."
+})
+export const mail = new Counter({
+  name: "mail_total",
+  help: "mails with one-time codes: `sent` to the mail server or the outbox, or `failed`",
+  look: "`failed` rises: the log has the mail server's code. Nobody can register or recover meanwhile.",
+  labels: { outcome: ["sent", "failed"] }
+})
+export const mailQueue = new Gauge({
+  name: "mail_queue_items",
+  help: "mails that wait for the mail server or are on their way",
+  look: "It stays high: the mail server is slow. Beyond 1,000 a request for a code is answered `OTP_FAILED`."
+})
+
+// Jobs
+
+export const jobRuns = new Counter({
+  name: "jobs_runs_total",
+  help: "runs of background jobs, by outcome",
+  look: "`failed` rises: the log has the reason.",
+  labels: { job: undefined, outcome: ["done", "failed"] }
+})
+export const jobRows = new Counter({
+  name: "jobs_rows_total",
+  help: "rows that background jobs removed or took on",
+  look: "",
+  labels: { job: undefined }
+})
+export const jobSeconds = new Histogram({
+  name: "jobs_batch_seconds",
+  help: "seconds that a batch of a background job took",
+  look: "A batch takes seconds: the database is slow, or its statistics are old (`ANALYZE`).",
+  labels: { job: undefined }
+}, [0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10])
+
+// The process
+
+export const lagSeconds = new Gauge({
+  name: "event_loop_lag_p99_seconds",
+  help: "99th percentile of how late the process was, in seconds, since the last scrape",
+  look: "Above 0.1: it has too much to do. Add a node, or, with PGlite, move to PostgreSQL."
+})
+export const residentBytes = new Gauge({
+  name: "process_resident_memory_bytes",
+  help: "resident memory in bytes",
+  look: "It grows without an end while sockets and traffic do not. Report it, with `actors` and the queues."
+})
+export const heapBytes = new Gauge({ name: "process_heap_used_bytes", help: "JavaScript heap in use, in bytes", look: "" })
+export const cpuSeconds = new Gauge({
+  name: "process_cpu_seconds",
+  help: "seconds of CPU used, user and system",
+  look: "Its rate nears 1: the process is as busy as one core allows. Add a node."
+})
+export const uptimeSeconds = new Gauge({
+  name: "process_uptime_seconds",
+  help: "seconds since the process started",
+  look: "It falls: the process was started again; the end of the log before that says why."
+})
+
+export const spansTotal = new Counter({
+  name: "trace_spans_total",
+  help: "spans of traces that were sent to the collector, or dropped because it did not take them",
+  look: "`dropped` rises: the collector is away or slow, or `OTEL_TRACES_SAMPLER_ARG` too high for it. Nothing else suffers.",
+  labels: { outcome: ["sent", "dropped"] }
+})
+
+export const catalogue: ReadonlyArray<Chapter> = [
+  { title: "Requests", metrics: [httpRequests, httpSeconds, refusals, limitsAlone] },
+  {
+    title: "Sending",
+    metrics: [
+      storedMessages,
+      commitWaits,
+      commitTimes,
+      commitQueues,
+      ...queueMeters.map(({ size }) => size),
+      ...queueMeters.map(({ failed }) => failed),
+      ...queueMeters.map(({ setAside }) => setAside)
+    ]
+  },
+  {
+    title: "Sockets",
+    metrics: [socketsOpen, socketsOpened, reconnects, socketsClosed, slowSockets, catchingUp, pushes, pushWaits, actors, backlogMessages]
+  },
+  { title: "Database", metrics: [databaseWaits, databaseTimes] },
+  {
+    title: "Between nodes",
+    metrics: [
+      ...cluster,
+      remoteCalls,
+      remoteSeconds,
+      remoteBatches,
+      remoteOpen,
+      remoteBreaks,
+      remotePushes,
+      remotePushQueue,
+      noticesDropped,
+      notUnderstood,
+      greetingsFailed,
+      connectionsRefused
+    ]
+  },
+  {
+    title: "Webhooks and mail",
+    metrics: [webhookAttempts, webhookSeconds, webhookCircuits, webhookDead, backlogWebhooks, mail, mailQueue]
+  },
+  { title: "Background jobs", metrics: [jobRuns, jobRows, jobSeconds] },
+  { title: "The process", metrics: [lagSeconds, residentBytes, heapBytes, cpuSeconds, uptimeSeconds, spansTotal] }
+]
+
+/** All metrics of the catalogue that this process counts itself, as text for Prometheus. */
+export const metricsText = (): string =>
+  catalogue.flatMap(({ metrics }) => metrics).map((metric) => "text" in metric ? metric.text() : "").join("")

@@ -1,0 +1,33 @@
+import { Context, Effect, Layer } from "effect"
+import { monitorEventLoopDelay } from "node:perf_hooks"
+import { cpuSeconds, heapBytes, lagSeconds, residentBytes, uptimeSeconds } from "./Metrics.ts"
+
+/** Metrics of the process that are measured at the moment of a scrape. */
+export class ProcessMetrics extends Context.Service<ProcessMetrics, {
+  readonly refresh: () => void
+}>()("parley/platform/ProcessMetrics") {
+  static readonly layer = Layer.effect(
+    ProcessMetrics,
+    Effect.acquireRelease(
+      Effect.sync(() => {
+        const delay = monitorEventLoopDelay({ resolution: 20 })
+        delay.enable()
+        return delay
+      }),
+      (delay) => Effect.sync(() => delay.disable())
+    ).pipe(Effect.map((delay) =>
+      ProcessMetrics.of({
+        refresh: () => {
+          const memory = process.memoryUsage()
+          const cpu = process.cpuUsage()
+          residentBytes.set(memory.rss)
+          heapBytes.set(memory.heapUsed)
+          cpuSeconds.set((cpu.user + cpu.system) / 1e6)
+          uptimeSeconds.set(process.uptime())
+          lagSeconds.set(Number.isNaN(delay.percentile(99)) ? 0 : delay.percentile(99) / 1e9)
+          delay.reset()
+        }
+      })
+    ))
+  )
+}

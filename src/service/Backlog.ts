@@ -1,0 +1,43 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import type { Batch } from "../cluster/Job.ts"
+import { Database } from "../database/Sql.ts"
+import { backlogMessages, backlogWebhooks } from "../platform/Metrics.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
+
+/** Of one webhook no more deliveries than this are counted, so that a count is cheap however many wait. */
+const MOST_PER_WEBHOOK = 1_000
+/** A count is shown for this long: afterwards another node makes it. */
+const SHOWN_MS = 180_000
+
+const COUNT = `
+SELECT
+  (SELECT COALESCE(sum(undelivered), 0) FROM inboxes)::bigint AS messages,
+  (SELECT COALESCE(sum(n), 0) FROM webhooks w JOIN LATERAL (
+    SELECT count(*) AS n FROM (
+      SELECT FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL LIMIT ${MOST_PER_WEBHOOK}
+    ) few
+  ) d ON true WHERE w.active AND w.slot IS NOT NULL)::bigint AS deliveries`
+
+/** Counts what waits for agents and their webhooks, for the metrics of the node that runs the job. */
+export class Backlog extends Context.Service<Backlog, {
+  readonly count: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/service/Backlog") {
+  static readonly layer = Layer.effect(
+    Backlog,
+    Effect.gen(function*() {
+      const read = (yield* Database).prepared<{ readonly messages: number; readonly deliveries: number }>("backlog", COUNT)
+      const now = monotonicMillis(yield* Clock.Clock)
+      let counted: { readonly messages: number; readonly deliveries: number; readonly at: number } | undefined
+      const recent = () => counted !== undefined && now() - counted.at < SHOWN_MS ? counted : undefined
+      yield* backlogMessages.readsIn(() => recent()?.messages)
+      yield* backlogWebhooks.readsIn(() => recent()?.deliveries)
+      return Backlog.of({
+        count: Effect.map(read([]), ([row]) => {
+          if (row !== undefined) counted = { ...row, at: now() }
+          return { rows: 0, more: false }
+        })
+      })
+    })
+  )
+}

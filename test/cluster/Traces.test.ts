@@ -1,0 +1,157 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { randomBytes } from "node:crypto"
+import { catalogue } from "../../src/platform/Metrics.ts"
+import { Collector } from "../support/Collector.ts"
+import { eventually } from "../support/Eventually.ts"
+import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { Receiver } from "../support/Receiver.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+
+const SERVER = 2
+
+/** A caller's trace context, and its parts. */
+const caller = (flags = "01") => {
+  const traceId = randomBytes(16).toString("hex")
+  const spanId = randomBytes(8).toString("hex")
+  return { traceId, spanId, header: { traceparent: `00-${traceId}-${spanId}-${flags}` } }
+}
+
+describe.skipIf(missingForNodes !== "")(`what two nodes tell a collector and Prometheus${missingForNodes}`, () => {
+  let collector: Collector
+  let receiver: Receiver
+  let cluster: Cluster
+  let ada: TestAgent
+  let bob: TestAgent
+  let socket: Socket
+
+  beforeAll(async () => {
+    collector = await Collector.start()
+    receiver = await Receiver.start()
+    cluster = await Cluster.start(2, {
+      WEBHOOK_ALLOW_PRIVATE: "loopback",
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a%20test",
+      OTEL_SERVICE_NAME: "parley-tested",
+      // Only callers that ask for it are traced.
+      OTEL_TRACES_SAMPLER: "parentbased_always_off"
+    })
+    const [one, two] = cluster.nodes as [Server, Server]
+    ada = await newAgent(one, "ada")
+    bob = await newAgent(two, "bob")
+    const made = await bob.http.post("/v1/webhooks", { url: receiver.url("/hook"), events: ["message.new"] })
+    assert.strictEqual(made.status, 201, `${made}`)
+    socket = await Socket.hello(two, bob.key)
+  })
+  afterAll(async () => {
+    await cluster?.stop()
+    receiver?.stop()
+    collector?.stop()
+  })
+
+  const say = async (from: TestAgent, text: string, headers: Readonly<Record<string, string>>) => {
+    const answer = await from.http.post("/v1/messages", {
+      to: bob.handle,
+      client_msg_id: `${text}-${Math.random()}`,
+      type: "text",
+      content: { text }
+    }, headers)
+    assert.strictEqual(answer.status, 201, `${answer}`)
+    return answer.body as { readonly id: string }
+  }
+
+  it("a send that crosses nodes and ends in a webhook is one connected trace under its caller's", async () => {
+    // One of the two nodes does not own the conversation: what it is asked crosses.
+    const traces = []
+    for (const node of cluster.nodes) {
+      const trace = caller()
+      traces.push(trace)
+      const { id } = await say(on(node, ada), "a word that nobody may see", trace.header)
+      await socket.message(id)
+      const post = await eventually("a post under the trace", () =>
+        receiver.posts.find(({ headers }) => String(headers["traceparent"]).includes(trace.traceId)))
+      await eventually("the spans of the whole way", () => {
+        const names = collector.of(trace.traceId).map(({ name }) => name)
+        return ["POST /v1/messages", "decide", "commit", "push", "webhook"].every((name) => names.includes(name)) || undefined
+      }).catch((error: unknown) => assert.fail(`${String(error)}: ${collector.of(trace.traceId).map(({ name }) => name)}`))
+      const spans = collector.of(trace.traceId)
+      const ids = new Set([trace.spanId, ...spans.map(({ spanId }) => spanId)])
+      for (const { name, parentSpanId } of spans) assert.isTrue(ids.has(parentSpanId ?? ""), `${name} hangs in the air`)
+      const request = spans.find(({ kind, name }) => kind === SERVER && name === "POST /v1/messages")!
+      assert.strictEqual(request.parentSpanId, trace.spanId)
+      const webhook = spans.find(({ name }) => name === "webhook")!
+      assert.strictEqual(post.headers["traceparent"], `00-${trace.traceId}-${webhook.spanId}-01`)
+      // A request id goes with it as before, and alone.
+      assert.match(String(post.headers["x-request-id"]), /^[!-~]+$/)
+      const batch = spans.find(({ name }) => name === "batch of message")!
+      assert.isTrue(spans.some(({ links, name }) => name === "commit" && links.some(({ spanId }) => spanId === batch.spanId)))
+      for (const { endTimeUnixNano, startTimeUnixNano } of spans) assert.isAtLeast(Number(endTimeUnixNano), Number(startTimeUnixNano))
+    }
+    const crossed = traces.filter(({ traceId }) => collector.of(traceId).some(({ name }) => name === "call Conversation/Send"))
+    assert.lengthOf(crossed, 1)
+    const spans = collector.of(crossed[0]!.traceId)
+    assert.lengthOf([...new Set(spans.map(({ node }) => node))], 2)
+    const call = spans.find(({ name }) => name === "call Conversation/Send")!
+    const served = spans.find(({ name }) => name === "Conversation/Send")!
+    assert.strictEqual(served.parentSpanId, call.spanId)
+    assert.notStrictEqual(served.node, call.node)
+    assert.strictEqual(spans.find(({ name }) => name === "decide")!.parentSpanId, served.spanId)
+  })
+
+  it("a trace that its caller does not sample is handed on to the webhook, and not told", async () => {
+    for (const node of cluster.nodes) {
+      const trace = caller("00")
+      await say(on(node, ada), "quietly", trace.header)
+      const post = await eventually("a post under the trace", () =>
+        receiver.posts.find(({ headers }) => String(headers["traceparent"]).includes(trace.traceId)))
+      assert.strictEqual(post.headers["traceparent"], trace.header.traceparent)
+      assert.isEmpty(collector.of(trace.traceId))
+    }
+  })
+
+  it("a send without a traceparent, or with a broken one, has no trace here", async () => {
+    const before = receiver.posts.length
+    await say(ada, "plainly", {})
+    await say(ada, "brokenly", { traceparent: "00-00000000000000000000000000000000-0000000000000000-01" })
+    await eventually("both posts", () => receiver.posts.length >= before + 2 || undefined)
+    for (const { headers } of receiver.posts.slice(before)) assert.isUndefined(headers["traceparent"])
+  })
+
+  it("a refusal is a span with its status; its route is a template", async () => {
+    const trace = caller()
+    await ada.http.get(`/v1/messages/${"m".repeat(40)}/reads`, trace.header)
+    await ada.http.get("/v1/agents/nobody-of-this-name", trace.header)
+    const spans = await eventually("the spans", () => collector.of(trace.traceId).length >= 2 ? collector.of(trace.traceId) : undefined)
+    assert.includeMembers(spans.map(({ name }) => name), ["GET /v1/agents/{handle}"])
+    const codes = spans.flatMap(({ attributes }) => attributes.filter(({ key }) => key === "http.response.status_code"))
+    assert.includeDeepMembers(codes, [{ key: "http.response.status_code", value: { intValue: "404" } }])
+  })
+
+  it("no key, no body, no handle and no address is in a span", () => {
+    assert.isNotEmpty(collector.texts)
+    const all = collector.texts.join("\n")
+    for (const secret of [ada.key, bob.key, ada.handle, bob.handle, bob.email, "nobody may see", "quietly", "nobody-of-this-name", receiver.url("/hook")]) {
+      assert.notInclude(all, secret)
+    }
+    assert.strictEqual(collector.headers[0]?.["x-tenant"], "a test")
+    assert.include(all, "parley-tested")
+  })
+
+  it("prints each metric of the catalogue and no other, with these labels and no handle in them", async () => {
+    for (const node of cluster.nodes) {
+      const { text } = await node.http().get("/internal/metrics")
+      const kinds = new Map(Array.from(text.matchAll(/^# TYPE (\S+) (\S+)$/gm), ([, name, kind]) => [name!, kind!]))
+      const known = new Map(catalogue.flatMap(({ metrics }) =>
+        metrics.map(({ description: { name }, kind, labelNames }) => [name, { kind: kind as string, labelNames }])))
+      for (const [name, { kind }] of known) assert.strictEqual(kinds.get(name), kind, name)
+      assert.deepStrictEqual([...kinds.keys()].filter((name) => !known.has(name)), [])
+      for (const [, name, labels] of text.matchAll(/^([a-z_]+)(?:\{(.*)\})? \S+$/gm)) {
+        const family = known.get(name!) ?? known.get(name!.replace(/_(?:bucket|sum|count)$/, ""))!
+        const given = Array.from((labels ?? "").matchAll(/(\w+)="/g), ([, label]) => label!).filter((label) => label !== "le")
+        assert.deepStrictEqual(given, [...family.labelNames], name)
+      }
+      for (const secret of [ada.handle, bob.handle, "127.0.0.1"]) assert.notInclude(text, secret)
+      assert.match(text, /^http_request_seconds_count\{method="POST",route="\/v1\/messages"\} [1-9]/m)
+    }
+  })
+})
