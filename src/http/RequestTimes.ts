@@ -5,9 +5,10 @@ import { httpSeconds, NO_ROUTE } from "../platform/Metrics.ts"
 type Method = Parameters<FindMyWay.Router<string>["find"]>[0]
 
 /** Methods with routes; a HEAD is a GET. Requests with any other have no route, and no label of their own. */
-const ROUTED: ReadonlyMap<string, Method> = new Map(
-  (["GET", "POST", "PUT", "PATCH", "DELETE"] as const).map((method) => [method, method])
-).set("HEAD", "GET")
+const ROUTED: ReadonlyMap<string, Method> = new Map<string, Method>([
+  ...(["GET", "POST", "PUT", "PATCH", "DELETE"] as const).map((method) => [method, method] as const),
+  ["HEAD", "GET"]
+])
 
 /**
  * Observes how long requests take, by the template of their route: never by their path, which has handles in it. A path
