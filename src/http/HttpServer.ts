@@ -15,7 +15,7 @@ import {
   Scope,
   Tracer
 } from "effect"
-import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -197,7 +197,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     const times = makeRequestTimes(known)
     /** The same as a span of the request's trace. */
-    const traced = Effect.withFiber<HttpServerResponse.HttpServerResponse>((fiber) => {
+    const traced = Effect.withFiber((fiber): typeof app => {
       const { headers, method, url } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
       const trace = traceRequest(headers[TRACEPARENT])
       if (trace === undefined) return app

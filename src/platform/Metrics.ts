@@ -309,9 +309,7 @@ const cluster = [
   }),
   foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", look: "" }),
   foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", look: "" }),
-  foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", look: "", labels: { type: undefined } }),
-  foreign("gauge", { name: "effect_cluster_entity_mailbox_size", help: "calls that wait in such actors", look: "", labels: { type: undefined } }),
-  foreign("gauge", { name: "effect_cluster_entity_mailbox_size_max", help: "the most that wait in one of them", look: "", labels: { type: undefined } })
+  foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", look: "", labels: { type: undefined } })
 ]
 
 // Limits

@@ -101,11 +101,11 @@ export const recordSpan = (
   name: string,
   start: number,
   details: Details = {},
-  end = traceTime()
+  end?: number
 ): TraceContext | undefined => {
   if (tracing === undefined || parent === undefined || !isSampled(parent)) return undefined
   const own = below(parent)
-  record(parent, own, name, start, end, details)
+  record(parent, own, name, start, end ?? traceTime(), details)
   return own
 }
 

@@ -42,6 +42,10 @@ describe.skipIf(missingForNodes !== "")(`what two nodes tell a collector and Pro
     const made = await bob.http.post("/v1/webhooks", { url: receiver.url("/hook"), events: ["message.new"] })
     assert.strictEqual(made.status, 201, `${made}`)
     socket = await Socket.hello(two, bob.key)
+    await say(ada, "the first word", {})
+    const answer = await bob.http.post("/v1/messages", { to: ada.handle, client_msg_id: "a", type: "text", content: { text: "an answer" } })
+    assert.strictEqual(answer.status, 201, `${answer}`)
+    await eventually("the post of the first word", () => receiver.posts.length > 0 || undefined)
   })
   afterAll(async () => {
     await cluster?.stop()

@@ -42,10 +42,8 @@ describe("a trace", () => {
   it.effect("has each span under the one that it runs in, and says a failure by its code only", () =>
     Effect.gen(function*() {
       const failing = Effect.fail({ _tag: "Secretive", code: "NOT_FOUND", message: "about somebody" })
-      const spans = yield* recorded(always, forTrace(
-        parent("01"),
-        withTrace("outer", "server", withTrace("inner", "client", failing))
-      ))
+      const spans = yield* recorded(always, Effect.suspend(() =>
+        forTrace(parent("01"), withTrace("outer", "server", withTrace("inner", "client", failing)))))
       assert.deepStrictEqual(spans.map(({ failure, name }) => [name, failure]), [["inner", "NOT_FOUND"], ["outer", "NOT_FOUND"]])
       const [inner, outer] = spans as [Span, Span]
       assert.deepStrictEqual([outer.parentId, inner.parentId], [SPAN, outer.spanId])
