@@ -309,7 +309,19 @@ const cluster = [
   }),
   foreign("gauge", { name: "effect_cluster_shards_releasing", help: "shards that this node is handing over", look: "" }),
   foreign("gauge", { name: "effect_cluster_singletons", help: "background jobs that run on this node", look: "" }),
-  foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", look: "", labels: { type: undefined } })
+  foreign("gauge", { name: "effect_cluster_entities", help: "actors that were called through the cluster's library", look: "", labels: { type: undefined } }),
+  foreign("gauge", {
+    name: "effect_cluster_entity_mailbox_size_max",
+    help: "the most calls that wait in one of them",
+    look: "",
+    labels: { type: undefined }
+  }),
+  foreign("histogram", {
+    name: "effect_cluster_shard_release",
+    help: "milliseconds until a shard was handed over",
+    look: "It takes seconds: the node has much to end, or PostgreSQL is slow.",
+    only: "a node that has handed one over"
+  })
 ]
 
 // Limits
