@@ -4,8 +4,9 @@ import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Metrics.ts"
 import { intoOutbox, mayHook, unmuted } from "../messages/Outbox.ts"
 import type { Locks } from "../database/GroupCommit.ts"
-import { type Held, heldIn, holdersOf, inputOf, MESSAGE_COLUMNS, messageColumns, storing } from "../messages/BatchStatement.ts"
+import { type Held, heldIn, holdersOf, inputOf, isKnown, MESSAGE_COLUMNS, messageColumns, onceEach, storing } from "../messages/BatchStatement.ts"
 import type { Draft } from "../messages/Message.ts"
+import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
 
 /** A send that its Conversation has decided to accept, on the state that it knows. */
 export interface Append {
@@ -60,9 +61,9 @@ export type Appended =
  *
  * Locks are taken in one order everywhere, conversation rows by id, then cold slots, then inboxes by id,
  * so batches cannot deadlock. Epoch and version are tested on the locked rows, not on the statement's
- * snapshot, which may be older than the lock. Keys are inserted after every test, so that a refusal
- * leaves none; a key that the insert returns is new, all others are replays. Inbox numbers are given out
- * under the inbox's lock. Tables are reached by `= ANY (ARRAY(…))` and laterals, which leave the planner
+ * snapshot, which may be older than the lock. A key that the snapshot has is a replay; one that another
+ * conversation has stored since is refused by the index `messages_once`, and the batch is tried again with
+ * a newer snapshot. Inbox numbers are given out under the inbox's lock. Tables are reached by `= ANY (ARRAY(…))` and laterals, which leave the planner
  * nothing but their indexes: it plans once, often on tables that are still empty, and a join would scan
  * them whole from then on.
  */
@@ -98,7 +99,8 @@ ${also(`), slots AS MATERIALIZED (
     ${mayHook("b", "message.new")} AS hooked,
     COALESCE(h.epoch = x.epoch AND h.version = x.version, ${kinds === "any" ? "s.conversation_id IS NOT NULL" : "false"}) AS holds,
     COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send,
-    COALESCE(b.id IS NOT NULL AND b.deleted_at IS NULL, false) AS may_receive
+    COALESCE(b.id IS NOT NULL AND b.deleted_at IS NULL, false) AS may_receive,
+    ${isKnown("x")} AS known
   FROM input x
   LEFT JOIN held h ON h.id = x.conv
   ${also("LEFT JOIN slots s ON s.conversation_id = x.conv")}
@@ -107,7 +109,7 @@ ${also(`), slots AS MATERIALIZED (
 ), numbers AS MATERIALIZED (
   SELECT n.agent_id, n.last_no, n.undelivered
   FROM inboxes n
-  WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT recipient FROM judged WHERE holds AND may_send AND may_receive))
+  WHERE n.agent_id = ANY (ARRAY(SELECT DISTINCT recipient FROM judged WHERE holds AND may_send AND may_receive AND NOT known))
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), weighed AS MATERIALIZED (
@@ -116,20 +118,14 @@ ${also(`), slots AS MATERIALIZED (
     n.undelivered + row_number() OVER (PARTITION BY j.recipient ORDER BY j.i) AS after
   FROM judged j
   JOIN numbers n ON n.agent_id = j.recipient
-  WHERE j.holds AND j.may_send AND j.may_receive
-), keys AS (
-  INSERT INTO message_keys (sender_id, client_msg_id, message_id)
-  SELECT sender, key, id FROM weighed WHERE uncapped OR after <= $2 ORDER BY sender, key
-  ON CONFLICT DO NOTHING
-  RETURNING message_id
+  WHERE j.holds AND j.may_send AND j.may_receive AND NOT j.known
 ), fresh AS MATERIALIZED (
   SELECT
     w.*,
     w.base + row_number() OVER (PARTITION BY w.conv ORDER BY w.i) AS seq,
-    w.last_no + row_number() OVER (PARTITION BY w.recipient ORDER BY w.i) AS no
+    w.last_no + w.after - w.undelivered AS no
   FROM weighed w
-  -- not a join: the planner takes these rows for one and would compare each with each
-  WHERE (w.id IN (SELECT message_id FROM keys)) IS TRUE
+  WHERE w.uncapped OR w.after <= $2
 ${also(`), opened AS (
   INSERT INTO conversations (id, kind, epoch, last_seq, last_message_at, created_at, initiator_id)
   SELECT conv, 'direct', next_epoch, seq, at, at, sender FROM fresh WHERE opens
@@ -168,7 +164,7 @@ ${also(`), freed AS (
   }
 )
 SELECT
-  j.i, j.holds, j.may_send, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS position,
+  j.i, j.holds, j.may_send, j.known, f.seq, f.no, w.undelivered AS waiting, f.no - f.last_no AS position,
   (w.after > $2 AND NOT w.uncapped) AS backlogged,
   own.last_no AS sender_last_no, j.overtaken, j.hooked
 FROM judged j
@@ -182,9 +178,10 @@ interface Row {
   readonly i: number
   readonly holds: boolean
   readonly may_send: boolean
+  readonly known: boolean
   readonly seq: number | null
   readonly no: number | null
-  /** The recipient's undelivered envelopes before the batch; null: there is no such recipient. */
+  /** The recipient's undelivered envelopes before the batch; null: there is no such recipient, or `known`. */
   readonly waiting: number | null
   /** The position of this envelope among the recipient's new ones in the batch, from 1. */
   readonly position: number | null
@@ -202,60 +199,93 @@ interface Row {
 
 const outcome = (
   row: Row,
-  backlogHard: number,
   stored: number,
   senderLastInboxNo: number | null,
   senderNextInboxNo: number | null
 ): Appended => {
   if (!row.holds) return { _tag: "Fenced" }
   if (!row.may_send) return { _tag: "SenderGone" }
-  if (row.waiting === null) return { _tag: "RecipientGone" }
-  if (row.backlogged === true) {
-    const undelivered = row.waiting + stored
-    // There was room, but replays earlier in the batch counted as new: decide again without them.
-    return undelivered < backlogHard ? { _tag: "Fenced" } : { _tag: "Backlogged", undelivered }
+  if (row.known) return { _tag: "Replayed" }
+  if (row.waiting === null || row.seq === null || row.no === null || row.position === null) {
+    return row.waiting !== null && row.backlogged === true
+      ? { _tag: "Backlogged", undelivered: row.waiting + stored }
+      : { _tag: "RecipientGone" }
   }
-  if (row.seq === null || row.no === null || row.position === null) return { _tag: "Replayed" }
   return { _tag: "Stored", seq: row.seq, inboxNo: row.no, undelivered: row.waiting + row.position, senderLastInboxNo, senderNextInboxNo }
 }
 
+/** How many recipients with webhooks are remembered, whose sends are never tried as plain ones. */
+const HOOKED_REMEMBERED = 10_000
+
 /**
- * Commits a batch of appends in one statement; results in the order of the batch. Calls `onHooked` with
- * each agent whose outbox has grown.
+ * Commits a batch of appends in one statement, or in two if the first, for plain sends, declined; results
+ * in the order of the batch. Calls `onHooked` with each agent whose outbox has grown.
  */
-export const makeAppend = (backlogHard: number, onHooked: (agentId: string) => void) =>
-  Effect.map(Database, (database) => {
-    const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
-    const any = database.prepared<Row>("append", appendStatement("any"))
-    const heads = database.prepared<Head>("inbox_heads", HEADS)
-    const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastInboxNos: ReadonlyMap<string, number>) => {
-      const next = nextInConversation(batch, rows)
-      // The newest inbox numbers that this batch has given out so far, in its own order.
-      const reached = new Map<string, number>()
-      const stored = new Map<string, number>()
-      for (const { i, position } of rows) if (position !== null) stored.set(batch[i]!.recipientId, position)
-      const told = rows.map((row) => {
-        const { recipientId, senderId } = batch[row.i]!
-        if (row.no !== null) reached.set(recipientId, row.no)
-        if (row.hooked === true && row.no !== null) onHooked(recipientId)
-        const before = row.overtaken ? lastInboxNos.get(senderId) : row.sender_last_no ?? 0
-        const senderLastInboxNo = before === undefined ? null : Math.max(before, reached.get(senderId) ?? 0)
-        return outcome(row, backlogHard, stored.get(recipientId) ?? 0, senderLastInboxNo, next[row.i] ?? null)
-      })
-      countStored("direct", told)
-      return told
-    }
-    return (batch: ReadonlyArray<Append>, lockMs: number) => {
-      const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
-      return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard, lockMs]), (rows) => {
-        const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
-        if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NONE))
-        // The batch is committed, whether or not this read succeeds.
-        return Effect.map(Effect.orElseSucceed(heads([overtaken]), () => []), (found) =>
-          outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no]))))
-      })
-    }
-  })
+export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHooked: (agentId: string) => void) {
+  const database = yield* Database
+  const plain = yield* makePlainAppend(backlogHard)
+  const continuing = database.prepared<Row>("append_continuing", appendStatement("continuing"))
+  const any = database.prepared<Row>("append", appendStatement("any"))
+  const heads = database.prepared<Head>("inbox_heads", HEADS)
+  const hooked = new Set<string>()
+
+  const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastInboxNos: ReadonlyMap<string, number>) => {
+    const next = nextInConversation(batch, rows)
+    // The newest inbox numbers that this batch has given out so far, in its own order.
+    const reached = new Map<string, number>()
+    const stored = new Map<string, number>()
+    for (const { i, position } of rows) if (position !== null) stored.set(batch[i]!.recipientId, position)
+    const told = rows.map((row) => {
+      const { recipientId, senderId } = batch[row.i]!
+      if (row.no !== null) reached.set(recipientId, row.no)
+      if (row.hooked === true && row.no !== null) {
+        if (hooked.size >= HOOKED_REMEMBERED) hooked.clear()
+        hooked.add(recipientId)
+        onHooked(recipientId)
+      }
+      const before = row.overtaken ? lastInboxNos.get(senderId) : row.sender_last_no ?? 0
+      const senderLastInboxNo = before === undefined ? null : Math.max(before, reached.get(senderId) ?? 0)
+      return outcome(row, stored.get(recipientId) ?? 0, senderLastInboxNo, next[row.i] ?? null)
+    })
+    countStored("direct", told)
+    return told
+  }
+
+  const judge = (batch: ReadonlyArray<Append>, lockMs: number) => {
+    const statement = batch.some((append) => append.opens || append.establishes) ? any : continuing
+    return Effect.flatMap(statement([JSON.stringify(batch.map(encode)), backlogHard, lockMs]), (rows) => {
+      const overtaken = rows.flatMap((row) => (row.overtaken ? [batch[row.i]!.senderId] : []))
+      if (overtaken.length === 0) return Effect.succeed(outcomes(batch, rows, NONE))
+      // The batch is committed, whether or not this read succeeds.
+      return Effect.map(Effect.orElseSucceed(heads([overtaken]), () => []), (found) =>
+        outcomes(batch, rows, new Map(found.map(({ agent_id, last_no }) => [agent_id, last_no]))))
+    })
+  }
+
+  const commit = (batch: ReadonlyArray<Append>, lockMs: number) => {
+    const stored = batch.every(({ recipientId }) => !hooked.has(recipientId)) ? plain(batch, lockMs) : undefined
+    if (stored === undefined) return judge(batch, lockMs)
+    return Effect.flatMap(stored, (rows) =>
+      rows === undefined ? judge(batch, lockMs) : Effect.succeed(outcomes(batch, rows.map(asRow), NONE)))
+  }
+
+  return (batch: ReadonlyArray<Append>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))
+})
+
+const asRow = ({ no, position, senderLastNo, seq, waiting }: PlainStored, i: number): Row => ({
+  i,
+  holds: true,
+  may_send: true,
+  known: false,
+  seq,
+  no,
+  waiting,
+  position,
+  backlogged: false,
+  sender_last_no: senderLastNo,
+  overtaken: false,
+  hooked: false
+})
 
 const NONE: ReadonlyMap<string, number> = new Map()
 

@@ -42,7 +42,7 @@ FROM (SELECT 1) one LEFT JOIN conversations c ON c.id = $1`
 
 const OUTREACH = `
 SELECT
-  (SELECT message_id FROM message_keys WHERE sender_id = $1 AND client_msg_id = $3) AS replay_of,
+  (SELECT id FROM messages WHERE sender_id = $1 AND client_msg_id = $3 AND type <> 'system') AS replay_of,
   EXISTS (SELECT FROM conversations WHERE id = $4 AND initiator_id IS NOT NULL) AS opened,
   EXISTS (SELECT FROM conversations WHERE id = $4 AND established_at IS NOT NULL) AS established,
   (
@@ -64,8 +64,8 @@ FROM agents b WHERE b.id = $2`
 
 /** No row for a suspended sender: even its replays are refused (wire.md C.6). */
 const KEY = `
-SELECT k.message_id FROM message_keys k
-WHERE k.sender_id = $1 AND k.client_msg_id = $2
+SELECT m.id FROM messages m
+WHERE m.sender_id = $1 AND m.client_msg_id = $2 AND m.type <> 'system'
   AND (SELECT status FROM agents WHERE id = $1) IS DISTINCT FROM 'suspended'`
 
 /**
@@ -218,7 +218,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
         blocked: boolean
         undelivered: number
       }>("outreach_facts", OUTREACH)
-      const key = database.prepared<{ message_id: string }>("message_by_key", KEY)
+      const key = database.prepared<{ id: string }>("message_by_key", KEY)
       type BlockColumns = { readonly epoch: number; readonly version: number; readonly created: boolean }
       const madeWithin = yield* MadeWithin
       const block = database.prepared<BlockColumns>("block", BLOCK)
@@ -252,7 +252,7 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
               blocked: row.blocked,
               undelivered: row.undelivered
             }),
-        byKey: (senderId, clientMsgId) => Effect.map(key([senderId, clientMsgId]), (rows) => rows[0]?.message_id),
+        byKey: (senderId, clientMsgId) => Effect.map(key([senderId, clientMsgId]), (rows) => rows[0]?.id),
         block: Effect.fnUntraced(function*(conversationId, { agentId, at, blockedId, report: reported }) {
           const request = yield* requestId
           const until = madeWithin === null ? null : at + madeWithin

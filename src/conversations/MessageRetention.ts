@@ -10,7 +10,7 @@ const CONVERSATIONS = 20
 const ENVELOPES = 100
 
 /**
- * Removes the oldest messages of some conversations, with their keys, envelopes, hides and claims. A conversation
+ * Removes the oldest messages of some conversations, with their envelopes, hides and claims. A conversation
  * loses messages from its beginning only, never from its middle; `last_seq` stays, so seqs go on.
  *
  * Locks in the order of a send: conversations, skipping those that are locked, then inboxes, then
@@ -31,10 +31,10 @@ WITH held AS MATERIALIZED (
   SELECT h.id, m.agent_id FROM held h
   JOIN LATERAL (SELECT agent_id FROM group_members WHERE group_id = h.id OFFSET 0) m ON true
 ), first AS MATERIALIZED (
-  SELECT h.id AS conv, m.seq, m.id, m.sender_id, m.client_msg_id, m.created_at
+  SELECT h.id AS conv, m.seq, m.id, m.created_at
   FROM held h
   JOIN LATERAL (
-    SELECT seq, id, sender_id, client_msg_id, created_at FROM messages
+    SELECT seq, id, created_at FROM messages
     WHERE conversation_id = h.id
     ORDER BY seq
     LIMIT 1 + GREATEST(1, $4::bigint / GREATEST(1, (SELECT count(*) FROM recipients r WHERE r.conv = h.id)))
@@ -80,9 +80,6 @@ WITH held AS MATERIALIZED (
   FOR UPDATE OF c SKIP LOCKED
 ), unclaimed AS (
   DELETE FROM reply_claims c USING claimed x WHERE c.agent_id = x.agent_id AND c.message_id = x.message_id
-), forgotten AS (
-  DELETE FROM message_keys k USING gone o
-  WHERE k.sender_id = o.sender_id AND k.client_msg_id = o.client_msg_id AND k.message_id = o.id
 ), removed AS (
   DELETE FROM messages m USING gone o WHERE m.conversation_id = o.conv AND m.seq = o.seq
   RETURNING m.seq

@@ -149,10 +149,13 @@ WITH input AS MATERIALIZED (${
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), target AS MATERIALIZED (
-  SELECT x.i, x.at, e.recipient_id, e.no, e.conversation_id, e.seq, e.sender_id, e.delivered_at
+  SELECT x.i, x.at, e.recipient_id, e.no, e.conversation_id, e.seq, e.delivered_at, m.sender_id
   FROM input x
   JOIN held h ON h.agent_id = x.agent
   JOIN envelopes e ON e.recipient_id = h.agent_id AND e.conversation_id = x.conv AND e.seq BETWEEN x.lo AND x.hi
+  JOIN LATERAL (
+    SELECT sender_id FROM messages WHERE conversation_id = e.conversation_id AND seq = e.seq OFFSET 0
+  ) m ON true
   WHERE e.read_at IS NULL
   FOR NO KEY UPDATE OF e
 ), first AS MATERIALIZED (

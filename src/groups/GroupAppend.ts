@@ -4,8 +4,10 @@ import {
   heldIn,
   holdersOf,
   inputOf,
+  isKnown,
   MESSAGE_COLUMNS,
   messageColumns,
+  onceEach,
   storing
 } from "../messages/BatchStatement.ts"
 import type { Draft } from "../messages/Message.ts"
@@ -69,7 +71,8 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
     x.*,
     COALESCE(h.last_seq, 0) AS base,
     COALESCE(h.version = x.version, false) AS holds,
-    COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send
+    COALESCE(a.deleted_at IS NULL AND a.status <> 'suspended', false) AS may_send,
+    ${isKnown("x")} AS known
   FROM input x
   LEFT JOIN held h ON h.id = x.conv
   LEFT JOIN LATERAL (SELECT * FROM agents WHERE id = x.sender OFFSET 0) a ON true
@@ -92,17 +95,10 @@ WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2"
     OFFSET 0
   ) p
   GROUP BY p.conversation_id
-), keys AS (
-  INSERT INTO message_keys (sender_id, client_msg_id, message_id)
-  SELECT sender, key, id FROM judged
-  WHERE holds AND may_send AND (SELECT count(*) FROM members) > 0
-  ORDER BY sender, key
-  ON CONFLICT DO NOTHING
-  RETURNING message_id
 ), fresh AS MATERIALIZED (
   SELECT j.*, j.base + row_number() OVER (PARTITION BY j.conv ORDER BY j.i) AS seq
   FROM judged j
-  WHERE (j.id IN (SELECT message_id FROM keys)) IS TRUE
+  WHERE j.holds AND j.may_send AND NOT j.known AND (SELECT count(*) FROM members) > 0
 ), fan AS MATERIALIZED (
   SELECT f.i, f.id, f.at, f.request, f.conv, f.seq, f.sender, m.agent AS recipient,
     m.reached + row_number() OVER (PARTITION BY m.agent ORDER BY f.i) AS no
@@ -147,13 +143,14 @@ interface Row {
 export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
     const statement = database.prepared<Row>("append_group", APPEND)
-    return (batch: ReadonlyArray<GroupAppend>, lockMs: number) =>
+    const commit = (batch: ReadonlyArray<GroupAppend>, lockMs: number) =>
       Effect.map(statement([JSON.stringify(batch.map(encode)), lockMs]), ([row]) => {
         for (const agentId of row?.hooked ?? []) onHooked(agentId)
         const told = outcomes(batch, row)
         countStored("group", told)
         return told
       })
+    return (batch: ReadonlyArray<GroupAppend>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))
   })
 
 /** A locked inbox of one member holds up the whole group. */

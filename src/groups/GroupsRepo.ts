@@ -233,8 +233,8 @@ WITH input AS MATERIALIZED (
   INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
   SELECT h.id, h.base + s.n, s.id, s.sender, 'sys_' || s.id, 'system', s.content, '{}', h.at FROM said s, held h
 ), enveloped AS (
-  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-  SELECT v.recipient, v.no, h.id, h.base + v.n, s.sender FROM numbered v JOIN said s ON s.n = v.n CROSS JOIN held h
+  INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
+  SELECT v.recipient, v.no, h.id, h.base + v.n FROM numbered v CROSS JOIN held h
 ), joined AS (
   INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq)
   SELECT h.id, j.agent, j.role, h.at, h.base + 1 FROM joining j, held h

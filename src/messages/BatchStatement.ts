@@ -1,3 +1,4 @@
+import { Effect } from "effect"
 import type { Draft } from "./Message.ts"
 
 /** The columns of a message in the JSON input of every batch statement; `i` is its index in the batch. */
@@ -57,6 +58,48 @@ export const messageColumns = (i: number, conversationId: string, message: {
   request: message.requestId
 })
 
+/** SQL condition on a row of the input: its sender has stored a message under this key already. */
+export const isKnown = (input: string): string =>
+  // One look-up by key: the planner would turn an EXISTS into a join.
+  `(SELECT true FROM messages k
+      WHERE k.sender_id = ${input}.sender AND k.client_msg_id = ${input}.key AND k.type <> 'system') IS TRUE`
+
+/**
+ * Commits a batch without the sends whose key an earlier one of it has, which only one sender's sends to
+ * several conversations can be: such a one is a replay of the earlier, or decided again if that was not stored.
+ */
+export const onceEach = <
+  In extends { readonly senderId: string; readonly draft: Draft },
+  Out extends { readonly _tag: string },
+  E,
+  R
+>(
+  batch: ReadonlyArray<In>,
+  commit: (batch: ReadonlyArray<In>) => Effect.Effect<ReadonlyArray<Out>, E, R>
+): Effect.Effect<ReadonlyArray<Out | Repeated>, E, R> => {
+  if (batch.length === 1) return commit(batch)
+  const places = new Map<string, number>()
+  const first: Array<In> = []
+  const placeOf = batch.map((item) => {
+    const key = `${item.senderId} ${item.draft.clientMsgId}`
+    const place = places.get(key)
+    if (place !== undefined) return ~place
+    places.set(key, first.length)
+    return first.push(item) - 1
+  })
+  if (first.length === batch.length) return commit(batch)
+  return Effect.map(commit(first), (outcomes) =>
+    placeOf.map((place) => {
+      if (place >= 0) return outcomes[place]!
+      const earlier = outcomes[~place]!._tag
+      return earlier === "Stored" || earlier === "Replayed" ? REPLAYED : FENCED
+    }))
+}
+
+type Repeated = { readonly _tag: "Replayed" } | { readonly _tag: "Fenced" }
+const REPLAYED: Repeated = { _tag: "Replayed" }
+const FENCED: Repeated = { _tag: "Fenced" }
+
 /**
  * The end of every batch statement: stores the messages of `fresh` and the envelopes of `envelopes`, and
  * raises the counters of the recipients' inboxes, which are locked already.
@@ -65,12 +108,14 @@ export const storing = (envelopes: "fresh" | "fan"): string => `
 stored AS (
   INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
   SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
+  -- in one order everywhere: one that another transaction is storing too is waited for
+  ORDER BY sender, key
 ), counted AS (
   UPDATE inboxes n
   SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
   FROM (SELECT recipient, count(*) AS n FROM ${envelopes} GROUP BY recipient) w
   WHERE n.agent_id = w.recipient
 ), enveloped AS (
-  INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-  SELECT recipient, no, conv, seq, sender FROM ${envelopes}
+  INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
+  SELECT recipient, no, conv, seq FROM ${envelopes}
 )`

@@ -156,8 +156,8 @@ it.effect("who holds a deleted account as a contact sees it go offline, once; wh
     yield* sql`INSERT INTO mutes (muter_id, kind, target_id, created_at) VALUES (${friend.id}, 'agent', ${account.id}, 0)`
     yield* sql`UPDATE inboxes SET last_no = last_no + 1, undelivered = undelivered + 1 WHERE agent_id = ${account.id}`
     yield* sql`
-      INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-      SELECT agent_id, last_no, 'dir_late', 1, ${friend.id} FROM inboxes WHERE agent_id = ${account.id}`
+      INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
+      SELECT agent_id, last_no, 'dir_late', 1 FROM inboxes WHERE agent_id = ${account.id}`
     yield* deletions.sweep
     assert.include(yield* remains(account, friend), "contacts", "a minute must have passed")
     yield* leap("61 seconds")

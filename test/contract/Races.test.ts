@@ -18,7 +18,7 @@ describe.skipIf(!isInstalled(18))("200 callers at once over two servers on one P
       const [last, next] = others.slice(99) as [Both, Both]
       await database.query("BEGIN")
       // The statement that stores messages gets no further than this.
-      await database.query("LOCK TABLE message_keys IN SHARE ROW EXCLUSIVE MODE")
+      await database.query("LOCK TABLE messages IN SHARE ROW EXCLUSIVE MODE")
       const lost = attempt(a[1], last[1]).then(() => "answered", () => "lost")
       const reserved = () => count("cold_slots WHERE agent_id = $1 AND claimed_at IS NULL", a[0].id)
       const taken = () => count("cold_slots WHERE agent_id = $1", a[0].id)

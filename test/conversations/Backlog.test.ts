@@ -40,8 +40,8 @@ const fill = Effect.fnUntraced(function*(agent: Party, upTo: number) {
     WITH raised AS (
       UPDATE inboxes SET last_no = last_no + ${missing}, undelivered = undelivered + ${missing}
       WHERE agent_id = ${agent.id} RETURNING last_no
-    ) INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-    SELECT ${agent.id}, last_no - ${missing}::bigint + i, 'conv_of_' || ${agent.id}, last_no - ${missing}::bigint + i, 'agt_nobody'
+    ) INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
+    SELECT ${agent.id}, last_no - ${missing}::bigint + i, 'conv_of_' || ${agent.id}, last_no - ${missing}::bigint + i
     FROM raised, generate_series(1, ${missing}::integer) i`
 })
 

@@ -82,9 +82,9 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: 1_000_000 }))((it) 
       assert.deepStrictEqual(
         yield* sql`SELECT
           (SELECT count(*) FROM participants WHERE agent_id = ${a.id}) AS talks,
-          (SELECT count(*) FROM message_keys WHERE sender_id = ${a.id}) AS keys,
+          (SELECT count(*) FROM messages WHERE sender_id = ${a.id}) AS messages,
           (SELECT count(*) FROM cold_slots WHERE agent_id = ${a.id}) AS slots`,
-        [{ talks: 100, keys: 100, slots: 100 }]
+        [{ talks: 100, messages: 100, slots: 100 }]
       )
     }))
 

@@ -16,7 +16,7 @@ import { scansOf } from "../support/Plans.ts"
 /** What a look-up in these tables must name to be one, whichever index serves it. */
 const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   envelopes: [["recipient_id", "no"], ["conversation_id", "recipient_id", "seq"], ["conversation_id", "recipient_id"]],
-  messages: [["conversation_id", "seq"], ["id"], ["conversation_id"]],
+  messages: [["conversation_id", "seq"], ["id"], ["conversation_id"], ["sender_id", "client_msg_id"]],
   agents: [["id"], ["handle"]],
   groups: [["id"]],
   group_members: [["group_id"], ["agent_id"]],
@@ -29,7 +29,6 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   participants: [["agent_id"], ["conversation_id"]],
   cold_slots: [["agent_id"], ["conversation_id"]],
   outreach_turns: [["agent_id"]],
-  message_keys: [["sender_id", "client_msg_id"]],
   reply_claims: [["agent_id", "message_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
   webhooks: [["agent_id"]]

@@ -22,8 +22,8 @@ const receive = Effect.fnUntraced(function*(agentId: string) {
     SELECT 'conv', place, id, 'agt_sender', id, 'text', '{}', '{}', 0
     FROM unnest(${[...MESSAGES, OTHERS[0]!]}::text[]) WITH ORDINALITY AS m (id, place) ON CONFLICT DO NOTHING`
   yield* sql`
-    INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id)
-    SELECT CASE WHEN id = 'msg_others' THEN 'agt_other_' ELSE '' END || ${agentId}, seq, 'conv', seq, 'agt_sender' FROM messages`
+    INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
+    SELECT CASE WHEN id = 'msg_others' THEN 'agt_other_' ELSE '' END || ${agentId}, seq, 'conv', seq FROM messages`
 })
 
 let serial = 0

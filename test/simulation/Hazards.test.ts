@@ -218,7 +218,7 @@ eachDatabase((database) => {
           if (i === 6) assert.isTrue(Exit.isFailure(exit) && String(exit.cause).includes("Unavailable"), String(exit))
           else assert.isTrue(Exit.isSuccess(exit), `neighbour ${i}: ${JSON.stringify(exit)}`)
         })
-        assert.deepStrictEqual(yield* sql`SELECT FROM message_keys WHERE client_msg_id = ${`${poisoned.handle}-batch-0`}`, [])
+        assert.deepStrictEqual(yield* sql`SELECT FROM messages WHERE client_msg_id = ${`${poisoned.handle}-batch-0`}`, [])
         yield* audit
         // The same id, mended, is a message like any other.
         const mended = yield* send(poisoned, `${poisoned.handle}-batch-0`, "{\"text\":\"mended\"}")
@@ -243,7 +243,7 @@ eachDatabase((database) => {
           WITH versioned AS (UPDATE conversations SET version = version + 1 WHERE id = ${id})
           INSERT INTO blocks (agent_id, blocked_id, created_at) VALUES (${b.id}, ${a.id}, 0)`
         assert.strictEqual((yield* Effect.flip(send("m6")))._tag, "Blocked")
-        assert.deepStrictEqual(yield* sql`SELECT FROM message_keys WHERE sender_id = ${a.id} AND client_msg_id = 'm6'`, [])
+        assert.deepStrictEqual(yield* sql`SELECT FROM messages WHERE sender_id = ${a.id} AND client_msg_id = 'm6'`, [])
         yield* audit
       }))
 

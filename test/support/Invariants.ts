@@ -20,10 +20,8 @@ SELECT 'order', a.recipient_id FROM (
   SELECT recipient_id, seq, lag(seq) OVER (PARTITION BY recipient_id, conversation_id ORDER BY no) AS before FROM envelopes
 ) a WHERE a.seq <= a.before
 UNION ALL
-SELECT 'key', k.message_id FROM message_keys k LEFT JOIN messages m ON m.id = k.message_id WHERE m.id IS NULL
-UNION ALL
-SELECT 'message', m.id FROM messages m LEFT JOIN message_keys k ON k.message_id = m.id
-WHERE k.message_id IS NULL AND m.type <> 'system'
+SELECT 'key', min(m.id) FROM messages m WHERE m.type <> 'system'
+GROUP BY m.sender_id, m.client_msg_id HAVING count(*) > 1
 UNION ALL
 SELECT 'envelope', m.id FROM messages m JOIN conversations c ON c.id = m.conversation_id
 WHERE c.kind = 'direct'

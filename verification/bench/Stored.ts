@@ -8,7 +8,7 @@ const PER_AGENT = CONVERSATIONS * MESSAGES
 /** Messages in one statement. */
 const CHUNK = 100_000
 /** Tables with a row for each message. */
-const TABLES = ["messages", "message_keys", "envelopes"]
+const TABLES = ["messages", "envelopes"]
 
 const id = (prefix: string, of: string, at: string): string =>
   `'${prefix}_' || translate(encode(substring(int8send(${at}) FROM 3) || substring(decode(md5('${prefix}' || ${of}), 'hex') FROM 1 FOR 6), 'base64'), '+/', '-_')`
@@ -61,11 +61,9 @@ WITH made AS MATERIALIZED (
   INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
   SELECT conversation, seq, id, sender, key, 'text', json_build_object('text', repeat('The quick brown fox jumps over the lazy dog. ', 3) || key)::text, '{}', at
   FROM made
-), keyed AS (
-  INSERT INTO message_keys (sender_id, client_msg_id, message_id) SELECT sender, key, id FROM made
 )
-INSERT INTO envelopes (recipient_id, no, conversation_id, seq, sender_id, delivered_at, read_at)
-SELECT recipient, no, conversation, seq, sender, at + 5, at + 1000 FROM made`
+INSERT INTO envelopes (recipient_id, no, conversation_id, seq, delivered_at, read_at)
+SELECT recipient, no, conversation, seq, at + 5, at + 1000 FROM made`
 
 interface Index {
   readonly drop: string

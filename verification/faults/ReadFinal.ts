@@ -148,11 +148,9 @@ const readStored = async (client: Client, history: History, final: Final): Promi
   for (const [part, seqs] of hidden) final.hidden.set(part, seqs)
 
   for (const [what, id] of await query(
-    `SELECT 'a key without a message', k.message_id FROM message_keys k LEFT JOIN messages m ON m.id = k.message_id
-      WHERE k.sender_id = ANY($1) AND m.id IS NULL
-    UNION ALL
-    SELECT 'a message without a key', m.id FROM messages m LEFT JOIN message_keys k ON k.message_id = m.id
-      WHERE m.conversation_id = ANY($2) AND k.message_id IS NULL AND m.type <> 'system'
+    `SELECT 'two messages with one key', min(m.id) FROM messages m
+      WHERE m.conversation_id = ANY($2) AND m.type <> 'system'
+      GROUP BY m.sender_id, m.client_msg_id HAVING count(*) > 1
     UNION ALL
     SELECT 'a cold slot that is not a cold conversation''s', COALESCE(c.id, s.conversation_id)
       FROM (SELECT * FROM cold_slots WHERE agent_id = ANY($1) AND claimed_at IS NOT NULL) s
