@@ -16,14 +16,16 @@ export const replacing = (text: string, from: string | RegExp, to: string): stri
   return replaced
 }
 
-/** Keys are inserted for the whole batch, before anything is tested: a refusal leaves its key behind. */
-export const keysBeforeTheFence: Mutant = {
-  text: (append) =>
-    replacing(
-      append,
-      "SELECT sender, key, id FROM weighed WHERE uncapped OR after <= $2 ORDER BY sender, key",
-      "SELECT sender, key, id FROM input ORDER BY sender, key"
-    )
+/** Keys are not looked up, and no index refuses them: a repeat is stored as another message. */
+export const keysNotLookedUp: Mutant & { readonly schema: string } = {
+  text: (append) => replacing(append, /\(SELECT true FROM messages k[\s\S]*?\) IS TRUE AS known/, "false AS known"),
+  schema: "DROP INDEX messages_once"
+}
+
+/** Keys are looked up as ever, but no index refuses the one that another lane is storing at the same moment. */
+export const keysInTheSnapshotAlone: Mutant & { readonly schema: string } = {
+  text: (append) => append,
+  schema: "DROP INDEX messages_once"
 }
 
 /**
@@ -35,7 +37,7 @@ export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
   text: (append) => {
     const numbered = replacing(
       append,
-      "w.last_no + row_number() OVER (PARTITION BY w.recipient ORDER BY w.i) AS no",
+      "w.last_no + w.after - w.undelivered AS no",
       "next_no(w.recipient) AS no"
     )
     const unlocked = replacing(numbered, /ORDER BY n\.agent_id\s+FOR NO KEY UPDATE OF n/, "")
