@@ -454,25 +454,36 @@ const callByA2a: Scene = async (ada, bob, cleo) => {
   const again = await ada.a2a<{ readonly task: A2aTask }>(cleo.handle, "message:send", send)
   verify("a call by A2A to an agent that is away waits as a task, and a repeat is the same task",
     task.status.state === "TASK_STATE_SUBMITTED" && again.task.id === task.id)
-  const news = await bob.send(cleo, "The Heron is in sight.")
 
   const host = await cleo.mcp()
   try {
     tell("cleo", "comes back, by MCP")
-    const call = async <A>(name: string, args: Record<string, unknown>): Promise<A> =>
-      (await host.callTool({ name, arguments: args }) as CallToolResult).structuredContent as A
-    const { acknowledge_through, messages } = await call<Waited>("agentchat_wait_for_messages", { timeout_seconds: 30 })
-    for (const one of messages) tell("cleo", `hears ${one.sender.handle}: "${one.content.text}"`)
-    verify("over MCP it hears both, the call by A2A and the message of the TypeScript client, in their order",
-      messages.map(({ message_id }) => message_id).join() === [task.id, news.id].join())
+    const call = async <A>(name: string, args: Record<string, unknown>): Promise<A> => {
+      const result = await host.callTool({ name, arguments: args }) as CallToolResult
+      if (result.isError === true) throw new Error(`${name}: ${JSON.stringify(result.content)}`)
+      return result.structuredContent as A
+    }
+    const wait = async (acknowledge?: string): Promise<Waited> => {
+      const waited = await call<Waited>("agentchat_wait_for_messages", {
+        timeout_seconds: 30,
+        ...(acknowledge === undefined ? {} : { acknowledge_through: acknowledge })
+      })
+      for (const one of waited.messages) tell("cleo", `hears ${one.sender.handle}: "${one.content.text}"`)
+      return waited
+    }
+    const first = await wait()
+    const asked = "Is berth four free?"
+    tell("cleo", `to bob: "${asked}"`)
+    const sent = await call<{ readonly message_id: string }>("agentchat_send_message", { to: bob.handle, text: asked })
+    await until("bob hears it", () => bob.heard.some(({ id }) => id === sent.message_id))
+    const free = await bob.send(cleo, "It is.")
+    const second = await wait(first.acknowledge_through)
+    verify("over MCP it heard what came by A2A while it was away, and then the answer over the TypeScript client",
+      [...first.messages, ...second.messages].map(({ message_id }) => message_id).join() === [task.id, free.id].join())
     const reply = "Berth four."
     tell("cleo", `to ada: "${reply}"`)
     await call("agentchat_send_message", { to: ada.handle, text: reply, reply_to: task.id })
-    const thanks = "Thank you, it goes to berth four."
-    tell("cleo", `to bob: "${thanks}"`)
-    const sent = await call<{ readonly message_id: string }>("agentchat_send_message", { to: bob.handle, text: thanks })
-    await until("bob hears it", () => bob.heard.some(({ id }) => id === sent.message_id))
-    await call("agentchat_acknowledge", { last_delivery_id: acknowledge_through })
+    await call("agentchat_acknowledge", { last_delivery_id: second.acknowledge_through })
     const done = await ada.a2a<A2aTask>(cleo.handle, `tasks/${task.id}`)
     const answer = done.artifacts[0]?.parts[0]?.text
     tell("ada", `gets the task: ${done.status.state}, "${answer}"`)

@@ -186,18 +186,18 @@ export const A2aHttp = HttpRouter.use((router) =>
         Effect.gen(function*(): Effect.fn.Return<HttpServerResponse.HttpServerResponse, Failure> {
           const api = makeApiCalls(app, request)
           const handle = yield* Effect.mapError(Schema.decodeUnknownEffect(HandleInput)(given), () => new AgentNotFound())
+          if (!/^[a-z0-9-]{3,50}$/.test(handle)) return yield* new AgentNotFound()
           let profile: Profile | undefined
           if (request.headers["authorization"] === undefined) {
             yield* budgets.ofAddress(request)
             // The directory shows the public fields, and neither suspended nor deleted agents.
-            if (handle.length < 2) return yield* new AgentNotFound()
             const { body } = yield* api.call<{ readonly agents: ReadonlyArray<typeof DirectoryEntry.Encoded> }>(
               "GET",
               "/v1/directory" + query({ q: handle, limit: 1 })
             )
             profile = body.agents.find((agent) => agent.handle === handle)
           } else {
-            const { caller: { id } } = yield* Effect.map(auth.authenticate(bearer(request.headers["authorization"])), (caller) => ({ caller }))
+            const { id } = yield* auth.authenticate(bearer(request.headers["authorization"]))
             const { key, rule } = budgets.agent(id)
             yield* limits.take(rule, key)
             const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)

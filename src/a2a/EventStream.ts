@@ -9,6 +9,9 @@ import { TaskWatches } from "./TaskWatches.ts"
 /** How often an event stream carries a comment: proxies end silent ones (wire.md N). */
 const COMMENT_MS = 20_000
 
+/** A stream with more than this unread is ended: its caller subscribes again. */
+const MAX_UNREAD = 1_048_576
+
 const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
 /**
@@ -32,7 +35,10 @@ export const makeEventStream = ({ follow, view }: Operations) =>
       const opened = yield* Effect.result(Effect.provideService(watches.open(caller.id, key, task), Scope.Scope, scope))
       if (opened._tag === "Failure" && strict) return yield* Effect.fail(opened.failure)
       const stream = new Readable({ read: () => undefined })
-      const push = (event: object): void => void stream.push(`data: ${JSON.stringify(encode(event))}\n\n`)
+      const push = (event: object): void => {
+        stream.push(`data: ${JSON.stringify(encode(event))}\n\n`)
+        if (stream.readableLength > MAX_UNREAD) stream.destroy()
+      }
       push(first)
       if (opened._tag === "Failure" || isFinal(task.state)) {
         stream.push(null)

@@ -23,6 +23,8 @@ import { type TaskWatch, TaskWatches } from "./TaskWatches.ts"
 const WAIT_MS = 30_000
 const PAGE_SIZE = 50
 const MAX_PAGE_SIZE = 100
+/** The messages of each task of a list, at most: the whole history is in the task itself. */
+const LISTED_HISTORY = 10
 
 /** One request of a caller to the agent of the path. */
 export interface Call {
@@ -248,7 +250,10 @@ export const makeOperations = Effect.gen(function*() {
       since: sinceOf(params),
       size: intOf(params, "pageSize", 1, MAX_PAGE_SIZE) ?? PAGE_SIZE,
       token: textOf(params, "pageToken"),
-      shown: { historyLength: historyOf(params), artifacts: boolOf(params, "includeArtifacts") } satisfies Shown
+      shown: {
+        historyLength: Math.min(historyOf(params) ?? LISTED_HISTORY, LISTED_HISTORY),
+        artifacts: boolOf(params, "includeArtifacts")
+      } satisfies Shown
     }))
     const after = asked.token === undefined
       ? null
@@ -269,7 +274,7 @@ export const makeOperations = Effect.gen(function*() {
     const page = found.slice(0, asked.size)
     const last = page.at(-1)
     return {
-      tasks: yield* Effect.forEach(page, (task) => view.task(task, asked.shown)),
+      tasks: yield* view.many(page, asked.shown),
       nextPageToken: found.length > asked.size && last !== undefined ? encodeCursor({ at: last.updatedAt, id: last.id }) : "",
       pageSize: asked.size,
       totalSize: total

@@ -58,13 +58,13 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     ...(message === undefined ? {} : { message })
   })
 
-  /** The stored messages at these seqs, with their files. */
-  const load = Effect.fnUntraced(function*(task: Task, seqs: ReadonlyArray<number>) {
-    const found = yield* tasks.messages(task.conversationId, seqs)
+  /** The stored messages of one conversation at these seqs, with their files. */
+  const load = Effect.fnUntraced(function*(conversationId: string, callerId: string, seqs: ReadonlyArray<number>) {
+    const found = yield* tasks.messages(conversationId, [...new Set(seqs)])
     const files = new Map<number, FilePart | undefined>()
-    for (const message of found.values()) files.set(message.seq, yield* fileOf(task.callerId, message))
+    for (const message of found.values()) files.set(message.seq, yield* fileOf(callerId, message))
     return {
-      message: (seq: number | null): object | undefined => {
+      message: (task: Task, seq: number | null): object | undefined => {
         const message = seq === null ? undefined : found.get(seq)
         return message === undefined ? undefined : messageOf(task, message, files.get(message.seq))
       },
@@ -75,31 +75,40 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     }
   })
 
-  const task = Effect.fnUntraced(function*(task: Task, shown: Shown) {
-    const answer = answerOf(task)
-    const last = task.log.at(-1)!
-    const turns = task.log.flatMap((change) => change === answer || change.seq === null ? [] : [change.seq])
-    const history = shown.historyLength === undefined ? turns : shown.historyLength === 0 ? [] : turns.slice(-shown.historyLength)
-    const answered = shown.artifacts ? answer?.seq ?? null : null
-    const wanted = [...history, saidWith(last), answered].filter((seq) => seq !== null)
-    const loaded = yield* load(task, [...new Set(wanted)])
-    const artifact = loaded.artifact(answered)
-    return {
-      id: task.id,
-      contextId: task.conversationId,
-      status: statusOf(last, loaded.message(saidWith(last))),
-      ...(shown.artifacts ? { artifacts: artifact === undefined ? [] : [artifact] } : {}),
-      ...(shown.historyLength === 0 ? {} : { history: history.flatMap((seq) => loaded.message(seq) ?? []) })
-    }
+  /** Tasks of one caller in one conversation, with one read of their messages. */
+  const many = Effect.fnUntraced(function*(list: ReadonlyArray<Task>, shown: Shown) {
+    const [one] = list
+    if (one === undefined) return []
+    const plans = list.map((task) => {
+      const answer = answerOf(task)
+      const last = task.log.at(-1)!
+      const turns = task.log.flatMap((change) => change === answer || change.seq === null ? [] : [change.seq])
+      const history = shown.historyLength === undefined ? turns : shown.historyLength === 0 ? [] : turns.slice(-shown.historyLength)
+      return { task, last, history, answered: shown.artifacts ? answer?.seq ?? null : null }
+    })
+    const wanted = plans.flatMap(({ answered, history, last }) => [...history, saidWith(last), answered].filter((seq) => seq !== null))
+    const loaded = yield* load(one.conversationId, one.callerId, wanted)
+    return plans.map(({ answered, history, last, task }) => {
+      const artifact = loaded.artifact(answered)
+      return {
+        id: task.id,
+        contextId: task.conversationId,
+        status: statusOf(last, loaded.message(task, saidWith(last))),
+        ...(shown.artifacts ? { artifacts: artifact === undefined ? [] : [artifact] } : {}),
+        ...(shown.historyLength === 0 ? {} : { history: history.flatMap((seq) => loaded.message(task, seq) ?? []) })
+      }
+    })
   })
+
+  const task = (one: Task, shown: Shown) => Effect.map(many([one], shown), ([rendered]) => rendered!)
 
   /** The events of a stream for the changes of a task after the first `after` of them. */
   const events = Effect.fnUntraced(function*(task: Task, after: number) {
     const changes = task.log.slice(-Math.min(task.changes - after, task.log.length))
-    const loaded = yield* load(task, changes.flatMap((change) => change.seq ?? []))
+    const loaded = yield* load(task.conversationId, task.callerId, changes.flatMap((change) => change.seq ?? []))
     const ids = { taskId: task.id, contextId: task.conversationId }
     return changes.flatMap((change): ReadonlyArray<object> => {
-      const statusUpdate = { ...ids, status: statusOf(change, loaded.message(saidWith(change))) }
+      const statusUpdate = { ...ids, status: statusOf(change, loaded.message(task, saidWith(change))) }
       const artifact = change.state === "COMPLETED" ? loaded.artifact(change.seq) : undefined
       return artifact === undefined
         ? [{ statusUpdate }]
@@ -107,7 +116,7 @@ export const makeTaskView = (tasks: Tasks["Service"], attachments: Attachments["
     })
   })
 
-  return { task, events }
+  return { task, many, events }
 }
 
 export type TaskView = ReturnType<typeof makeTaskView>

@@ -18,7 +18,9 @@ import {
 } from "../a2a/A2a.ts"
 import { connect as connectMcp, granted } from "../mcp/Mcp.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
+import { adminHere } from "../support/Admin.ts"
+import { Receiver } from "../support/Receiver.ts"
+import { newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import { catchUp, history, inbox, newPair, say } from "./Talk.ts"
 
@@ -345,6 +347,37 @@ for (const binding of bindings) {
     })
   })
 }
+
+describe("A2A on a server whose webhooks may go to this machine", () => {
+  it("164. an agent that hears by webhook works on what was posted to it, and completes it; a suspended one has no card and is called all the same", async () => {
+    const own = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
+    const receiver = await Receiver.start()
+    try {
+      const { alice, bob } = await newPair(own)
+      await bob.http.post("/v1/webhooks", { url: receiver.url("/bob"), events: ["message.new"] })
+      const client = await connect(own, alice, bob, "JSONRPC")
+      const task = await begin(client, "by webhook")
+      const posted = await receiver.data("/bob", "message.new")
+      assert.deepInclude((posted["metadata"] as { a2a: object }).a2a, { task_id: task.id })
+      await eventually("the delivery", async () => stateOf(await get(client, task.id)) === "WORKING" || undefined)
+      await say(bob, alice, { content: { text: "posted" } })
+      assert.strictEqual(answerOf(await get(client, task.id)), "posted")
+
+      assert.strictEqual((await adminHere(own.place, "agents", "suspend", bob.handle, "--reason", "a test")).code, 0)
+      for (const key of [alice.key, undefined]) {
+        await eventually("404", async () => {
+          const response = await fetchAs(key)(`${baseOf(own, bob)}.well-known/agent-card.json`)
+          await response.body?.cancel()
+          return response.status === 404 || undefined
+        })
+      }
+      assert.strictEqual(stateOf(await begin(client, "still")), "SUBMITTED")
+    } finally {
+      receiver.stop()
+      await own.stop()
+    }
+  })
+})
 
 describe("A2A, as any program sees it", () => {
   let alice: TestAgent
