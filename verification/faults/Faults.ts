@@ -411,16 +411,55 @@ const floodAlone: Fault = {
   heal: () => {}
 }
 
+const LOOK_ALONE_MS = 250
+
+/** On how many requests a node has decided by its own count alone, because Redis gave it no answer; 0 if it does not say. */
+const decidedAlone = async (node: SiteNode): Promise<number> => {
+  const answer = fetch(`${node.url}/internal/metrics`, { signal: AbortSignal.timeout(2_000) })
+  const text = await answer.then((response) => response.text()).catch(() => "")
+  return [...text.matchAll(/^rate_limits_alone_total\{[^}]*\} (\d+)/gm)].reduce((sum, [, count]) => sum + Number(count), 0)
+}
+
+/**
+ * Notes when a node says that its own count decided alone, as it may for a second after three slow answers: then
+ * more windows than Redis's count. A node that did so most of the time would be a problem of its own.
+ */
+const notingWhoDecidesAlone = async (scene: Scene, during: () => Promise<unknown>): Promise<void> => {
+  const { load: { history }, problem, say, site } = scene
+  const state = { over: false, looks: 0, alone: 0 }
+  const looking = (async () => {
+    const known = new Map<SiteNode, number>()
+    let from = history.now()
+    while (!state.over) {
+      const counts = await Promise.all(site.nodes.map(decidedAlone))
+      const changed = site.nodes.filter((node, i) => counts[i] !== (known.get(node) ?? counts[i]))
+      site.nodes.forEach((node, i) => known.set(node, counts[i]!))
+      const until = history.now()
+      if (changed.length > 0) history.withoutRedis.push({ from, until })
+      state.looks++
+      if (changed.length > 0) state.alone++
+      from = until
+      await pause(LOOK_ALONE_MS)
+    }
+  })()
+  await during()
+  state.over = true
+  await looking
+  say(`in ${state.alone} of ${state.looks} looks a node had decided alone`)
+  if (state.alone > state.looks / 2) problem("nodes decided alone most of the time, though Redis was there")
+}
+
 const redisEmpty: Fault = {
   name: "redis-empty",
   about: "kill -9 of Redis, which is started again at once and knows nothing, under the same flood",
   settings: LIMITED,
   inject: () => {},
-  during: async (scene) => {
-    const flooding = flood(scene)
-    await again(scene, 6_000, () => withoutRedis(scene, () => Promise.resolve()))
-    await flooding
-  },
+  during: (scene) =>
+    notingWhoDecidesAlone(scene, async () => {
+      const flooding = flood(scene)
+      await again(scene, 6_000, () => withoutRedis(scene, () => Promise.resolve()))
+      await flooding
+    }),
   heal: () => {}
 }
 
