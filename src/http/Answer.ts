@@ -1,7 +1,7 @@
 import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
 import { countRequest, refusals } from "../platform/Metrics.ts"
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
-import { failureHeaders } from "../wire/WireErrors.ts"
+import { type Body, failureHeaders } from "../wire/WireErrors.ts"
 import { answerHeadersOf } from "./AnswerHeaders.ts"
 
 /** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
@@ -27,6 +27,8 @@ export class Answer extends ServerResponse {
   /** When its request had come in, as `performance.now()`, and the path of it as the router sees it. */
   began = 0
   path = ""
+  /** How a refusal is written. */
+  refusalBody: Body = wireBody
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
     const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
@@ -43,7 +45,7 @@ export class Answer extends ServerResponse {
 
   refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
     refusals.at("http", failure.code).add()
-    const body = JSON.stringify(wireBody(failure))
+    const body = JSON.stringify(this.refusalBody(failure))
     this.writeHead(failure.status, {
       "content-type": "application/json",
       "content-length": Buffer.byteLength(body),

@@ -42,7 +42,7 @@ import {
   ValidationFailed,
   type WireFailure
 } from "../wire/WireError.ts"
-import { answer, countFailures, refuse, toResponse } from "../wire/WireErrors.ts"
+import { answer, countFailures, refuse, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeRequestTimes } from "./RequestTimes.ts"
 
 /**
@@ -102,6 +102,9 @@ const pathOf = (target: string): string => {
   const path = (end === -1 ? target : target.slice(0, end)).replace(/\/{2,}/g, "/")
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
+
+/** Errors on `/mcp` have that protocol's body wherever the path is known (wire.md M). */
+const bodyFor = (target: string) => pathOf(target) === MCP ? rpcBody : undefined
 
 /** Wraps a router to record the methods of each path in `routes`; they are needed for 405 and OPTIONS. */
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<string>): HttpRouter.HttpRouter => {
@@ -175,7 +178,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       const methods = methodsOf(request.url)
       return methods.length === 0
         ? toResponse(new NotFound({ message: "This API has no such path." }))
-        : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") })
+        : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") }, bodyFor(request.url))
     }
     const bodies = new WeakMap<object, Effect.Effect<string>>()
     const withBody = Effect.withFiber((fiber) => {
@@ -192,7 +195,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           reason.error.reason._tag === "RouteNotFound"
         ) return Effect.map(HttpServerRequest.HttpServerRequest, noRoute)
       }
-      return answer(cause)
+      return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ url }) => answer(cause, bodyFor(url)))
     })
 
     const times = makeRequestTimes(known)
@@ -269,7 +272,10 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       response.began = performance.now()
       const path = response.path = pathOf(request.url ?? "/")
       if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
-      if (path === MCP) response.allowOrigin = allowMcpOrigin(request.headers.origin)
+      if (path === MCP) {
+        response.allowOrigin = allowMcpOrigin(request.headers.origin)
+        response.refusalBody = rpcBody
+      }
       if (request.method === "OPTIONS") {
         request.resume()
         const methods = methodsOf(path)
@@ -336,7 +342,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         ? [413, "The chunk extensions are too large."] as const
         : [400, "This is not a valid HTTP request."] as const
       countRequest(undefined, status)
-      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id)
+      refuse(socket, { code: status === 413 ? "PAYLOAD_TOO_LARGE" : "VALIDATION_ERROR", message, status }, id, undefined, current instanceof Answer ? current.refusalBody : undefined)
     }
 
     const server = createServer({

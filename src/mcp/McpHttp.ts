@@ -13,8 +13,8 @@ import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { Waiters } from "../realtime/Waiters.ts"
-import { Forbidden, isWireFailure, Unauthorized, wireBody, type WireFailure } from "../wire/WireError.ts"
-import { failureHeaders } from "../wire/WireErrors.ts"
+import { Forbidden, isWireFailure, Unauthorized, type WireFailure } from "../wire/WireError.ts"
+import { rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeApiCalls } from "./ApiCalls.ts"
 import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
 import { MAX_INLINE } from "./FileTools.ts"
@@ -28,20 +28,15 @@ const PROGRESS_MS = 5_000
 
 const PARSE_ERROR = -32_700
 const INVALID_REQUEST = -32_600
-/** The protocol's code for what has none of its own. */
-const REFUSED = -32_000
+const UNSUPPORTED = -32_000
 
 type Id = string | number | null
 
-const rpcError = (status: number, code: number, message: string, id: Id = null, data?: object, headers?: Record<string, string>) =>
-  HttpServerResponse.jsonUnsafe(
-    { jsonrpc: "2.0", error: { code, message, ...(data === undefined ? {} : { data }) }, id },
-    { status, ...(headers === undefined ? {} : { headers }) }
-  )
+const rpcError = (status: number, code: number, message: string, id: Id = null) =>
+  HttpServerResponse.jsonUnsafe({ jsonrpc: "2.0", error: { code, message }, id }, { status })
 
 /** A refusal of the whole request, before it reached the protocol. */
-const refusal = (failure: WireFailure, id: Id = null) =>
-  rpcError(failure.status, REFUSED, failure.message, id, wireBody(failure), failureHeaders(failure))
+const refusal = (failure: WireFailure, id: Id = null) => toResponse(failure, undefined, () => rpcBody(failure, id))
 
 const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
@@ -186,7 +181,7 @@ export const McpHttp = HttpRouter.use((router) =>
     const serveOlder = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest, body: JSONRPCRequest, mine: McpRequest) {
       const version = request.headers["mcp-protocol-version"]
       if (version !== undefined && body.method !== "initialize" && !OLDER.includes(version)) {
-        return rpcError(400, REFUSED, `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`, body.id)
+        return rpcError(400, UNSUPPORTED, `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`, body.id)
       }
       const exchanged = yield* Effect.promise((signal) => exchange(makeServer("legacy", mine), body, signal))
       return fromExchange(exchanged)

@@ -1,4 +1,5 @@
 import { Effect, Schema } from "effect"
+import type { ContactCheck } from "../contacts/Contact.ts"
 import { ConversationContext, type ConversationListItem, Party } from "../conversations/Conversation.ts"
 import type { Message } from "../messages/Message.ts"
 import { DateTimeString } from "../wire/Text.ts"
@@ -91,7 +92,12 @@ const byIds = (call: ToolCall, conversation: string, ids: ReadonlyArray<string>)
 
 const Attention = Schema.Struct({
   message_ids: Schema.Array(Schema.String),
-  messages: Schema.Array(Schema.Struct({ ...ShownMessage.fields, in_primary_window: Schema.Boolean }))
+  messages: Schema.Array(Schema.Struct({
+    ...ShownMessage.fields,
+    in_primary_window: Schema.Boolean,
+    /** Its place in `messages`. */
+    primary_window_index: Schema.NullOr(Schema.Int)
+  }))
 })
 
 export const conversationShape = {
@@ -107,6 +113,7 @@ export const conversationShape = {
     message_id: Schema.String,
     seq: Schema.Int,
     sender: Sender,
+    sender_relationship: ConversationContext.fields.relationship,
     is_incoming: Schema.Boolean,
     is_read: Schema.NullOr(Schema.Boolean)
   })),
@@ -127,6 +134,13 @@ export const conversationShape = {
   messages: Schema.Array(ShownMessage)
 }
 
+/** What the caller has noted about an agent; null if that cannot be read now. */
+const relationshipWith = (call: ToolCall, handle: string) =>
+  Effect.match(call.call<typeof ContactCheck.Encoded>("GET", path`/v1/contacts/${handle}`), {
+    onFailure: () => null,
+    onSuccess: ({ body: { added_at, is_contact, notes } }) => ({ is_contact, added_at, note: notes })
+  })
+
 /** What one agent is shown of a conversation. */
 export const readConversation = Effect.fnUntraced(function*(
   call: ToolCall,
@@ -145,10 +159,14 @@ export const readConversation = Effect.fnUntraced(function*(
   const parents = [...known.values()].flatMap((row) => replyOf(row) ?? []).filter((one) => !known.has(one))
   for (const row of yield* byIds(call, id, [...new Set(parents)].slice(0, MAX_PARENTS))) known.set(row.id, row)
   const focus = at.around === undefined ? messages.at(-1) : known.get(at.around)
-  const inWindow = new Set(messages.map((row) => row.id))
+  const place = new Map(messages.map((row, i) => [row.id, i]))
   const oldest = messages[0]?.seq ?? null
   const newest = messages.at(-1)?.seq ?? null
   const noted = wanted.flatMap((one) => known.get(one) ?? [])
+  // In a direct conversation it is the relationship of the whole conversation.
+  const relationship = focus === undefined || focus.sender === self || context.relationship !== null
+    ? null
+    : yield* relationshipWith(call, focus.sender)
   return {
     security_boundary: boundary,
     conversation: {
@@ -162,12 +180,17 @@ export const readConversation = Effect.fnUntraced(function*(
       message_id: focus.id,
       seq: focus.seq,
       sender: shown(focus, self, known).sender,
+      sender_relationship: relationship,
       is_incoming: focus.sender !== self,
       is_read: focus.sender === self ? null : focus.status === "read"
     },
     attention: noted.length === 0 ? null : {
       message_ids: noted.map((row) => row.id),
-      messages: noted.map((row) => ({ ...shown(row, self, known), in_primary_window: inWindow.has(row.id) }))
+      messages: noted.map((row) => ({
+        ...shown(row, self, known),
+        in_primary_window: place.has(row.id),
+        primary_window_index: place.get(row.id) ?? null
+      }))
     },
     unread: context.unread,
     window: {

@@ -140,6 +140,11 @@ export const socketsOpen = new Gauge({
   help: "WebSockets that this node holds",
   look: "One node has most of them: the balancer does not spread them, or others have just started."
 })
+export const waitsOpen = new Gauge({
+  name: "waits_open",
+  help: "waits for messages and subscriptions of MCP and A2A that this node holds, each an idle connection",
+  look: "One node has most of them: the balancer does not spread them, or others have just started."
+})
 export const socketsOpened = new Counter({
   name: "sockets_opened_total",
   help: "WebSockets whose key was accepted",
@@ -438,7 +443,7 @@ export const catalogue: ReadonlyArray<Chapter> = [
   },
   {
     title: "Sockets",
-    metrics: [socketsOpen, socketsOpened, reconnects, socketsClosed, slowSockets, catchingUp, pushes, pushWaits, actors, backlogMessages]
+    metrics: [socketsOpen, waitsOpen, socketsOpened, reconnects, socketsClosed, slowSockets, catchingUp, pushes, pushWaits, actors, backlogMessages]
   },
   { title: "Database", metrics: [databaseWaits, databaseTimes] },
   {

@@ -5,6 +5,7 @@ import { Auth } from "../auth/Auth.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import type { MessagePosition, Rendered } from "../messages/Message.ts"
 import { Config } from "../platform/Config.ts"
+import { waitsOpen } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Presences } from "../presence/Presences.ts"
 import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
@@ -126,6 +127,7 @@ export class Waiters extends Context.Service<Waiters, {
       }
       const listeners = new Map<Listener, { readonly session: Listener }>()
       let leaving = false
+      yield* waitsOpen.readsIn(() => listeners.size)
 
       const tooMany = () =>
         new RateLimited({

@@ -36,13 +36,27 @@ export const countFailures = (counter: (code: string) => void): void => {
   count = counter
 }
 
+/** JSON-RPC's code for a failure that has none of its own. */
+const RPC_REFUSED = -32_000
+
+/** How a failure is written into the body of an answer. */
+export type Body = (failure: WireFailure) => object
+
+/** The body of a refusal on `/mcp`: an error of JSON-RPC, with the wire's body as its data (wire.md M). */
+export const rpcBody = (failure: WireFailure, id: string | number | null = null) => ({
+  jsonrpc: "2.0",
+  error: { code: RPC_REFUSED, message: failure.message, data: wireBody(failure) },
+  id
+})
+
 /** The HTTP response for a failure: status, body and headers. */
 export const toResponse = (
   failure: WireFailure,
-  extra?: Record<string, string>
+  extra?: Record<string, string>,
+  body: Body = wireBody
 ): HttpServerResponse.HttpServerResponse => {
   count(failure.code)
-  return HttpServerResponse.jsonUnsafe(wireBody(failure), {
+  return HttpServerResponse.jsonUnsafe(body(failure), {
     status: failure.status,
     headers: { ...failureHeaders(failure), ...extra }
   })
@@ -52,13 +66,19 @@ export const toResponse = (
  * Writes the response for a failure to a raw connection and ends the connection: for refused
  * upgrades and for bytes that are not an HTTP request.
  */
-export const refuse = (socket: Duplex, failure: WireFailure, requestId: string, extra?: Record<string, string>): void => {
+export const refuse = (
+  socket: Duplex,
+  failure: WireFailure,
+  requestId: string,
+  extra?: Record<string, string>,
+  written: Body = wireBody
+): void => {
   if (!socket.writable) {
     socket.destroy()
     return
   }
   count(failure.code)
-  const body = JSON.stringify(wireBody(failure))
+  const body = JSON.stringify(written(failure))
   const headers = {
     ...failureHeaders(failure),
     ...extra,
@@ -129,24 +149,28 @@ const formatIssues = SchemaIssue.makeFormatterStandardSchemaV1()
 export class WireErrors extends HttpApiMiddleware.Service<WireErrors>()("parley/wire/WireErrors", {
   error: commonErrors
 }) {
-  static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, answer))
+  static readonly layer = Layer.succeed(WireErrors, (httpEffect) => Effect.catchCause(httpEffect, (cause) => answer(cause)))
 }
 
 /**
  * The response for a cause. Errors of the database are logged and become 503; failures and defects that map to no wire error are
  * logged and become 500.
  */
-export const answer = (cause: Cause.Cause<unknown>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
+export const answer = (
+  cause: Cause.Cause<unknown>,
+  body: Body = wireBody
+): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
+  const write = (failure: WireFailure) => toResponse(failure, undefined, body)
   for (const reason of cause.reasons) {
     if (Cause.isInterruptReason(reason)) continue
     const error = Cause.isFailReason(reason) ? reason.error : reason.defect
     const failure = toWireFailure(error)
     if (failure === undefined) continue
-    const response = Effect.succeed(toResponse(failure))
+    const response = Effect.succeed(write(failure))
     return failure.status < 500 || isWireFailure(error)
       ? response
       : Effect.andThen(Effect.logWarning("A statement failed: its request is answered with 503", cause), response)
   }
-  if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(toResponse(new Unavailable()))
-  return Effect.as(Effect.logError("A request failed", cause), toResponse(new InternalError()))
+  if (Cause.hasInterruptsOnly(cause)) return Effect.succeed(write(new Unavailable()))
+  return Effect.as(Effect.logError("A request failed", cause), write(new InternalError()))
 }

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import S3rver from "s3rver"
 import sharp from "sharp"
+import { call, connect, granted, refused } from "../mcp/Mcp.ts"
 import { Answer } from "../support/Http.ts"
 import { newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -474,13 +475,48 @@ describe("wire.md J, avatars and files on S3", () => {
     assert.deepStrictEqual([width, height], [512, 512])
   })
 
+  it("163. a file that comes inline by MCP goes through the bucket, and comes back inline or as a link to the bucket", async () => {
+    const { alice, bob } = await newPair(server)
+    const [from, to] = await Promise.all([connect(server, alice), connect(server, bob)])
+    const bytes = Buffer.from("inline, over the bucket")
+    const file = { to: bob.handle, filename: "notes.md", content_type: "text/markdown" }
+    const { attachment_id } = await granted(from, "agentchat_send_file", { ...file, data: bytes.toString("base64") })
+    const { result, value } = await call(to, "agentchat_get_file", { attachment_id })
+    assert.deepStrictEqual([value["filename"], value["size"], value["inline"]], ["notes.md", bytes.length, true])
+    const [embedded] = result.content.flatMap((block) => block.type === "resource" ? [block.resource] : [])
+    assert.strictEqual((embedded as { readonly blob?: string }).blob, bytes.toString("base64"))
+    assert.strictEqual(await (await fetch(await bob.client.getAttachmentDownloadUrl(attachment_id))).text(), bytes.toString())
+
+    const large = Buffer.alloc(1_048_577, "more than goes inline ")
+    const announced = await granted(from, "agentchat_send_file", {
+      ...file,
+      size: large.length,
+      sha256: createHash("sha256").update(large).digest("hex")
+    })
+    assert.isFalse(announced["upload"].upload_url.startsWith(server.url))
+    const early = await refused(from, "agentchat_send_file", { to: bob.handle, attachment_id: announced["attachment_id"] }, "ATTACHMENT_NOT_READY")
+    assert.deepStrictEqual(early["details"], { reason: "missing" })
+    assert.strictEqual((await fetch(announced["upload"].upload_url, { method: "PUT", body: large })).status, 200)
+    await granted(from, "agentchat_send_file", { to: bob.handle, attachment_id: announced["attachment_id"] })
+    const linked = await call(to, "agentchat_get_file", { attachment_id: announced["attachment_id"] })
+    const [link] = linked.result.content.flatMap((block) => block.type === "resource_link" ? [block.uri] : [])
+    assert.isFalse(linked.value["inline"])
+    assert.deepStrictEqual(Buffer.from(await (await fetch(link ?? "")).arrayBuffer()), large)
+    await Promise.all([from.close(), to.close()])
+  })
+
   it("a store that is away is 503, for files and nothing else", async () => {
     const { alice, bob } = await newPair(server)
+    const mcp = await connect(server, alice)
     const bytes = bytesOf("never arrives")
     const { attachment_id } = (await alice.http.post("/v1/uploads", announce(bytes, { to: bob.handle })))
       .ok(201, Shapes.Upload)
     await store.close()
     ;(await attempt(alice, bob, { content: { attachment_id } })).refused(503, "STORAGE_UNAVAILABLE")
+    const inline = { to: bob.handle, filename: "a.md", content_type: "text/markdown", data: Buffer.from(bytes).toString("base64") }
+    await refused(mcp, "agentchat_send_file", inline, "STORAGE_UNAVAILABLE")
+    await granted(mcp, "agentchat_send_message", { to: bob.handle, text: "without a file" })
+    await mcp.close()
     await say(alice, bob)
   })
 })

@@ -1,8 +1,12 @@
 import { assert, beforeAll, describe, it } from "@effect/vitest"
+import { request } from "node:http"
 import { setTimeout as pause } from "node:timers/promises"
+import { freePort } from "../../runners/local/FreePort.ts"
+import { inbox, say } from "../contract/Talk.ts"
 import { eventually, within } from "../support/Eventually.ts"
+import { RawConnection } from "../support/RawConnection.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
-import { newest, older, post, rpc } from "./Mcp.ts"
+import { type Json, newest, older, post, rpc } from "./Mcp.ts"
 
 /** Requests that an agent may make in a minute. */
 const BUDGET = 60
@@ -11,7 +15,111 @@ describe("/mcp on a server of its own", () => {
   let server: Server
 
   beforeAll(async () => {
-    server = await startServer({ env: { LIMITS_REQUESTS_PER_MINUTE: String(BUDGET) } })
+    server = await startServer({
+      env: {
+        PORT: String(await freePort()),
+        PUBLIC_URL: "https://parley.example",
+        ALLOWED_ORIGINS: "https://app.example, https://desk.example:8443",
+        LIMITS_REQUESTS_PER_MINUTE: String(BUDGET),
+        HTTP_HEADERS_SECONDS: "4",
+        HTTP_REQUEST_SECONDS: "5"
+      }
+    })
+  })
+
+  const status = rpc("tools/call", { name: "agentchat_get_my_status", arguments: {} })
+
+  it("pages of PUBLIC_URL's origin and of those listed may call it, others may not; which name leads to it is the proxy's affair", async () => {
+    const alice = await newAgent(server, "alice")
+    const all = ["https://parley.example", "https://app.example", "https://desk.example:8443"]
+    for (const origin of all) {
+      const answer = await post(server, alice.key, status, { ...older, origin })
+      assert.deepStrictEqual([answer.status, answer.headers.get("access-control-allow-origin")], [200, origin])
+      const asked = await fetch(`${server.url}/mcp`, { method: "OPTIONS", headers: { origin, "access-control-request-method": "POST" } })
+      assert.strictEqual(asked.headers.get("access-control-allow-origin"), origin)
+      assert.include(asked.headers.get("access-control-allow-headers") ?? "", "MCP-Protocol-Version")
+    }
+    for (const origin of ["http://parley.example", "https://parley.example:444", "https://app.example.evil.example", server.url, "null", "*"]) {
+      const answer = await post(server, alice.key, status, { ...older, origin })
+      assert.deepStrictEqual([answer.status, answer.body.error.data.code], [403, "FORBIDDEN"], origin)
+      assert.isNull(answer.headers.get("access-control-allow-origin"), origin)
+    }
+    const { port } = new URL(server.url)
+    // fetch sets Host itself.
+    const under = (host: string) =>
+      new Promise<number | undefined>((resolve, reject) => {
+        const headers = { host, authorization: `Bearer ${alice.key}`, "content-type": "application/json", ...older }
+        const asked = request({ port, host: "127.0.0.1", path: "/mcp", method: "POST", headers }, (answer) => {
+          answer.resume()
+          resolve(answer.statusCode)
+        })
+        asked.on("error", reject)
+        asked.end(JSON.stringify(status))
+      })
+    for (const host of ["parley.example", "inside.example:8080"]) assert.strictEqual(await under(host), 200)
+  })
+
+  it("a body that stalls, is too large or is no text is refused as JSON-RPC has it, and a head that is too large as HTTP has it", async () => {
+    const carol = await newAgent(server, "carol")
+    const head = (more: ReadonlyArray<string>) =>
+      [`POST /mcp HTTP/1.1`, "host: parley.example", `authorization: Bearer ${carol.key}`, "content-type: application/json", ...more].join("\r\n") + "\r\n"
+    const bodyOf = (received: string): Json => JSON.parse(received.slice(received.indexOf("\r\n\r\n") + 4))
+    const stalled = await RawConnection.open(server)
+    stalled.write(`${head(["content-length: 1000"])}\r\n{"jsonrpc"`)
+    const chunked = await RawConnection.open(server)
+    chunked.write(`${head(["transfer-encoding: chunked"])}\r\n`)
+    for (let i = 0; i < 160 && !chunked.socket.destroyed; i++) {
+      chunked.write(`10000\r\n${"x".repeat(65_536)}\r\n`)
+      if (chunked.received !== "") break
+      await pause(1)
+    }
+    const large = bodyOf(await eventually("the refusal", () => /\r\n\r\n\{.*\}$/s.test(chunked.received) ? chunked.received : undefined))
+    assert.deepStrictEqual([large.jsonrpc, large.error.data.code], ["2.0", "PAYLOAD_TOO_LARGE"])
+    chunked.drop()
+    const overlong = await RawConnection.open(server)
+    overlong.write(`${head([`x-long: ${"x".repeat(20_000)}`])}\r\n`)
+    const tooLong = await overlong.end()
+    assert.match(tooLong, /^HTTP\/1\.1 431 /)
+    assert.strictEqual(bodyOf(tooLong).code, "VALIDATION_ERROR")
+    const noText = await fetch(`${server.url}/mcp`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${carol.key}` },
+      body: Uint8Array.from([0x7b, 0x22, 0xff, 0xfe, 0x22, 0x7d])
+    })
+    assert.deepStrictEqual([noText.status, (await noText.json() as Json).error.data.code], [400, "VALIDATION_ERROR"])
+    const ended = await stalled.end()
+    assert.match(ended, /^HTTP\/1\.1 408 /)
+    const late = bodyOf(ended)
+    assert.deepStrictEqual([late.jsonrpc, late.id, late.error.data.code], ["2.0", null, "VALIDATION_ERROR"])
+  })
+
+  it("waits by the hundred of one agent are refused beyond the 20th, and none of them is left when the caller goes", async () => {
+    const dave = await newAgent(server, "dave")
+    const erin = await newAgent(server, "erin")
+    await say(erin, dave)
+    const [first] = await inbox(dave)
+    await dave.http.post("/v1/messages/sync/ack", { last_delivery_id: first?.delivery_id })
+    const end = new AbortController()
+    const codes: Array<string> = []
+    const flood = Array.from({ length: 50 }, () =>
+      fetch(`${server.url}/mcp`, {
+        method: "POST",
+        signal: end.signal,
+        headers: { authorization: `Bearer ${dave.key}`, "content-type": "application/json", ...older },
+        body: JSON.stringify(rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } }))
+      }).then(async (answer) => {
+        const { result } = await answer.json() as Json
+        codes.push(JSON.parse(result.content[0].text).code)
+      }, () => undefined))
+    const waits = async () => Number(/^waits_open(?:\{.*\})? (\d+)$/m.exec((await server.http().get("/internal/metrics")).text)?.[1])
+    await eventually("the refusals", () => codes.length === 30 || undefined)
+    assert.deepStrictEqual(codes.filter((code) => code !== "RATE_LIMITED"), [])
+    assert.strictEqual(await waits(), 20)
+    end.abort()
+    await Promise.all(flood)
+    await eventually("their end", async () => (await waits()) === 0 || undefined)
+    const said = await say(dave, erin)
+    assert.deepStrictEqual((await inbox(erin)).map(({ id }) => id), [said.id])
   })
 
   it("a request counts once, whatever it takes inside, and what is refused says for how long", async () => {

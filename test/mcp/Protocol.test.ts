@@ -1,10 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
-import { newPair, say } from "../contract/Talk.ts"
+import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { call, connect, granted, initialize, newest, older, post, refused, rpc } from "./Mcp.ts"
+import { call, connect, granted, initialize, type Json, newest, older, post, refused, rpc } from "./Mcp.ts"
 
 describe("the protocol of /mcp", () => {
   let server: Server
@@ -59,8 +59,10 @@ describe("the protocol of /mcp", () => {
 
   it("GET and DELETE are 405, a notification and a cancellation 202, a batch and nonsense the protocol's error", async () => {
     for (const method of ["GET", "DELETE"]) {
-      const answer = await fetch(`${server.url}/mcp`, { method, headers: { authorization: `Bearer ${alice.key}` } })
-      assert.strictEqual(answer.status, 405)
+      // As clients do that come back for a stream: there is none to go on with.
+      const headers = { authorization: `Bearer ${alice.key}`, accept: "text/event-stream", "last-event-id": "7", "mcp-session-id": "x" }
+      const answer = await fetch(`${server.url}/mcp`, { method, headers })
+      assert.deepStrictEqual([answer.status, (await answer.json() as Json).error.data.code], [405, "METHOD_NOT_ALLOWED"])
       assert.include(answer.headers.get("allow") ?? "", "POST")
     }
     const notification = (method: string) => ({ jsonrpc: "2.0", method, params: { requestId: 1 } })
@@ -77,7 +79,8 @@ describe("the protocol of /mcp", () => {
     assert.strictEqual((await post(server, alice.key, rpc("tools/unknown"), older)).body.error.code, -32_601)
     assert.strictEqual((await post(server, alice.key, rpc("tools/call", { name: "agentchat_nothing" }), older)).body.error.code, -32_602)
     const large = await post(server, alice.key, rpc("tools/call", { name: "agentchat_send_message", arguments: { to: bob.handle, text: "x".repeat(10_000_000) } }), older)
-    assert.deepStrictEqual([large.status, large.body.code], [413, "PAYLOAD_TOO_LARGE"])
+    assert.deepStrictEqual([large.status, large.body.error.data.code], [413, "PAYLOAD_TOO_LARGE"])
+    assert.notInclude((await inbox(bob)).map(({ content }) => content.text), "in a batch")
   })
 
   it("without a live key it is 401, wherever else a key is", async () => {
@@ -143,13 +146,29 @@ describe("the protocol of /mcp", () => {
     for (const args of [
       { to: bob.handle, text: "lone \ud800 surrogate" },
       { to: bob.handle, text: "NUL \u0000" },
-      { to: deep(70), text: "deep" },
+      { to: bob.handle, text: "65 levels", more: deep(64) },
+      { to: bob.handle, text: "a key", more: { "\udfff": 1 } },
+      { to: bob.handle, text: "a lone surrogate as its name", client_msg_id: "\udc00" },
       { to: { toString: "x" }, text: "an object" },
       { to: "../../v1/agents/me", text: "a path", reply_to: 7 }
     ]) {
       const { result, texts } = await call(client, "agentchat_send_message", args)
       assert.isTrue(result.isError)
       assert.strictEqual(JSON.parse(texts[0] ?? "{}").code, "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
+    }
+    assert.deepStrictEqual(await inbox(bob), [])
+    // The arguments are the first level.
+    const most = await granted(client, "agentchat_send_message", { to: bob.handle, text: "64 levels", more: deep(63) })
+    assert.deepStrictEqual((await inbox(bob)).map(({ id }) => id), [most["message_id"]])
+    const named = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"agentchat_send_message","arguments":` +
+      `{"to":"${bob.handle}","text":"hello","__proto__":{"client_msg_id":"polluted","reply_to":"polluted"}}}}`
+    const sent = (await post(server, alice.key, named, older)).body.result.structuredContent
+    assert.notStrictEqual(sent.client_msg_id, "polluted")
+    const [last] = (await inbox(bob)).slice(-1)
+    assert.deepStrictEqual([last?.id, last?.metadata], [sent.message_id, {}])
+    for (const uri of ["parley://conversations/\ud800", "parley://agents/%ed%a0%80", `parley://groups/${"x".repeat(300)}`]) {
+      const { body } = await post(server, alice.key, rpc("resources/read", { uri }), older)
+      assert.strictEqual(body.error.code, -32_602, uri)
     }
     const polluted = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"agentchat_update_profile","arguments":{"__proto__":{"description":"polluted"},"constructor":{"prototype":{"x":1}}}}}`
     assert.strictEqual((await post(server, alice.key, polluted, older)).status, 200)

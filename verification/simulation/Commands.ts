@@ -12,7 +12,12 @@ export type Command =
     readonly sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: number }>
     /** Whose socket opens while they are under way. */
     readonly attach: number | null
+    /** Whose wait begins while they are under way. */
+    readonly waits?: number | null
   }
+  /** A wait for messages, which acknowledges what its caller took before; whether the caller takes its answer too. */
+  | { readonly _tag: "Wait"; readonly agent: number; readonly limit: number; readonly takes: boolean }
+  | { readonly _tag: "HangUp"; readonly agent: number; readonly pick: number }
   | { readonly _tag: "Reply"; readonly agent: number; readonly pick: number; readonly key: number }
   | { readonly _tag: "Sync"; readonly agent: number; readonly after: Cursor; readonly limit: number }
   | { readonly _tag: "AckThrough"; readonly agent: number; readonly cursor: Cursor }
@@ -76,7 +81,8 @@ const command = fc.oneof(
     weight: 8,
     arbitrary: tagged("Burst", {
       sends: fc.array(one, { minLength: 2, maxLength: 5, size: "max" }),
-      attach: fc.option(agent, { freq: 4 })
+      attach: fc.option(agent, { freq: 4 }),
+      waits: fc.option(agent, { freq: 3 })
     })
   },
   { weight: 14, arbitrary: tagged("Reply", { agent, pick, key }) },
@@ -100,6 +106,8 @@ const command = fc.oneof(
   },
   { weight: 7, arbitrary: tagged("Attach", { agent, acknowledges: fc.boolean() }) },
   { weight: 4, arbitrary: tagged("Detach", { agent, session: pick }) },
+  { weight: 8, arbitrary: tagged("Wait", { agent, limit: fc.integer({ min: 1, max: 6 }), takes: fc.boolean() }) },
+  { weight: 2, arbitrary: tagged("HangUp", { agent, pick }) },
   { weight: 3, arbitrary: tagged("LoseHint", { agent, session: pick }) },
   { weight: 2, arbitrary: tagged("DelayHint", { agent, session: pick }) },
   { weight: 3, arbitrary: tagged("Check", { agent }) },

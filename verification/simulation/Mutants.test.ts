@@ -5,9 +5,17 @@ import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { layerRooms } from "../../test/support/Rooms.ts"
 import type { Command } from "./Commands.ts"
-import { keysInTheSnapshotAlone, keysNotLookedUp, numbersByIdentityColumn, pushBeforeCommit } from "./Mutants.ts"
+import {
+  acknowledgeBeforeTheAnswer,
+  keysInTheSnapshotAlone,
+  keysNotLookedUp,
+  looksBeforeItListens,
+  numbersByIdentityColumn,
+  pushBeforeCommit
+} from "./Mutants.ts"
 import { search } from "./Search.ts"
 import { Violation } from "./Violation.ts"
+import type { WaitMutant } from "./Waits.ts"
 import { type Coverage, layerSeam, makeWorld, type Mutant, Seam, SETTINGS } from "./World.ts"
 
 const coverage: Coverage = { commands: new Map(), transitions: new Map() }
@@ -20,8 +28,8 @@ const rooms = (database: TestDatabase, seam: Seam, mutant?: Mutant) =>
   layerRooms(layerSeam(database, seam, mutant), { ...SETTINGS, DATABASE_LANES: 3 })
 
 /** What the checker says of these commands. */
-const verdict = Effect.fnUntraced(function*(seam: Seam, commands: ReadonlyArray<Command>) {
-  const { run } = yield* makeWorld(seam, coverage)
+const verdict = Effect.fnUntraced(function*(seam: Seam, commands: ReadonlyArray<Command>, mutant?: WaitMutant) {
+  const { run } = yield* makeWorld(seam, coverage, mutant)
   const exit = yield* Effect.exit(run(commands))
   if (Exit.isSuccess(exit)) return "sound"
   const defect = exit.cause.reasons.find((reason) => reason._tag === "Die")?.defect
@@ -128,6 +136,49 @@ describe("push before commit", () => {
         const { run } = yield* makeWorld(seam, coverage)
         assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, { shrinks: 0 }))
       }))
+  })
+})
+
+/** An answer that is lost on its way to the caller, and the wait after it. */
+const lost: ReadonlyArray<Command> = [
+  ...established(0, 1),
+  { _tag: "Wait", agent: 1, limit: 5, takes: true },
+  { _tag: "Wait", agent: 1, limit: 5, takes: false },
+  { _tag: "Send", from: 0, to: 1, key: 60 },
+  { _tag: "Wait", agent: 1, limit: 5, takes: true }
+]
+
+/** Waits that begin while messages for them are being committed. */
+const attaching: ReadonlyArray<Command> = [
+  ...established(1, 0),
+  ...established(2, 0),
+  ...established(3, 0),
+  ...Array.from({ length: 12 }, (_, i): ReadonlyArray<Command> => [
+    // With nothing in the inbox, its wait has to be told.
+    { _tag: "AckThrough", agent: 0, cursor: { _tag: "Own", pick: 3 + i * 3 } },
+    { _tag: "Burst", sends: [1, 2, 3].map((from) => ({ from, to: 0, key: 100 + i })), attach: null, waits: 0 },
+    { _tag: "HangUp", agent: 0, pick: 0 }
+  ]).flat()
+]
+
+describe("waits", () => {
+  const seam = new Seam()
+  layer(rooms(layerPgliteTest, seam))((it) => {
+    it.effect("as they are lose nothing", () =>
+      Effect.gen(function*() {
+        for (const commands of [lost, attaching]) assert.strictEqual(yield* verdict(seam, commands), "sound")
+      }))
+    it.effect("the checker finds what was acknowledged before its caller had it", () =>
+      Effect.map(verdict(seam, lost, acknowledgeBeforeTheAnswer), (said) => assert.match(said, /acknowledged|offered|inbox of/)))
+    it.effect("the checker finds the message that a wait did not hear of while it began", () =>
+      Effect.map(verdict(seam, attaching, looksBeforeItListens), (said) => assert.match(said, /a wait of 0 was not told/)))
+    for (const [name, mutant] of Object.entries({ acknowledgeBeforeTheAnswer, looksBeforeItListens })) {
+      it.effect(`a search of ${SEARCH_RUNS} runs finds ${name}`, () =>
+        Effect.gen(function*() {
+          const { run } = yield* makeWorld(seam, coverage, mutant)
+          assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, { shrinks: 0 }))
+        }))
+    }
   })
 })
 

@@ -1,7 +1,8 @@
 import { Effect } from "effect"
 import type { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { directContext, renderMessage } from "../../src/messages/Message.ts"
-import type { Mutant } from "./World.ts"
+import type { WaitMutant } from "./Waits.ts"
+import { type Mutant, turn } from "./World.ts"
 
 /**
  * Ways in which the batch statement was once wrong, or could be. Each is the
@@ -57,6 +58,43 @@ export const numbersByIdentityColumn: Mutant & { readonly schema: string } = {
       END $$;
     CREATE CONSTRAINT TRIGGER count_envelope AFTER INSERT ON envelopes
       DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION count_envelope();`
+}
+
+/** A wait acknowledges what it is about to answer with: what is lost on the way to its caller is lost for good. */
+export const acknowledgeBeforeTheAnswer: WaitMutant = {
+  wait: (wait, { deliveries }) => (agentId, ...rest) =>
+    Effect.tap(wait(agentId, ...rest), ({ rows }) => {
+      const last = rows.at(-1)
+      return last === undefined
+        ? Effect.void
+        : deliveries.acknowledgeThrough(agentId, (JSON.parse(last) as { readonly delivery_id: string }).delivery_id)
+    })
+}
+
+/** A wait looks at the inbox first and listens then: it does not hear of what is committed in between. */
+export const looksBeforeItListens: WaitMutant = {
+  below: ({ deliveries, liveAgents }) => {
+    const coming = new Map<string, Array<() => void>>()
+    const long = Effect.repeat(turn, { times: 50 })
+    return {
+      liveAgents: {
+        ...liveAgents,
+        attach: (agentId, session) => {
+          coming.set(agentId, [...coming.get(agentId) ?? [], () => liveAgents.attach(agentId, session)])
+          return liveAgents.here(agentId)
+        }
+      },
+      deliveries: {
+        ...deliveries,
+        page: (agentId, ...rest) =>
+          Effect.tap(deliveries.page(agentId, ...rest), () => {
+            const attaching = coming.get(agentId) ?? []
+            coming.delete(agentId)
+            return attaching.length === 0 ? Effect.void : Effect.map(long, () => attaching.forEach((attach) => attach()))
+          })
+      }
+    }
+  }
 }
 
 interface Input {

@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Exit, Layer, Semaphore } from "effect"
+import { Clock, Context, Effect, Exit, Fiber, Layer, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "../../src/push/LiveAgent.ts"
@@ -18,6 +18,7 @@ import { draft, newAgent } from "../../test/support/Rooms.ts"
 import type { Command, Cursor } from "./Commands.ts"
 import * as Model from "./Model.ts"
 import { check, same, Violation } from "./Violation.ts"
+import { makeWaits, type OpenWait, type WaitMutant } from "./Waits.ts"
 
 type Service<T> = T extends Context.Key<infer _I, infer S> ? S : never
 type DatabaseShape = Service<typeof Database>
@@ -102,10 +103,28 @@ interface Connected {
   receipts: Array<Record<string, unknown>>
 }
 
+/** A wait of an agent, which is one of its callers. */
+interface Waiting {
+  readonly agent: number
+  readonly call: OpenWait
+  readonly limit: number
+  /** The inbox number up to which it acknowledged when it began, and how many those were. */
+  readonly through: number
+  readonly acknowledged: number
+  readonly takes: boolean
+  /** How long the clock had been watched when it began. */
+  readonly since: number
+}
+
 export interface Coverage {
   readonly commands: Map<string, number>
   readonly transitions: Map<string, number>
 }
+
+/** How long a wait of the simulation lasts, in seconds. */
+const WAIT_SECONDS = 25
+/** How often waits are compared with storage, and a little more. */
+const COMPARED_MS = 6_000
 
 /** Of a jump in time, what is slept through second by second: more than the period of anything in memory. */
 const SLEPT_MS = 70_000
@@ -183,7 +202,7 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
 })
 
 /** Runs lists of commands against the rooms, each on agents of its own, and compares with the model. */
-export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Coverage) {
+export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Coverage, mutant: WaitMutant = {}) {
   const sql = yield* SqlClient.SqlClient
   const conversations = yield* Conversations
   const deliveries = yield* Deliveries
@@ -194,6 +213,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   const { driver } = yield* Database
   // What sleeps is woken by the clock.
   const { settle, world } = yield* settlingWorld((looks) => looks % 4 === 3 ? TestClock.adjust(10) : driver === "pg" ? moment : turn)
+
+  const waits = yield* makeWaits(mutant, driver === "pg" ? moment : turn)
 
   // A test that never moves its clock is warned of it.
   yield* TestClock.adjust(1)
@@ -212,6 +233,15 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     )
     let state = Model.empty(contactsOnly, LIMITS)
     let sessions: Array<Connected> = []
+    let waiting: Array<Waiting> = []
+    /** The inbox number up to which each agent's caller has taken messages from its waits. */
+    const taken = agents.map(() => 0)
+    /** Committed without anybody being told: a wait hears of them when it is compared with storage. */
+    const untold = new Set<string>()
+    /** How long the clock was watched in jumps, in ms. */
+    let watched = 0
+    /** How many envelopes each agent had before the present command. */
+    let headsBefore: ReadonlyArray<number> = [0, 0, 0, 0]
     let expectedReceipts: Array<Model.Receipt> = []
     /** Envelopes that were delivered before the present command: none of them may be offered. */
     let deliveredBefore = new Set<Model.Slip>()
@@ -361,6 +391,71 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       sessions = sessions.filter((one) => one !== connected)
     }
 
+    const beginWait = (agent: number, limit: number, takes: boolean, acknowledges: boolean): void => {
+      const through = acknowledges ? taken[agent]! : 0
+      const acknowledged = Model.acknowledgeThrough(state, agent, through, now())
+      const call = waits.begin(agents[agent]!, {
+        timeout_seconds: WAIT_SECONDS,
+        limit,
+        ...(through === 0 ? {} : { acknowledge_through: deliveryId(agent, through) })
+      })
+      waiting.push({ agent, call, limit, through, acknowledged, takes, since: watched })
+    }
+
+    const callsOf = (agent: number): number => waiting.filter((wait) => wait.agent === agent).length
+
+    const hangUp = (wait: Waiting) => {
+      waiting = waiting.filter((one) => one !== wait)
+      return Fiber.interrupt(wait.call.fiber)
+    }
+
+    /** Looks at what has become of a wait; returns whether it is still open. */
+    const observeWait = ({ acknowledged: acked, agent, call: { exit }, limit, since, takes, through }: Waiting): boolean => {
+      const inbox = state.inboxes[agent]!
+      const waited = watched - since
+      if (exit === undefined) {
+        const left = inbox.flatMap((slip, i) => slip.deliveredAt === null && !untold.has(slip.letter.key) ? [i + 1] : [])
+        check(left.length === 0, () => `a wait of ${agent} was not told of ${left}`)
+        check(waited < WAIT_SECONDS * 1_000, () => `a wait of ${agent} did not end in its time`)
+        return true
+      }
+      if (!Exit.isSuccess(exit)) throw new Violation(`a wait failed: ${String(exit.cause)}`)
+      const { acknowledge_through, acknowledged, messages, outcome } = exit.value
+      same(acknowledged, acked, "what a wait acknowledged")
+      if (outcome === "timeout") {
+        // While it settles the clock moves too, a little.
+        check(waited >= WAIT_SECONDS * 1_000 - 2_000, () => `a wait of ${agent} ended before its time`)
+        same(messages, [], "a wait without news")
+        transition("wait timed out")
+        return false
+      }
+      same(outcome, "messages", "how a wait ended")
+      const numbers = messages.map(({ delivery_id }) => inbox.findIndex((_, i) => deliveryId(agent, i + 1) === delivery_id) + 1)
+      const last = numbers.at(-1) ?? 0
+      check(numbers.length > 0 && numbers.length <= limit, () => `a wait for at most ${limit} has ${numbers.length} messages`)
+      check(numbers.every((number, i) => number > (numbers[i - 1] ?? through)), () =>
+        `a wait shows ${numbers}, out of order or again: ${through} was acknowledged`)
+      same(acknowledge_through, deliveryId(agent, last), "acknowledge_through")
+      numbers.forEach((number, i) => {
+        const slip = inbox[number - 1]!
+        const { letter } = slip
+        check(!deliveredBefore.has(slip), () => `${number} of ${agent} was acknowledged, and shown to a wait`)
+        const { content, message_id, sender, seq } = messages[i]!
+        same(
+          [message_id, seq, (sender as Json)["handle"], content],
+          [letter.id ?? message_id, letter.seq, `@${agents[letter.sender]!.handle}`, { text: letter.text }],
+          "message of a wait"
+        )
+      })
+      inbox.forEach((slip, i) => {
+        if (slip.deliveredAt !== null || numbers.includes(i + 1) || (i + 1 > last && numbers.length === limit)) return
+        check(i + 1 > last && i >= headsBefore[agent]!, () => `a wait of ${agent} shows ${numbers} and leaves out ${i + 1}`)
+      })
+      if (takes) taken[agent] = Math.max(taken[agent]!, last)
+      transition(takes ? "wait answered" : "wait answered, answer lost")
+      return false
+    }
+
     const sessionsOf = (agent: number) => sessions.filter((connected) => connected.agent === agent)
     const someSession = (agent: number, pick: number) => {
       const own = sessionsOf(agent)
@@ -459,6 +554,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           SELECT id FROM messages WHERE sender_id = ${agents[from]!.id} AND client_msg_id = ${key}`
         check(row !== undefined, () => `${key} was committed and is not there`)
         outcome.letter.id = row?.id
+        untold.add(outcome.letter.key)
       }
     })
 
@@ -475,13 +571,14 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     })
 
     /** Concurrent sends: some order of them must explain every answer. */
-    const burst = Effect.fnUntraced(function*(sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string }>, opens: number | null) {
+    const burst = Effect.fnUntraced(function*(sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string }>, opens: number | null, waiter: number | null) {
       const listening = [...sessions]
       const progress = { answered: 0 }
       // Of several commits, some are done and some are not.
       const opening = Effect.gen(function*() {
         while (progress.answered === 0) yield* driver === "pg" ? moment : turn
         if (opens !== null && sessionsOf(opens).length < 3) attach(opens, true)
+        if (waiter !== null && callsOf(waiter) < 3) beginWait(waiter, 5, true, false)
       })
       const [exits] = yield* Effect.all([
         Effect.all(
@@ -583,7 +680,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         case "FailedSend":
           return yield* failedSend(command.from, command.to, keyOf(command.key), command.stored)
         case "Burst":
-          return yield* burst(command.sends.map(({ from, key, to }) => ({ from, to, key: keyOf(key) })), command.attach)
+          return yield* burst(command.sends.map(({ from, key, to }) => ({ from, to, key: keyOf(key) })), command.attach, command.waits ?? null)
         case "Reply": {
           const heard = Model.talksOf(state, command.agent).filter((talk) => talk.letters.at(-1)?.sender !== command.agent)
           const talk = heard[command.pick % Math.max(1, heard.length)]
@@ -723,6 +820,19 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           if (connected !== undefined) detach(connected)
           return
         }
+        case "Wait": {
+          if (callsOf(command.agent) >= 3) return
+          beginWait(command.agent, command.limit, command.takes, true)
+          return
+        }
+        case "HangUp": {
+          const own = waiting.filter(({ agent }) => agent === command.agent)
+          const wait = own[command.pick % Math.max(1, own.length)]
+          if (wait === undefined) return
+          yield* hangUp(wait)
+          transition("wait hung up")
+          return
+        }
         case "LoseHint": {
           const connected = someSession(command.agent, command.session)
           if (connected !== undefined) connected.lose++
@@ -749,6 +859,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           // Jobs of the minutes in between are not what is tested, and there are thousands of them in a day.
           yield* leap(Math.max(0, command.ms - SLEPT_MS))
           yield* TestClock.adjust(Math.min(command.ms, SLEPT_MS))
+          watched += Math.min(command.ms, SLEPT_MS)
+          if (command.ms >= COMPARED_MS) untold.clear()
       }
     })
 
@@ -830,7 +942,22 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       )
     })
 
+    /** Waits until nothing is under way, and looks at what everybody was shown. */
+    const rest = Effect.gen(function*() {
+      yield* settle
+      if (waiting.length > 0) yield* waits.settle
+      observe()
+      waiting = waiting.filter(observeWait)
+    })
+
     const finish = Effect.gen(function*() {
+      if (waiting.length > 0) {
+        yield* TestClock.adjust(COMPARED_MS)
+        watched += COMPARED_MS
+        untold.clear()
+        yield* rest
+        for (const wait of waiting) yield* hangUp(wait)
+      }
       for (let agent = 0; agent < 4; agent++) {
         yield* checkHeads(agent)
         deliveredBefore = new Set(state.inboxes[agent]!.filter((slip) => slip.deliveredAt !== null))
@@ -841,13 +968,13 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const silent = [...connected.due].filter((letter) => !connected.echoed.has(letter))
           check(silent.length === 0, () => `an own message never came back: ${silent.map((letter) => letter.key)}`)
         }
-        const waiting = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null)
+        const undelivered = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null)
         const late = attach(agent, true)
         yield* settle
         observe()
         same(
           [...late.showed].map((slip) => Model.slipOf(state, slip.letter).inboxNo),
-          waiting.map((slip) => Model.slipOf(state, slip.letter).inboxNo),
+          undelivered.map((slip) => Model.slipOf(state, slip.letter).inboxNo),
           "what the next socket is offered"
         )
       }
@@ -858,6 +985,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       for (const command of commands) {
         tally(coverage.commands, command._tag)
         deliveredBefore = new Set(state.inboxes.flat().filter((slip) => slip.deliveredAt !== null))
+        headsBefore = state.inboxes.map(({ length }) => length)
         yield* execute(command)
         yield* settle
         for (const connected of sessions) {
@@ -865,13 +993,13 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           connected.held = undefined
           held?.()
         }
-        yield* settle
-        observe()
+        yield* rest
       }
       yield* finish
-    }).pipe(Effect.ensuring(Effect.sync(() => {
+    }).pipe(Effect.ensuring(Effect.suspend(() => {
       seam.fault = undefined
       for (const connected of sessions) detach(connected)
+      return Effect.forEach(waiting, hangUp, { discard: true })
     })))
   })
 

@@ -1,0 +1,103 @@
+import { Context, Effect, Exit, Fiber, Layer } from "effect"
+import { Auth } from "../../src/auth/Auth.ts"
+import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { toolNamed } from "../../src/mcp/Catalogue.ts"
+import type { ToolCall } from "../../src/mcp/Tool.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
+import { Presences } from "../../src/presence/Presences.ts"
+import { Waiters } from "../../src/realtime/Waiters.ts"
+import type { Party } from "../../test/support/Rooms.ts"
+
+/** How a mutant changes what waits stand on, or what becomes of their answers. */
+export interface WaitMutant {
+  readonly below?: (real: Below) => Below
+  readonly wait?: (wait: Waiters["Service"]["wait"], real: Below) => Waiters["Service"]["wait"]
+}
+
+export interface Below {
+  readonly deliveries: Deliveries["Service"]
+  readonly liveAgents: LiveAgents["Service"]
+}
+
+/** The structured answer of `agentchat_wait_for_messages`. */
+export interface WaitAnswer {
+  readonly outcome: "messages" | "timeout" | "moved"
+  readonly acknowledged: number
+  readonly acknowledge_through: string | null
+  readonly messages: ReadonlyArray<Record<string, unknown>>
+}
+
+/** A call of the tool; without an exit it is still open. */
+export interface OpenWait {
+  readonly fiber: Fiber.Fiber<WaitAnswer, unknown>
+  exit: Exit.Exit<WaitAnswer, unknown> | undefined
+}
+
+/** Calls of the tool as `/mcp` makes them, without HTTP, and a way to wait until what they have begun is at rest. */
+export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath: Effect.Effect<void>) {
+  const real: Below = { deliveries: yield* Deliveries, liveAgents: yield* LiveAgents }
+  const { deliveries, liveAgents } = mutant.below === undefined ? real : mutant.below(real)
+  const runFork = Effect.runForkWith(yield* Effect.context<never>())
+  const tool = toolNamed("agentchat_wait_for_messages")
+  if (tool === undefined) throw new Error("no such tool")
+
+  let underWay = 0
+  const counted = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.suspend(() => {
+      underWay++
+      return Effect.ensuring(effect, Effect.sync(() => {
+        underWay--
+      }))
+    })
+  const auth = Context.get(yield* Layer.build(Auth.layer), Auth)
+  const waiters = Context.get(
+    yield* Layer.build(Layer.provide(
+      Waiters.layer,
+      Layer.mergeAll(
+        // Who is online is not what is simulated, and would be told to everybody's sockets.
+        Layer.succeed(Presences, Presences.of({ ...yield* Presences, sockets: () => Effect.void })),
+        Layer.succeed(Auth, Auth.of({ authenticate: (key) => counted(auth.authenticate(key)) })),
+        Layer.succeed(Deliveries, Deliveries.of({
+          ...deliveries,
+          page: (...args) => counted(deliveries.page(...args)),
+          sync: (...args) => counted(deliveries.sync(...args)),
+          heads: (...args) => counted(deliveries.heads(...args))
+        })),
+        Layer.succeed(LiveAgents, LiveAgents.of({
+          ...liveAgents,
+          agreed: counted(liveAgents.agreed),
+          loadMutes: (actor) => counted(liveAgents.loadMutes(actor)),
+          reachable: counted(liveAgents.reachable)
+        }))
+      )
+    )),
+    Waiters
+  )
+  const waitFor = mutant.wait === undefined ? waiters.wait : mutant.wait(waiters.wait, real)
+
+  const begin = (agent: Party & { readonly key: string }, args: object): OpenWait => {
+    const call = {
+      agent,
+      call: (_method: string, _url: string, body: { readonly last_delivery_id: string }) =>
+        counted(Effect.map(real.deliveries.acknowledgeThrough(agent.id, body.last_delivery_id), (acked) => ({ headers: {}, body: { acked } }))),
+      wait: (limit: number, timeoutMs: number) => waitFor(agent.id, agent.key, limit, timeoutMs)
+    } as unknown as ToolCall
+    const fiber = runFork(Effect.map(tool.run(args, call), ({ value }) => value as WaitAnswer))
+    const open: OpenWait = { fiber, exit: undefined }
+    fiber.addObserver((exit) => {
+      open.exit = exit
+    })
+    return open
+  }
+
+  return {
+    begin,
+    /** Nothing is under way for some turns of the event loop: each wait has its answer or sleeps. */
+    settle: Effect.gen(function*() {
+      for (let quiet = 0; quiet < 4;) {
+        yield* breath
+        quiet = underWay === 0 ? quiet + 1 : 0
+      }
+    })
+  }
+})
