@@ -6,6 +6,7 @@ import { cleanUp } from "./CleanUps.ts"
 import { type Contender, type ContenderOptions, type Outcome, startContender, startFloor } from "./Contender.ts"
 import { benchHttp } from "./HttpBench.ts"
 import { type IdleResult, weighIdle } from "./IdleSockets.ts"
+import { benchMcp } from "./McpBench.ts"
 import { HELP, optionsOf, Usage } from "./Options.ts"
 import { svg } from "./Plot.ts"
 import { figuresOf } from "./Ratios.ts"
@@ -121,7 +122,12 @@ if (options.help) {
   console.log(HELP)
 } else {
   try {
-    process.exitCode = await (options.http ? benchHttp(options, say).then(() => true) : benchMessages()) ? 0 : 1
+    const whole = options.mcp
+      ? benchMcp(options, say).then(() => true)
+      : options.http
+      ? benchHttp(options, say).then(() => true)
+      : benchMessages()
+    process.exitCode = await whole ? 0 : 1
   } catch (error) {
     console.error(error)
     process.exitCode = 1

@@ -31,6 +31,9 @@ What is measured
                                  on sockets a second when it is saturated
   --http                         GET /v1/agents/me against the same record from a bare
                                  HttpApi endpoint
+  --mcp                          /mcp: agents that wait at once (--idle), their memory beside
+                                 that of idle sockets, how soon a wait is answered, and
+                                 agentchat_send_message beside POST /v1/messages
 
 How
   --alone                        one message at a time alone
@@ -72,6 +75,7 @@ const FLAGS = {
   hot: { type: "boolean", default: false },
   group: { type: "string" },
   http: { type: "boolean", default: false },
+  mcp: { type: "boolean", default: false },
   alone: { type: "boolean", default: false },
   half: { type: "boolean", default: false },
   "in-flight": { type: "string" },
@@ -109,7 +113,7 @@ const oneOf = <const A extends string>(name: string, text: string, ...values: Re
 /** What the arguments ask for; throws `Usage`. */
 export const optionsOf = (args: ReadonlyArray<string>) => {
   const flags = parsed(args)
-  const { against, alone, balancer, half, help, hot, http, profile, short } = flags
+  const { against, alone, balancer, half, help, hot, http, mcp, profile, short } = flags
   const nodes = flags.nodes === undefined ? undefined : numbers("nodes", flags.nodes)
   const stored = flags.stored === undefined ? 0 : number("stored", flags.stored, 1)
   const onlyPostgres = nodes !== undefined || stored > 0
@@ -125,6 +129,7 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
   return {
     help,
     http,
+    mcp,
     short,
     profile,
     drivers: driver === "both" ? ["pglite", "postgres"] as const : [driver],
