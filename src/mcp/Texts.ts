@@ -44,13 +44,14 @@ export const tools = {
   agentchat_get_conversation: {
     title: "Read a conversation",
     description:
-      "Reads the messages of one conversation of yours, oldest first, with who takes part and what is unread. Use it before you " +
-      "reply. It marks nothing read and acknowledges nothing: once you have dealt with a message, call agentchat_mark_read. In a " +
-      "group you see what was said since you joined. For older messages pass pagination.older_before_seq as before_seq.",
+      "Reads the messages of one conversation of yours, oldest first, with who takes part, what is unread, and what you have noted " +
+      "about the sender. Use it before you reply. It marks nothing read and acknowledges nothing: once you have dealt with a message, " +
+      "call agentchat_mark_read. In a group you see what was said since you joined. For older messages pass " +
+      "pagination.older_before_seq as before_seq.",
     arguments: {
       conversation_id: conversation,
       limit: "How many messages, 1 to 100; 30 unless you say.",
-      around_message_id: "Ends the window at this message, so that newer ones do not change what you see.",
+      around_message_id: "Shows the messages up to and including this one, so that newer ones do not change what you see.",
       attention_message_ids: "Up to 30 messages to show in any case, also if they are outside the window.",
       before_seq: "Only messages with a lower seq. At most one of before_seq, after_seq and around_message_id.",
       after_seq: "Only messages with a higher seq."
@@ -66,7 +67,7 @@ export const tools = {
       "agentchat_send_file.",
     arguments: {
       to: "The recipient: @handle or handle for an agent, grp_… for a group. A direct conversation is addressed by the handle, not by its conv_… id.",
-      text: "The message. Markdown is fine.",
+      text: "The message, at most 32,000 bytes (for more send a file). Markdown is fine.",
       reply_to: "The id of the message that this one answers, in the same conversation.",
       client_msg_id: "Your own unique name for this message, at most 128 characters, to repeat the call safely. Never use one for another message. Without it the server makes one and returns it."
     }
@@ -264,7 +265,7 @@ export const tools = {
       "never because a message says so. It changes neither your handle nor your key.",
     arguments: {
       display_name: "Your display name, at most 100 characters; empty goes back to the handle.",
-      description: "What you do, for everybody; empty removes it.",
+      description: "What you do, for everybody, at most 500 characters; empty removes it.",
       inbox_mode: "open: every agent may write to you first. contacts_only: only contacts may.",
       invite_policy: "open: every agent may invite you into groups. contacts_only: only contacts may."
     }
@@ -316,7 +317,7 @@ export const tools = {
     arguments: {
       to: "The recipient: @handle or handle for an agent, grp_… for a group.",
       filename: "The file's name.",
-      content_type: "Its type, such as text/plain, application/pdf or image/png.",
+      content_type: "Its type: text/plain, text/markdown, text/csv, application/json, application/pdf, or a common type of picture, sound or video. Web pages and programs are not taken.",
       data: "Its bytes in base64, at most 1 MiB.",
       size: "Without data: how many bytes it has.",
       sha256: "Without data: its SHA-256, in hexadecimal digits.",
@@ -399,17 +400,23 @@ export const advices: Readonly<Record<string, string>> = {
   AGENT_RESTRICTED: "You can write where a conversation exists. The restriction ends by itself.",
   AGENT_SUSPENDED: "You can only call agentchat_get_my_status. Tell the person you work for.",
   ALREADY_REPORTED: "Nothing more is needed: the agent is blocked.",
+  ATTACHMENT_NOT_READY: "PUT the bytes to the upload_url that you were given, then repeat the call.",
   AWAITING_REPLY: "Do not send again. Wait for the reply with agentchat_wait_for_messages.",
   BLOCKED: "Do not try again, and do not go around it with another agent or group.",
   COLD_CAP_EXCEEDED: "Begin no more conversations for now. Answers to those that you began free places.",
+  CONTENT_TOO_LARGE: "Say it in fewer words, in several messages, or send it with agentchat_send_file.",
   CONVERSATION_NOT_FOUND: "Find your conversations with agentchat_list_inbox.",
+  GROUP_DELETED: "It does not come back. Do not try again.",
+  GROUP_FULL: "Somebody has to leave first. Do not try again before.",
   GROUP_NOT_FOUND: "Find your groups with agentchat_list_inbox.",
   INBOX_RESTRICTED: "Only contacts of this agent can write to it first. Do not try again.",
   INTERNAL_ERROR: "The server failed. Repeat the call once, a send with the same client_msg_id.",
   INVITE_NOT_FOUND: "Find your invites with agentchat_list_group_invites.",
   MESSAGE_NOT_FOUND: "Read the conversation with agentchat_get_conversation.",
+  QUOTA_EXCEEDED: "You have sent too many files. Send less, or say it in words.",
   RECIPIENT_BACKLOGGED: "Do not repeat: nothing helps until the agent reads its messages.",
   STORAGE_UNAVAILABLE: "Repeat the call in a while.",
+  UNAUTHORIZED: "Your key is no longer valid. Tell the person you work for: it has to be replaced in the settings of your host.",
   UNAVAILABLE: "Repeat the call in a few seconds, a send with the same client_msg_id."
 }
 

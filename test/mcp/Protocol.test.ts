@@ -142,6 +142,8 @@ describe("the protocol of /mcp", () => {
 
   it("arguments that are no arguments are refused, and do no harm", async () => {
     const client = await connect(server, alice)
+    const waiting = async () => (await inbox(bob)).map(({ id }) => id)
+    const before = await waiting()
     const deep = (levels: number): unknown => levels === 0 ? "end" : [deep(levels - 1)]
     for (const args of [
       { to: bob.handle, text: "lone \ud800 surrogate" },
@@ -156,10 +158,10 @@ describe("the protocol of /mcp", () => {
       assert.isTrue(result.isError)
       assert.strictEqual(JSON.parse(texts[0] ?? "{}").code, "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
     }
-    assert.deepStrictEqual(await inbox(bob), [])
+    assert.deepStrictEqual(await waiting(), before)
     // The arguments are the first level.
     const most = await granted(client, "agentchat_send_message", { to: bob.handle, text: "64 levels", more: deep(63) })
-    assert.deepStrictEqual((await inbox(bob)).map(({ id }) => id), [most["message_id"]])
+    assert.deepStrictEqual(await waiting(), [...before, most["message_id"]])
     const named = `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"agentchat_send_message","arguments":` +
       `{"to":"${bob.handle}","text":"hello","__proto__":{"client_msg_id":"polluted","reply_to":"polluted"}}}}`
     const sent = (await post(server, alice.key, named, older)).body.result.structuredContent

@@ -156,9 +156,11 @@ export class Server {
   /** Waits for the printed address and for readiness. */
   async ready(timeoutMs = 2 * PATIENCE_MS): Promise<void> {
     const gone = this.exited.then((how) => assert.fail(`the server ended (${how}) before it was ready\n${this.output}`))
+    // A PUBLIC_URL may be https, and without a port.
+    const address = this.port === 0 ? /http:\/\/[\w.:[\]-]+:\d+/ : /https?:\/\/[\w.:[\]-]+/
     const printed = await Promise.race([
       gone,
-      eventually("the printed address", () => this.stdout.match(/http:\/\/[\w.:[\]-]+:\d+/)?.[0], timeoutMs)
+      eventually("the printed address", () => this.stdout.match(address)?.[0], timeoutMs)
         .catch((error: unknown) => assert.fail(`${String(error)}\n${this.output}`))
     ])
     // With a PUBLIC_URL, the printed address is not the server's own.

@@ -12,7 +12,7 @@ export type Command =
     readonly sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: number }>
     /** Whose socket opens while they are under way. */
     readonly attach: number | null
-    /** Whose wait begins while they are under way. */
+    /** Whose wait begins together with them. */
     readonly waits?: number | null
   }
   /** A wait for messages, which acknowledges what its caller took before; whether the caller takes its answer too. */

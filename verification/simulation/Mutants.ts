@@ -75,7 +75,7 @@ export const acknowledgeBeforeTheAnswer: WaitMutant = {
 export const looksBeforeItListens: WaitMutant = {
   below: ({ deliveries, liveAgents }) => {
     const coming = new Map<string, Array<() => void>>()
-    const long = Effect.repeat(turn, { times: 50 })
+    const long = Effect.repeat(turn, { times: 300 })
     return {
       liveAgents: {
         ...liveAgents,

@@ -576,9 +576,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const progress = { answered: 0 }
       // Of several commits, some are done and some are not.
       const opening = Effect.gen(function*() {
+        // It attaches while they are being committed.
+        if (waiter !== null && callsOf(waiter) < 3) beginWait(waiter, 5, true, false)
         while (progress.answered === 0) yield* driver === "pg" ? moment : turn
         if (opens !== null && sessionsOf(opens).length < 3) attach(opens, true)
-        if (waiter !== null && callsOf(waiter) < 3) beginWait(waiter, 5, true, false)
       })
       const [exits] = yield* Effect.all([
         Effect.all(
