@@ -1,4 +1,5 @@
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
+import type { ServerProcess } from "../../test/support/ServerProcess.ts"
 import { cleanUp } from "./CleanUps.ts"
 import { probe } from "./Contender.ts"
 import { LoadProcess } from "./LoadProcess.ts"
@@ -24,6 +25,13 @@ export const weighIdle = async (subject: Subject, sockets: number, say: (text: s
   // What the registrations left in the old process would hide what sockets add.
   const [server] = await rig.restart()
   if (server === undefined) throw new Error("no server")
+  const result = await weighSockets(server, keys)
+  await cleanUp()
+  return result
+}
+
+/** The same on a server that has just started, with the agents of these keys. */
+export const weighSockets = async (server: ServerProcess, keys: ReadonlyArray<string>): Promise<IdleResult> => {
   const load = new LoadProcess()
   const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some })
   // Once with a few that go again, so that only the sockets are weighed and not the first use of the code.
@@ -36,7 +44,6 @@ export const weighIdle = async (subject: Subject, sockets: number, say: (text: s
   const after = await probe(server, { probe: "memory" }) as Memory
   const live = await load.ask("closeIdle", undefined)
   if (live !== keys.length) throw new Error(`of ${keys.length} idle sockets only ${live} stayed open`)
-  await cleanUp()
   const each = (kind: "rss" | "heap" | "external") => (after[kind] - before[kind]) / keys.length
   return { sockets: keys.length, agents: keys.length, rss: each("rss"), heap: each("heap"), external: each("external") }
 }

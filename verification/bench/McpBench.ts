@@ -8,7 +8,7 @@ import { here } from "./Checkout.ts"
 import { cleanUp } from "./CleanUps.ts"
 import { probe } from "./Contender.ts"
 import { cpuOf } from "./CpuTime.ts"
-import { type IdleResult, weighIdle } from "./IdleSockets.ts"
+import { type IdleResult, weighSockets } from "./IdleSockets.ts"
 import { metric, metrics } from "./Metrics.ts"
 import type { Memory } from "./Probe.ts"
 import { json, percent, printProfile, table } from "./Report.ts"
@@ -105,6 +105,8 @@ const quantile = (values: ReadonlyArray<number>, share: number): number =>
 const quantiles = (values: ReadonlyArray<number>) => ({ p50: quantile(values, 0.5), p99: quantile(values, 0.99), max: Math.max(...values) })
 
 interface WaitResult {
+  /** Idle sockets of the same agents, on a server that has just started too. */
+  readonly idle: IdleResult
   readonly waiting: number
   /** Bytes for each agent that waits. */
   readonly rss: number
@@ -188,7 +190,11 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
   if (fromSend.length !== count - alone || failures.length > 0) throw new Error(`not all of them heard: ${failures[0] ?? ""}`)
   for (const one of [...waiting, ...connections]) one.close()
   const each = (kind: "rss" | "heap" | "external") => (after[kind] - before[kind]) / count
+  const [fresh] = await rig.restart()
+  if (fresh === undefined) throw new Error("no server")
+  const idle = await weighSockets(fresh, agents.map(({ key }) => key))
   return {
+    idle,
     waiting: count,
     rss: each("rss"),
     heap: each("heap"),
@@ -266,7 +272,7 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
   }
   const results = new Map<Way, Array<SendResult>>(WAYS.map((way) => [way, []]))
   for (const way of WAYS) await run(way, 2)
-  for (let round = 0; round < (short ? 1 : 5); round++) {
+  for (let round = 0; round < (short ? 1 : 3); round++) {
     for (const way of round % 2 === 0 ? WAYS : WAYS.toReversed()) {
       if (profile && round === 0) {
         const file = join(rig.folder, "window.cpuprofile")
@@ -276,7 +282,7 @@ const benchSends = async (rig: Rig, { profile, short }: Options, say: (text: str
         printProfile(way, file, cpu)
         say(`${way}: ${perSecond.toFixed(0)}/s while profiled`)
       }
-      results.get(way)!.push(await run(way, short ? 2 : 5))
+      results.get(way)!.push(await run(way, short ? 2 : 4))
     }
   }
   for (const connection of connections) connection.close()
@@ -306,11 +312,10 @@ const benchOn = async (subject: Subject, options: Options, say: (text: string) =
     })
   ]))
   let waits: WaitResult | undefined
-  let idle: IdleResult | undefined
   if (options.idle > 0) {
     waits = await benchWaits(await startRig(subject, LIMITS, (text) => say(`${name}: ${text}`)), options.idle, say)
     await cleanUp()
-    idle = await weighIdle(subject, options.idle, say)
+    const { idle } = waits
     console.log(table([
       [`${name}: ${waits.waiting} at once`, "resident kB", "heap kB", "external kB"],
       ["an agent that waits on /mcp", ...[waits.rss, waits.heap, waits.external].map(kb)],
@@ -324,7 +329,7 @@ const benchOn = async (subject: Subject, options: Options, say: (text: string) =
       [`${AT_ONCE} sends at once: from its 201`, ...ms(waits.loaded.fromAnswer)]
     ]))
   }
-  console.log(json({ bench: "mcp", subject: name, sends: Object.fromEntries(sends), shares: Object.fromEntries(shares), waits, idle }))
+  console.log(json({ bench: "mcp", subject: name, sends: Object.fromEntries(sends), shares: Object.fromEntries(shares), waits }))
 }
 
 /** `/mcp` beside the API that it stands for. */
