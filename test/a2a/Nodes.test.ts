@@ -12,7 +12,7 @@ const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]
   return [alice, bob]
 }
 
-describe("tasks of a server that is restarted in between", () => {
+describe("tasks of a server that is killed in between", () => {
   it("wait, are answered and cancelled afterwards as if nothing had been", async () => {
     const dataDir = await makeDataDir()
     const first = await startServer({ dataDir })
@@ -21,7 +21,7 @@ describe("tasks of a server that is restarted in between", () => {
     const waits = await begin(before, "before")
     const given = message("twice")
     const twice = await begin(before, given)
-    await first.stop()
+    await first.kill()
     const second = await startServer({ dataDir })
     try {
       const [caller, called] = [agentOf(second, alice, alice.key), agentOf(second, bob, bob.key)]

@@ -424,6 +424,16 @@ describe("A2A, as any program sees it", () => {
     }
   })
 
+  it("164. what is refused before the protocol is reached tells the official client its status and why", async () => {
+    const large = message("x".repeat(2_000_000))
+    for (const binding of bindings) {
+      const error = await refusal("a body that is too large", begin(await connect(server, alice, bob, binding), large))
+      assert.match(`${(error as Error & { statusCode?: number }).statusCode ?? ""} ${error.message}`, /413/)
+    }
+    const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
+    assert.match(limit.message, /bytes/)
+  })
+
   it("164. names of the protocol's definition are understood like those of its JSON", async () => {
     const given = { message: { message_id: randomUUID(), role: "ROLE_USER", parts: [{ text: "snake" }] }, configuration: { return_immediately: true } }
     const { body } = await rpc(alice.key, bob.handle, "SendMessage", given)
