@@ -25,6 +25,8 @@ import { HttpServer, type SelfContained } from "./http/HttpServer.ts"
 import { Idempotency } from "./idempotency/Idempotency.ts"
 import { ProcessMetrics } from "./platform/ProcessMetrics.ts"
 import { WireErrors } from "./wire/WireErrors.ts"
+import { Pages } from "./pages/Pages.ts"
+import { PagesHttp } from "./pages/PagesHttp.ts"
 import { PresenceHttp } from "./presence/PresenceHttp.ts"
 import { GatewayLive } from "./realtime/GatewayLive.ts"
 import { Waiters } from "./realtime/Waiters.ts"
@@ -64,8 +66,9 @@ const middleware = Layer.mergeAll(
 )
 
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, A2aHttp, docsOf(Api)).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, A2aHttp, PagesHttp, docsOf(Api)).pipe(
   Layer.provide(rooms),
+  Layer.provide(Pages.layer),
   Layer.provide(middleware),
   Layer.provide(NodeHttpServer.layerHttpServices)
 )

@@ -22,7 +22,7 @@ import type { AddressInfo } from "node:net"
 import type { Duplex } from "node:stream"
 import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
 import { listen } from "./Listening.ts"
-import { apiOrigins, mcpOrigins } from "./Origins.ts"
+import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
 import { discard, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { Config, type Settings } from "../platform/Config.ts"
@@ -319,7 +319,10 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       const id = requestIdFrom(request.headers["x-request-id"], ids)
       if (pathOf(request.url ?? "/").toLowerCase() !== "/v1/ws") {
         refuse(socket, new NotFound({ message: "This path has no socket: it is at /v1/ws." }), id)
-      } else if (request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "") {
+      } else if (
+        request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "" &&
+        !isOwnOrigin(config, request.headers.origin, request.headers.host)
+      ) {
         refuse(socket, new Forbidden({ message: "This origin may not connect from a browser." }), id)
       } else {
         upgrades.upgrade(request, socket, head, id)

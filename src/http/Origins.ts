@@ -11,6 +11,13 @@ export const apiOrigins = (config: Settings): (origin: string | undefined) => st
 }
 
 /**
+ * Whether an origin is this server's own: the page came from here, by the address in `host` or by PUBLIC_URL. Its pages may open
+ * sockets whatever ALLOWED_ORIGINS lists.
+ */
+export const isOwnOrigin = (config: Settings, origin: string, host: string | undefined): boolean =>
+  URL.canParse(origin) && (new URL(origin).host === host || origin === new URL(publicUrl(config)).origin)
+
+/**
  * Which origins' pages may call `/mcp`: this server's own, and those that are listed by name. A host on the same machine
  * may send its key on behalf of any page, so `*` lists none (wire.md M).
  */

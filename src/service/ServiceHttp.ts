@@ -8,6 +8,7 @@ import { apiOf } from "../http/ApiOf.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { Pages, wantsPage } from "../pages/Pages.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { Database } from "../database/Sql.ts"
 import { metricsText, socketsOpen } from "../platform/Metrics.ts"
@@ -22,6 +23,9 @@ const STORAGE_TIMEOUT = "2 seconds"
 /** The shortest time between two test commits. */
 const COMMIT_MS = 1_000
 
+/** What programs get at `/` (wire.md C.13). */
+const alive = { name: "parley", version: VERSION, status: "alive" }
+
 export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
   Effect.gen(function*() {
     const config = yield* Config
@@ -31,6 +35,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     const metrics = yield* ProcessMetrics
     const gateway = yield* UpgradeHandler
     yield* socketsOpen.readsIn(gateway.size)
+    const pages = yield* Pages
     const now = monotonicMillis(yield* Clock.Clock)
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
@@ -71,7 +76,10 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     })
 
     return handlers
-      .handle("root", () => Effect.succeed({ name: "parley", version: VERSION, status: "alive" as const }))
+      .handleRaw("root", ({ request }) =>
+        wantsPage(request.headers["accept"])
+          ? pages.welcome(request)
+          : Effect.succeed(HttpServerResponse.jsonUnsafe(alive, { headers: { vary: "Accept" } })))
       .handle("health", () =>
         touchStorage.pipe(
           Effect.as({ status: "ok" as const }),

@@ -15,6 +15,8 @@ import { ProcessMetrics } from "../../src/platform/ProcessMetrics.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
+import { Blobs } from "../../src/files/Blobs.ts"
+import { Pages } from "../../src/pages/Pages.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
 import { freshDatabase, layerPgliteEmpty, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { Link } from "../support/Link.ts"
@@ -25,6 +27,8 @@ class OnlyService extends HttpApi.make("parley").add(ServiceApi).middleware(Wire
 const serve = Effect.fnUntraced(function*(database: TestDatabase) {
   const routes = HttpApiBuilder.layer(OnlyService).pipe(
     Layer.provide(ServiceHttp),
+    Layer.provide(Pages.layer),
+    Layer.provide(Layer.mock(Blobs)({ signedFiles: undefined })),
     Layer.provide(WireErrors.layer),
     Layer.provide(NodeHttpServer.layerHttpServices)
   )

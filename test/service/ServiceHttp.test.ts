@@ -14,6 +14,8 @@ import { docsOf } from "../../src/service/Docs.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
+import { Blobs } from "../../src/files/Blobs.ts"
+import { Pages } from "../../src/pages/Pages.ts"
 import { ServiceHttp } from "../../src/service/ServiceHttp.ts"
 
 /** The whole contract's id with this one group, so that no other room is needed. */
@@ -53,6 +55,8 @@ const withService = <A, E>(
   return Effect.scoped(Effect.gen(function*() {
     const routes = Layer.mergeAll(HttpApiBuilder.layer(OnlyService), docsOf(Api)).pipe(
       Layer.provide(ServiceHttp),
+      Layer.provide(Pages.layer),
+      Layer.provide(Layer.mock(Blobs)({ signedFiles: undefined })),
       Layer.provide(WireErrors.layer),
       Layer.provide(NodeHttpServer.layerHttpServices)
     )

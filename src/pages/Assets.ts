@@ -1,0 +1,64 @@
+import { createHash } from "node:crypto"
+import { readdirSync, readFileSync } from "node:fs"
+import { extname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { gzipSync } from "node:zlib"
+
+/** A file that browsers load, as it is sent. */
+export interface Asset {
+  readonly body: Buffer
+  readonly gzipped: Buffer
+  readonly type: string
+  readonly etag: string
+}
+
+/** All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never change. */
+export interface Assets {
+  readonly version: string
+  /** By their path under `/assets/<version>/`. */
+  readonly files: ReadonlyMap<string, Asset>
+  /** Which of them a module of a package is: the import map. */
+  readonly packages: Readonly<Record<string, string>>
+}
+
+const types: Readonly<Record<string, string>> = {
+  ".js": "text/javascript; charset=utf-8",
+  ".mjs": "text/javascript; charset=utf-8",
+  ".css": "text/css; charset=utf-8",
+  ".svg": "image/svg+xml"
+}
+
+const here = import.meta.dirname
+
+/** Modules of packages, by what they are imported as. */
+const modules: ReadonlyArray<string> = ["preact", "preact/hooks", "htm", "@preact/signals", "@preact/signals-core"]
+
+/** Own files: the style sheet, and the JavaScript in the folders of this room. */
+const own = (): ReadonlyArray<string> =>
+  ["app", "client", "shared"].flatMap((folder) =>
+    readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
+
+const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")
+
+const toAsset = (name: string, bytes: Buffer): Asset => ({
+  body: bytes,
+  gzipped: gzipSync(bytes),
+  type: types[extname(name)] ?? "application/octet-stream",
+  etag: `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`
+})
+
+/** Reads and compresses all files, some 100 kB: at the first request for a page, and never again. */
+export const loadAssets = (): Assets => {
+  const packages: Record<string, string> = {}
+  const files = new Map<string, Asset>()
+  for (const name of modules) {
+    const file = fileURLToPath(import.meta.resolve(name))
+    const path = `packages/${name}${extname(file)}`
+    packages[name] = path
+    files.set(path, toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
+  }
+  for (const path of own()) files.set(path, toAsset(path, readFileSync(join(here, path))))
+  const hash = createHash("sha256")
+  for (const [path, { etag }] of files) hash.update(path).update(etag)
+  return { version: hash.digest("base64url").slice(0, 12), files, packages }
+}

@@ -1,0 +1,75 @@
+import { createHash } from "node:crypto"
+import type { Assets } from "./Assets.ts"
+
+/** A page's HTML, and its Content-Security-Policy. */
+export interface Document {
+  readonly html: string
+  readonly policy: string
+  readonly etag: string
+}
+
+const escaped = (text: string): string =>
+  text.replace(/[&<>"']/g, (char) => `&#${char.charCodeAt(0)};`)
+
+/**
+ * The policy of a page: it runs own modules and the one import map, never a text as code (`trusted-types 'none'`), reaches this
+ * server and `stores` and nobody else, and is in nobody's frame.
+ */
+const policyOf = (importMap: string | undefined, stores: ReadonlyArray<string>): string =>
+  [
+    "default-src 'none'",
+    importMap === undefined
+      ? "script-src 'self'"
+      : `script-src 'self' 'sha256-${createHash("sha256").update(importMap).digest("base64")}'`,
+    "style-src 'self'",
+    "img-src 'self' blob: data:",
+    "media-src blob:",
+    `connect-src ${["'self'", ...stores].join(" ")}`,
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'"
+  ].join("; ")
+
+interface Contents {
+  readonly title: string
+  /** The module that runs; without one the page needs no script but the theme's. */
+  readonly entry?: string
+  /** HTML. */
+  readonly body: string
+  /** Origins beside the server's own that the page's scripts may reach. */
+  readonly stores?: ReadonlyArray<string>
+}
+
+/** Makes a page. All addresses in it are relative, so that it works behind a proxy that adds a path. */
+export const documentOf = (assets: Assets, { body, entry, stores = [], title }: Contents): Document => {
+  const base = `assets/${assets.version}/`
+  const importMap = entry === undefined ? undefined : JSON.stringify({
+    imports: Object.fromEntries(Object.entries(assets.packages).map(([name, path]) => [name, `./${base}${path}`]))
+  })
+  const html = `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<title>${escaped(title)}</title>
+<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">
+<meta name="color-scheme" content="light dark">
+<meta name="robots" content="noindex">
+<link rel="icon" href="${base}shared/icon.svg" type="image/svg+xml">
+<link rel="stylesheet" href="${base}shared/style.css">
+<script src="${base}shared/FirstPaint.js"></script>
+${importMap === undefined ? "" : `<script type="importmap">${importMap}</script>
+<script type="module" src="${base}${entry}"></script>`}
+</head>
+<body>
+${body}
+</body>
+</html>
+`
+  return {
+    html,
+    policy: policyOf(importMap, stores),
+    etag: `"${createHash("sha256").update(html).digest("base64url").slice(0, 22)}"`
+  }
+}

@@ -1,0 +1,109 @@
+import { Context, Effect, Layer } from "effect"
+import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Blobs } from "../files/Blobs.ts"
+import { type Asset, loadAssets } from "./Assets.ts"
+import { type Document, documentOf } from "./Document.ts"
+import { welcome } from "./Welcome.ts"
+
+const YEAR = 31_536_000
+
+const guarded = {
+  "x-content-type-options": "nosniff",
+  "referrer-policy": "no-referrer",
+  "cross-origin-resource-policy": "same-origin"
+}
+
+const isKnown = (request: HttpServerRequest.HttpServerRequest, etag: string): boolean =>
+  (request.headers["if-none-match"] ?? "").split(",").some((one) => one.trim().replace(/^W\//, "") === etag)
+
+const takesGzip = (request: HttpServerRequest.HttpServerRequest): boolean =>
+  /\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))/.test(request.headers["accept-encoding"] ?? "")
+
+const sendDocument = (request: HttpServerRequest.HttpServerRequest, { etag, html, policy }: Document) => {
+  const headers = {
+    ...guarded,
+    "content-security-policy": policy,
+    "cross-origin-opener-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+    "x-frame-options": "DENY",
+    "cache-control": "no-cache",
+    "vary": "Accept",
+    etag
+  }
+  return isKnown(request, etag)
+    ? HttpServerResponse.empty({ status: 304, headers })
+    : HttpServerResponse.text(html, { contentType: "text/html; charset=utf-8", headers })
+}
+
+/** `current`: the path names this very version, so that what it leads to never changes. */
+const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: Asset, current: boolean) => {
+  const headers = {
+    ...guarded,
+    "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store",
+    "vary": "Accept-Encoding",
+    "etag": asset.etag
+  }
+  if (isKnown(request, asset.etag)) return HttpServerResponse.empty({ status: 304, headers })
+  const gzip = takesGzip(request) && asset.gzipped.length < asset.body.length
+  return HttpServerResponse.uint8Array(gzip ? asset.gzipped : asset.body, {
+    contentType: asset.type,
+    headers: gzip ? { ...headers, "content-encoding": "gzip" } : headers
+  })
+}
+
+/** Whether a request prefers a page to JSON: it names `text/html`, and JSON no earlier and with no more weight. */
+export const wantsPage = (accept: string | undefined): boolean => {
+  const weights = new Map((accept ?? "").toLowerCase().split(",").map((part): [string, number] => {
+    const [type = "", ...parameters] = part.split(";").map((text) => text.trim())
+    const weight = parameters.find((text) => text.startsWith("q="))
+    return [type, weight === undefined ? 1 : Number(weight.slice(2))]
+  }))
+  const html = weights.get("text/html") ?? 0
+  const json = weights.get("application/json") ?? 0
+  return html > json || (html > 0 && html === json && [...weights.keys()].indexOf("text/html") < [...weights.keys()].indexOf("application/json"))
+}
+
+type Send = (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<HttpServerResponse.HttpServerResponse>
+
+/** The pages of this server (wire.md O). They are made at their first request. */
+export class Pages extends Context.Service<Pages, {
+  readonly welcome: Send
+  readonly app: Send
+  /** The file at this path; undefined if there is none. */
+  readonly asset: (
+    request: HttpServerRequest.HttpServerRequest,
+    version: string,
+    path: string
+  ) => Effect.Effect<HttpServerResponse.HttpServerResponse | undefined>
+}>()("parley/pages/Pages") {
+  static readonly layer = Layer.effect(
+    Pages,
+    Effect.gen(function*() {
+      const blobs = yield* Blobs
+      const assets = yield* Effect.cached(Effect.sync(loadAssets))
+      /** Where files are uploaded to and downloaded from; known only once the server listens. */
+      const store = blobs.uploadUrl({ id: "att_example", size: 1, sha256: "0".repeat(64) }).pipe(
+        Effect.map((url) => [new URL(url).origin]),
+        Effect.orElseSucceed((): ReadonlyArray<string> => [])
+      )
+      const page = (make: Effect.Effect<Document>): Effect.Effect<Send> =>
+        Effect.map(Effect.cached(make), (made): Send => (request) => Effect.map(made, (document) => sendDocument(request, document)))
+      return Pages.of({
+        welcome: yield* page(Effect.map(assets, (all) => documentOf(all, welcome))),
+        app: yield* page(Effect.gen(function*() {
+          return documentOf(yield* assets, {
+            title: "Parley",
+            entry: "app/Main.js",
+            stores: yield* store,
+            body: `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
+          })
+        })),
+        asset: (request, version, path) =>
+          Effect.map(assets, ({ files, version: current }) => {
+            const asset = files.get(path)
+            return asset === undefined ? undefined : sendAsset(request, asset, version === current)
+          })
+      })
+    })
+  )
+}

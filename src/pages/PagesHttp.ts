@@ -1,0 +1,27 @@
+import { Effect } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { NotFound } from "../wire/WireError.ts"
+import { toResponse } from "../wire/WireErrors.ts"
+import { Pages } from "./Pages.ts"
+
+/** `/app`, and the files that pages load. */
+export const PagesHttp = HttpRouter.use((router) =>
+  Effect.gen(function*() {
+    const pages = yield* Pages
+    for (const name of ["app"] as const) {
+      yield* router.add("GET", `/${name}`, Effect.gen(function*() {
+        const request = yield* HttpServerRequest.HttpServerRequest
+        const path = request.url.replace(/[?#].*$/s, "")
+        // What the page loads is named relative to its own path.
+        return path.endsWith("/")
+          ? HttpServerResponse.empty({ status: 308, headers: { location: `../${name}` } })
+          : yield* pages[name](request)
+      }))
+    }
+    yield* router.add("GET", "/assets/:version/*", Effect.gen(function*() {
+      const request = yield* HttpServerRequest.HttpServerRequest
+      const [, version = "", path = ""] = /\/assets\/([^/]+)\/([^?#]*)/.exec(request.url) ?? []
+      return (yield* pages.asset(request, version, path)) ?? toResponse(new NotFound({ message: "The pages have no such file." }))
+    }))
+  })
+)

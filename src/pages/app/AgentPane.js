@@ -1,0 +1,69 @@
+import { useEffect, useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { ConversationList } from "./ConversationList.js"
+import { Me } from "./Me.js"
+import { NewMessage } from "./NewMessage.js"
+import { People } from "./People.js"
+import { Thread } from "./Thread.js"
+
+/** @import { Session } from "../client/Session.js" */
+
+/** What is wrong with the connection, and when it is tried again. @param {{ session: Session }} props */
+const LinkState = ({ session }) => {
+  const link = session.link.value
+  const [, tick] = useState(0)
+  const waiting = link.kind === "away"
+  useEffect(() => {
+    if (!waiting) return
+    const timer = setInterval(() => tick(Date.now()), 500)
+    return () => clearInterval(timer)
+  }, [waiting])
+  if (link.kind === "refused") return html`<p class="banner refused" role="alert">${link.why}</p>`
+  if (link.kind !== "away") return null
+  const seconds = Math.max(0, Math.ceil((link.until - Date.now()) / 1000))
+  return html`<p class="banner away"><span role="status">${link.why} It is tried again by itself.</span>
+    <span aria-hidden="true" class="countdown">${seconds === 0 ? "now" : `in ${seconds} s`}</span>
+    <button type="button" onClick=${() => session.socket?.connect()}>Try now</button></p>`
+}
+
+/** Acknowledges what came in once it is drawn. @param {{ session: Session }} props */
+export const Acknowledger = ({ session }) => {
+  const arrived = session.arrived.value
+  useEffect(() => session.acknowledge(), [arrived])
+  return null
+}
+
+const tabs = { conversations: "Messages", people: "People", new: "New", me: "Agent" }
+
+/** One agent: its conversations beside the open one, or one of the two where there is no room for both. @param {{ session: Session, onSignOut: () => void }} props */
+export const AgentPane = ({ onSignOut, session }) => {
+  const [tab, setTab] = useState(/** @type {keyof typeof tabs} */ ("conversations"))
+  const place = session.place.value
+  const me = session.me.value
+  const write = (/** @type {string} */ handle) => {
+    session.write(handle)
+    setTab("conversations")
+  }
+  return html`<section class="pane" data-open=${place === null ? "list" : "thread"} aria-label=${`Agent @${session.handle}`}>
+    <${LinkState} session=${session} />
+    <div class="notices" role="status" aria-live="polite">
+      ${session.notices.value.map(({ id, text }) => html`<p key=${id} class="notice"><span>${text}</span>
+        <button type="button" class="quiet" aria-label="Dismiss" onClick=${() => session.dismiss(id)}>✕</button></p>`)}
+    </div>
+    <div class="pane-body">
+      <div class="list">
+        <header class="list-head"><h2><bdi>${me?.display_name ?? ""}</bdi> <span class="handle">@${session.handle}</span>
+          ${session.watching ? html`<small class="tag">watching</small>` : null}</h2>
+          <div class="tabs" role="group" aria-label="Views">
+            ${Object.entries(tabs).filter(([name]) => name !== "new" || !session.watching).map(([name, label]) =>
+              html`<button type="button" key=${name} aria-pressed=${tab === name} onClick=${() => setTab(/** @type {keyof typeof tabs} */ (name))}>${label}</button>`)}
+          </div></header>
+        ${tab === "conversations" ? html`<${ConversationList} session=${session} />`
+          : tab === "people" ? html`<${People} session=${session} onWrite=${write} />`
+          : tab === "new" ? html`<${NewMessage} session=${session} onDone=${() => setTab("conversations")} />`
+          : html`<${Me} session=${session} onSignOut=${onSignOut} />`}
+      </div>
+      ${place === null ? html`<div class="thread nothing"><p class="empty">Choose a conversation.</p></div>` : html`<${Thread} session=${session} place=${place} />`}
+    </div>
+  </section>`
+}

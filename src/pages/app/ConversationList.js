@@ -1,0 +1,68 @@
+import { useState } from "preact/hooks"
+import { classes, html } from "../shared/Html.js"
+import { briefly, exactly } from "../shared/Texts.js"
+import { Monogram } from "../shared/Widgets.js"
+
+/**
+ * @import { Conversation } from "../client/Wire.ts"
+ * @import { Session } from "../client/Session.js"
+ */
+
+/** How many rows are drawn at first, and how many more at each push of the button. */
+const PAGE = 100
+
+/** @param {Conversation} conversation */
+export const titleOf = ({ group_name: name, participants: [other], type }) =>
+  type === "group" ? name ?? "Group" : other?.display_name ?? other?.handle ?? "Deleted agent"
+
+/** @param {{ session: Session }} props */
+const Invites = ({ session }) =>
+  session.invites.value.length === 0 ? null : html`<section class="invites" aria-label="Invitations">
+    ${session.invites.value.map((invite) => html`<div class="card" key=${invite.id}>
+      <p><bdi>@${invite.inviter_handle}</bdi> asks you into <strong><bdi>${invite.group_name}</bdi></strong>
+        (${invite.group_member_count} ${invite.group_member_count === 1 ? "member" : "members"})</p>
+      ${invite.group_description === "" ? null : html`<p class="hint" dir="auto">${invite.group_description}</p>`}
+      <p class="row">
+        <button type="button" class="primary" onClick=${() => session.attempt(async () => {
+          await session.api.post(`v1/groups/invites/${invite.id}/accept`)
+          session.invites.value = session.invites.peek().filter(({ id }) => id !== invite.id)
+          await session.list()
+          session.open(invite.group_id)
+        })}>Join</button>
+        <button type="button" onClick=${() => session.attempt(async () => {
+          await session.api.call("DELETE", `v1/groups/invites/${invite.id}`)
+          session.invites.value = session.invites.peek().filter(({ id }) => id !== invite.id)
+        })}>Decline</button>
+      </p>
+    </div>`)}
+  </section>`
+
+/** Conversations, the newest first, and what the agent is asked into. @param {{ session: Session }} props */
+export const ConversationList = ({ session }) => {
+  const [shown, setShown] = useState(PAGE)
+  const all = session.conversations.value
+  const open = session.place.value?.id
+  return html`<div class="list-body">
+    <${Invites} session=${session} />
+    ${all.length === 0 && session.listed.value
+      ? html`<p class="empty">No conversations yet. Write to an agent by its handle, or find one under People.</p>`
+      : html`<ul class="conversations" aria-label="Conversations">
+        ${all.slice(0, shown).map((one) => {
+          const title = titleOf(one)
+          const presence = one.participants[0] === undefined ? undefined : session.presences.value.get(one.participants[0].handle)?.status
+          return html`<li key=${one.id}><button type="button" class=${classes("conversation", one.id === open && "open", one.unread_count > 0 && "unread")}
+            aria-current=${one.id === open ? "true" : undefined} onClick=${() => session.open(one.id)}>
+            <${Monogram} name=${one.type === "group" ? title : one.participants[0]?.handle ?? "?"} group=${one.type === "group"} dot=${presence} />
+            <span class="conversation-text">
+              <span class="conversation-title"><bdi class="ellipsis">${title}</bdi>
+                ${one.is_muted ? html`<small class="tag">muted</small>` : null}
+                ${one.last_message_at === null ? null : html`<time datetime=${one.last_message_at} title=${exactly(one.last_message_at)}>${briefly(one.last_message_at)}</time>`}</span>
+              <span class="conversation-preview"><span class="ellipsis" dir="auto">${one.last_message_is_own ? "You: " : ""}${one.last_message_preview ?? ""}</span>
+                ${one.unread_count === 0 ? null : html`<span class="count"><span class="unseen">, </span>${one.unread_count > 999 ? "999+" : one.unread_count}<span class="unseen"> unread</span></span>`}</span>
+            </span>
+          </button></li>`
+        })}
+      </ul>`}
+    ${all.length > shown ? html`<button type="button" class="more" onClick=${() => setShown(shown + PAGE)}>${all.length - shown} more</button>` : null}
+  </div>`
+}

@@ -1,0 +1,78 @@
+import { useEffect, useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { Careful, OneField } from "../shared/Widgets.js"
+
+/** @import { Session } from "../client/Session.js" */
+
+const outcomes = /** @type {Record<string, string>} */ ({ invited: "is invited", already_member: "is a member already" })
+
+/** A group's members and invitations, and what its admins may do. @param {{ session: Session, id: string, onClose: () => void }} props */
+export const GroupPanel = ({ id, onClose, session }) => {
+  const group = session.group(id).value
+  const [pending, setPending] = useState(/** @type {ReadonlyArray<{ id: string, handle: string }>} */ ([]))
+  const item = session.conversations.value.find((one) => one.id === id)
+  const admin = group?.your_role === "admin"
+  const load = async () => {
+    await session.loadGroup(id)
+    if (session.group(id).peek()?.your_role === "admin") setPending(await session.api.all(`v1/groups/${id}/invites`, "invites"))
+  }
+  useEffect(() => void session.attempt(load), [id, admin])
+  const act = (/** @type {string} */ method, /** @type {string} */ path, /** @type {unknown} */ body = undefined) =>
+    session.attempt(async () => {
+      await session.api.call(method, `v1/groups/${id}${path}`, body)
+      await load()
+    })
+  if (group === null) return null
+  return html`<aside class="panel" aria-label=${`Group ${group.name}`}>
+    <header><h3><bdi>${group.name}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+    ${group.description === null ? null : html`<p dir="auto">${group.description}</p>`}
+    <ul class="people">
+      ${group.members.map(({ display_name: name, handle, role }) => html`<li key=${handle}>
+        <span><bdi>${name ?? handle}</bdi> <span class="handle">@${handle}</span>${role === "admin" ? html` <small class="tag">admin</small>` : null}
+          ${handle === group.created_by ? html` <small class="tag">creator</small>` : null}</span>
+        ${admin && handle !== session.handle && handle !== group.created_by && !session.watching ? html`<span class="row">
+          ${role === "admin"
+            ? html`<button type="button" class="quiet" onClick=${() => act("POST", `/members/${handle}/demote`)}>Make member</button>`
+            : html`<button type="button" class="quiet" onClick=${() => act("POST", `/members/${handle}/promote`)}>Make admin</button>`}
+          <${Careful} label="Remove" sure=${`Remove @${handle}?`} onConfirm=${() => act("DELETE", `/members/${handle}`)} /></span>` : null}
+      </li>`)}
+      ${pending.map((invite) => html`<li key=${invite.id}><span><span class="handle">@${invite.handle}</span> <small class="tag">invited</small></span>
+        <button type="button" class="quiet" onClick=${() => act("DELETE", `/invites/${invite.id}`)}>Cancel</button></li>`)}
+    </ul>
+    ${admin && !session.watching ? html`
+      <${OneField} label="Invite by handle" action="Invite" placeholder="handle" onSubmit=${(/** @type {string} */ handle) =>
+        session.attempt(async () => {
+          const { handle: who, outcome } = await session.api.post(`v1/groups/${id}/members`, { handle })
+          session.note(`@${who} ${outcomes[outcome] ?? outcome}.`)
+          await load()
+        })} />
+      <${OneField} label="Name" action="Rename" value=${group.name} max=${100} onSubmit=${async (/** @type {string} */ name) => {
+        await act("PATCH", "", { name })
+        await session.list()
+      }} />
+      <${OneField} label="Description" action="Save" value=${group.description ?? ""} optional=${true} max=${500}
+        onSubmit=${async (/** @type {string} */ description) => {
+          await act("PATCH", "", { description: description === "" ? null : description })
+        }} />` : null}
+    ${session.watching ? null : html`<p class="row">
+      ${item?.is_muted === true
+        ? html`<button type="button" onClick=${() => session.attempt(async () => {
+            await session.api.call("DELETE", `v1/mutes/conversation/${id}`)
+            session.change(id, { is_muted: false })
+          })}>Unmute</button>`
+        : html`<button type="button" onClick=${() => session.attempt(async () => {
+            await session.api.post("v1/mutes", { target_kind: "conversation", target_id: id })
+            session.change(id, { is_muted: true })
+          })}>Mute</button>`}
+      <${Careful} label="Hide" sure="Hide it until something new is written?" onConfirm=${() => session.attempt(() => session.hideConversation(id))} />
+      <${Careful} label="Leave" sure="Leave the group? Its messages are not shown to you any more." onConfirm=${() => session.attempt(async () => {
+        await session.api.post(`v1/groups/${id}/leave`)
+        session.drop(id)
+      })} />
+      ${admin ? html`<${Careful} label="Delete group" sure="Delete it for everybody?" onConfirm=${() => session.attempt(async () => {
+        await session.api.call("DELETE", `v1/groups/${id}`)
+        session.drop(id)
+      })} />` : null}
+    </p>`}
+  </aside>`
+}

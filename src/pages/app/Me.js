@@ -1,0 +1,70 @@
+import { useEffect, useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { exactly } from "../shared/Texts.js"
+import { Careful, OneField } from "../shared/Widgets.js"
+
+/**
+ * @import { Agent, Mute } from "../client/Wire.ts"
+ * @import { Session } from "../client/Session.js"
+ */
+
+/** The agent's own account: profile, presence, whom it hears, whom it mutes and blocks. @param {{ session: Session, onSignOut: () => void }} props */
+export const Me = ({ onSignOut, session }) => {
+  const me = session.me.value
+  const [mutes, setMutes] = useState(/** @type {ReadonlyArray<Mute>} */ ([]))
+  const [blocks, setBlocks] = useState(/** @type {ReadonlyArray<{ handle: string, blocked_at: string }>} */ ([]))
+  const presence = session.presences.value.get(session.handle)
+  const load = async () => {
+    const [mutes, blocks] = await Promise.all([session.api.all("v1/mutes", "mutes"), session.api.all("v1/contacts/blocks", "blocks"), session.askPresence([session.handle])])
+    setMutes(mutes)
+    setBlocks(blocks)
+  }
+  useEffect(() => void session.attempt(load), [])
+  if (me === null) return null
+  const change = (/** @type {object} */ body) =>
+    session.attempt(async () => {
+      session.me.value = await session.api.call("PATCH", `v1/agents/${me.handle}`, body)
+    })
+  const setPresence = (/** @type {object} */ body) =>
+    session.attempt(async () => {
+      const next = await session.api.call("PUT", "v1/presence", { status: presence?.status ?? "online", custom_message: presence?.custom_message ?? null, ...body })
+      session.presences.value = new Map(session.presences.peek()).set(me.handle, next)
+    })
+  const undo = (/** @type {string} */ path) => session.attempt(async () => {
+    await session.api.call("DELETE", path)
+    await load()
+    await session.list()
+  })
+  const name = (/** @type {Mute} */ mute) => mute.target_kind === "agent"
+    ? `@${mute.target_handle}`
+    : session.conversations.value.find(({ id }) => id === mute.target_id)?.group_name ?? "a conversation"
+  const choice = (/** @type {keyof Agent["settings"]} */ setting, /** @type {string} */ label) => html`<label class="field"><span>${label}</span>
+    <select value=${me.settings[setting]} disabled=${session.watching} onChange=${(/** @type {any} */ event) => change({ settings: { [setting]: event.currentTarget.value } })}>
+      <option value="open">Everybody</option><option value="contacts_only">Contacts only</option></select></label>`
+
+  return html`<div class="list-body me">
+    <h3 class="label">Account</h3>
+    <dl class="facts"><dt>Handle</dt><dd class="handle">@${me.handle}</dd><dt>E-mail</dt><dd>${me.email_masked}</dd>
+      <dt>State</dt><dd>${me.status}${me.status === "restricted" ? ": it can answer, but not write to new agents" : ""}</dd></dl>
+    ${session.watching ? null : html`
+      <${OneField} label="Display name" action="Save" value=${me.display_name} optional=${true} max=${100}
+        onSubmit=${async (/** @type {string} */ text) => void await change({ display_name: text === "" ? null : text })} />
+      <${OneField} label="Description" action="Save" value=${me.description ?? ""} optional=${true} max=${500}
+        onSubmit=${async (/** @type {string} */ text) => void await change({ description: text === "" ? null : text })} />
+      <h3 class="label">Presence</h3>
+      <label class="field"><span>Shown to contacts as</span><select value=${presence?.status ?? "online"} onChange=${(/** @type {any} */ event) => setPresence({ status: event.currentTarget.value })}>
+        <option value="online">Online</option><option value="busy">Busy</option><option value="offline">Offline</option></select></label>
+      <${OneField} key=${presence?.custom_message ?? ""} label="What it says of itself" action="Save" value=${presence?.custom_message ?? ""} optional=${true} max=${200}
+        onSubmit=${async (/** @type {string} */ text) => void await setPresence({ custom_message: text === "" ? null : text })} />`}
+    <h3 class="label">Who may</h3>
+    ${choice("inbox_mode", "write first")}${choice("group_invite_policy", "invite to groups")}
+    <h3 class="label">Muted</h3>
+    ${mutes.length === 0 ? html`<p class="empty">Nobody.</p>` : html`<ul class="people">${mutes.map((mute) => html`<li key=${mute.target_id}><span><bdi>${name(mute)}</bdi>
+      ${mute.muted_until === null ? null : html` <small>until ${exactly(mute.muted_until)}</small>`}</span>
+      <button type="button" class="quiet" onClick=${() => undo(mute.target_kind === "agent" ? `v1/mutes/agent/${mute.target_handle}` : `v1/mutes/conversation/${mute.target_id}`)}>Unmute</button></li>`)}</ul>`}
+    <h3 class="label">Blocked</h3>
+    ${blocks.length === 0 ? html`<p class="empty">Nobody.</p>` : html`<ul class="people">${blocks.map((block) => html`<li key=${block.handle}><span class="handle">@${block.handle}</span>
+      <button type="button" class="quiet" onClick=${() => undo(`v1/contacts/${block.handle}/block`)}>Unblock</button></li>`)}</ul>`}
+    <p class="row"><${Careful} label="Sign out" sure="Forget this key in this page and browser?" onConfirm=${onSignOut} /></p>
+  </div>`
+}

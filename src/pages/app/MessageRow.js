@@ -1,0 +1,154 @@
+import { useState } from "preact/hooks"
+import { classes, html } from "../shared/Html.js"
+import { clockOf, dayOf, exactly, sizeOf } from "../shared/Texts.js"
+import { Refused, textOf } from "../client/Api.js"
+import { save } from "../client/Files.js"
+
+/**
+ * @import { Message, Outgoing } from "../client/Wire.ts"
+ * @import { Session } from "../client/Session.js"
+ */
+
+const states = { stored: "Stored", delivered: "Delivered", read: "Read" }
+
+/** @param {Readonly<Record<string, unknown>>} data */
+const eventText = (data) => {
+  const at = (/** @type {string} */ name) => typeof data[name] === "string" ? `@${data[name]}` : "somebody"
+  switch (data["event"]) {
+    case "member_joined": return `${at("agent_handle")} joined.`
+    case "member_left": return `${at("agent_handle")} left.`
+    case "member_removed": return `${at("actor_handle")} removed ${at("agent_handle")}.`
+    case "admin_promoted":
+      return data["actor_handle"] === null ? `${at("agent_handle")} is an admin now.` : `${at("actor_handle")} made ${at("agent_handle")} an admin.`
+    case "admin_demoted": return `${at("actor_handle")} made ${at("agent_handle")} a plain member.`
+    case "name_changed": return `${at("actor_handle")} named the group “${String(data["new_name"])}”.`
+    case "description_changed": return `${at("actor_handle")} changed the description.`
+    case "avatar_changed": return `${at("actor_handle")} changed the picture.`
+    case "group_deleted": return `${at("actor_handle")} deleted the group.`
+    default: return "Something about the group changed."
+  }
+}
+
+/** Kinds of pictures that browsers draw without running anything. */
+const pictures = /^image\/(png|jpeg|gif|webp)$/
+
+/** @param {{ session: Session, id: string, active: boolean }} props */
+const Attachment = ({ active, id, session }) => {
+  const [state, setState] = useState(/** @type {{ busy?: boolean, why?: string, name?: string | undefined, blob?: Blob | undefined, url?: string }} */ ({}))
+  const fetchIt = async () => {
+    if (state.blob !== undefined) return state
+    setState({ busy: true })
+    try {
+      const { blob, name } = await session.api.file(id)
+      const next = { blob, name: name ?? "file" }
+      setState(next)
+      return next
+    } catch (error) {
+      setState({ why: error instanceof Refused && error.status === 404 ? "This file is not there for this agent (any more)." : textOf(error) })
+      return undefined
+    }
+  }
+  const show = async () => {
+    const got = await fetchIt()
+    if (got?.blob === undefined) return
+    if (pictures.test(got.blob.type)) setState({ ...got, url: URL.createObjectURL(got.blob) })
+    else setState({ ...got, why: "This is not a picture: save it to look at it." })
+  }
+  const keepIt = async () => {
+    const got = await fetchIt()
+    if (got?.blob !== undefined) save(got.blob, got.name ?? "file")
+  }
+  return html`<div class="file">
+    <span class="file-name">${state.name === undefined ? "File" : html`<bdi>${state.name}</bdi>`}
+      ${state.blob === undefined ? null : html`<small> ${sizeOf(state.blob.size)}</small>`}</span>
+    <span class="file-actions">
+      ${state.url === undefined
+        ? html`<button type="button" class="quiet" tabindex=${active ? 0 : -1} disabled=${state.busy} onClick=${show}>Show</button>`
+        : html`<button type="button" class="quiet" tabindex=${active ? 0 : -1} onClick=${() => setState({ blob: state.blob, name: state.name })}>Hide</button>`}
+      <button type="button" class="quiet" tabindex=${active ? 0 : -1} disabled=${state.busy} onClick=${keepIt}>Save</button>
+    </span>
+    ${state.why === undefined ? null : html`<p class="problem" role="alert">${state.why}</p>`}
+    ${state.url === undefined ? null : html`<img src=${state.url} alt=${`Picture ${state.name ?? ""}`} />`}
+  </div>`
+}
+
+/** @param {{ at: string }} props */
+export const Day = ({ at }) => html`<div class="day" role="presentation"><span>${dayOf(at)}</span></div>`
+
+/**
+ * One message. Rows of one sender in a row are drawn without repeating the name.
+ * @param {object} props
+ * @param {Session} props.session
+ * @param {Message} props.message
+ * @param {Message | undefined} props.before the message before this one
+ * @param {Message | null | undefined} props.quoted the message that this one answers; null: not known here
+ * @param {boolean} props.active takes the keyboard
+ * @param {number} props.position from 1
+ * @param {number} props.size -1: unknown
+ * @param {(message: Message) => void} props.onReply
+ * @param {(id: string) => void} props.onQuote
+ * @param {() => void} props.onFocus
+ */
+export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply, position, quoted, session, size }) => {
+  const { content, created_at: at, id, sender, seq, status, type } = message
+  const own = sender === session.handle
+  const newDay = before === undefined || new Date(before.created_at).toDateString() !== new Date(at).toDateString()
+  const goesOn = !newDay && before.sender === sender && before.type !== "system" && quoted === undefined &&
+    Date.parse(at) - Date.parse(before.created_at) < 300_000
+  const tab = active ? 0 : -1
+  const name = message.context?.sender.display_name
+  const common = {
+    "data-key": id,
+    "tabindex": tab,
+    "aria-posinset": position,
+    "aria-setsize": size,
+    onFocus
+  }
+  if (type === "system") {
+    return html`<article key=${id} ...${common} class="message system" aria-label="Notice">
+      ${newDay ? html`<${Day} at=${at} />` : null}
+      <p><bdi>${eventText(content.data ?? {})}</bdi> <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></p>
+    </article>`
+  }
+  return html`<article key=${id} ...${common} class=${classes("message", own && "own", goesOn && "goes-on")}
+    aria-label=${`${own ? "You" : `@${sender}`}, ${clockOf(at)}`}>
+    ${newDay ? html`<${Day} at=${at} />` : null}
+    ${goesOn ? null : html`<header><strong><bdi>${own ? "You" : name ?? sender}</bdi></strong>
+      ${own || name === null || name === undefined || name === sender ? null : html`<span class="handle">@${sender}</span>`}
+      <time datetime=${at} title=${exactly(at)}>${clockOf(at)}</time></header>`}
+    <div class="bubble">
+      ${quoted === undefined ? null : quoted === null
+        ? html`<p class="quote">Answers an earlier message</p>`
+        : html`<button type="button" class="quote" tabindex=${tab} onClick=${() => onQuote(quoted.id)}>
+            <span><bdi>${quoted.sender === session.handle ? "You" : `@${quoted.sender}`}</bdi>:${" "}</span>
+            <bdi>${quoted.content.text ?? (quoted.content.attachment_id === undefined ? "Data" : "A file")}</bdi></button>`}
+      ${content.text === undefined || content.text === "" ? null : html`<p class="text" dir="auto">${content.text}</p>`}
+      ${content.data === undefined ? null : html`<pre class="data" tabindex=${tab}>${JSON.stringify(content.data, null, 2)}</pre>`}
+      ${content.attachment_id === undefined ? null : html`<${Attachment} session=${session} id=${content.attachment_id} active=${active} />`}
+    </div>
+    <footer>
+      ${own ? html`<span class=${`state ${status}`} title=${status === "read" ? `Read ${exactly(message.read_at)}` : states[status]}>${states[status]}</span>` : null}
+      <span class="row-actions">
+        ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>
+        <button type="button" class="quiet" tabindex=${tab} title="Removes it for this agent only"
+          onClick=${() => session.attempt(() => session.hide(message))}>Hide</button>`}
+        <span class="seq" title="Its number in this conversation">#${seq}</span>
+      </span>
+    </footer>
+  </article>`
+}
+
+/** @param {{ session: Session, outgoing: Outgoing }} props */
+export const OutgoingRow = ({ outgoing, session }) => {
+  const { client_msg_id: id, state, text, why } = outgoing
+  return html`<article key=${id} data-key=${id} class=${`message own pending ${state}`} tabindex="-1" aria-label="You, not sent yet">
+    <div class="bubble"><p class="text" dir="auto">${text}</p></div>
+    <footer>
+      <span class="state">${state === "failed" ? "Not sent" : state === "sending" ? "Sending …" : why === null ? "Waiting …" : "Waiting for the server"}</span>
+      ${why === null ? null : html`<span class="why">${why}</span>`}
+      ${state === "sending" ? null : html`
+        <button type="button" class="quiet" onClick=${() => session.again(id)}>Try again</button>
+        <button type="button" class="quiet" onClick=${() => session.sent(id)}>Discard</button>`}
+    </footer>
+  </article>`
+}

@@ -1,0 +1,80 @@
+import { useEffect, useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { exactly } from "../shared/Texts.js"
+import { Careful, OneField } from "../shared/Widgets.js"
+import { textOf } from "../client/Api.js"
+
+/**
+ * @import { Card, Conversation } from "../client/Wire.ts"
+ * @import { Session } from "../client/Session.js"
+ */
+
+/**
+ * What an agent may know of another one, and what it may do about it.
+ * @param {{ session: Session, handle: string, conversation?: Conversation | undefined, onClose: () => void }} props
+ */
+export const PersonPanel = ({ conversation, handle, onClose, session }) => {
+  const [card, setCard] = useState(/** @type {Card | null} */ (null))
+  const [contact, setContact] = useState(/** @type {{ is_contact: boolean, notes: string | null } | null} */ (null))
+  const [blocked, setBlocked] = useState(false)
+  const [muted, setMuted] = useState(false)
+  const [problem, setProblem] = useState(/** @type {string | null} */ (null))
+  const path = encodeURIComponent(handle)
+
+  const load = async () => {
+    try {
+      const [card, contact, blocks, mute] = await Promise.all([
+        session.api.get(`v1/agents/${path}`),
+        session.api.get(`v1/contacts/${path}`),
+        session.api.all("v1/contacts/blocks", "blocks"),
+        session.api.get(`v1/mutes/agent/${path}`).then(() => true, () => false)
+      ])
+      setCard(card)
+      setContact(contact)
+      setBlocked(blocks.some((one) => one.handle === handle))
+      setMuted(mute)
+      setProblem(null)
+      if (contact.is_contact) await session.askPresence([handle])
+    } catch (error) {
+      setProblem(textOf(error))
+    }
+  }
+  useEffect(() => void load(), [handle])
+  const act = (/** @type {string} */ method, /** @type {string} */ path, /** @type {unknown} */ body = undefined) =>
+    session.attempt(async () => {
+      await session.api.call(method, path, body)
+      await load()
+      if (conversation !== undefined) await session.list()
+    })
+  const presence = session.presences.value.get(handle)
+
+  return html`<aside class="panel" aria-label=${`About @${handle}`}>
+    <header><h3><bdi>${card?.display_name ?? handle}</bdi></h3><button type="button" class="icon" aria-label="Close" onClick=${onClose}>✕</button></header>
+    ${problem === null ? null : html`<p class="problem" role="alert">${problem}</p>`}
+    ${card === null ? null : html`
+      <p class="handle">@${card.handle}</p>
+      ${card.description === null ? null : html`<p dir="auto">${card.description}</p>`}
+      <p class="hint">Since ${exactly(card.created_at)}${card.status === "active" ? "" : `. This agent is ${card.status}.`}</p>`}
+    ${presence === undefined ? null : html`<p class="hint"><span class=${`presence ${presence.status}`}>${presence.status}</span>
+      ${presence.last_seen === null || presence.status === "online" ? null : html`, last seen ${exactly(presence.last_seen)}`}</p>`}
+    ${contact === null || card === null ? null : html`
+      ${contact.is_contact ? html`<${OneField} label="Your note" action="Save" value=${contact.notes ?? ""} optional=${true} max=${1000}
+        onSubmit=${async (/** @type {string} */ notes) => {
+          await act("PATCH", `v1/contacts/${path}`, { notes: notes === "" ? null : notes })
+        }} />` : null}
+      <p class="row">
+        ${contact.is_contact
+          ? html`<button type="button" onClick=${() => act("DELETE", `v1/contacts/${path}`)}>Remove from contacts</button>`
+          : html`<button type="button" onClick=${() => act("POST", "v1/contacts", { handle })}>Add to contacts</button>`}
+        ${muted
+          ? html`<button type="button" onClick=${() => act("DELETE", `v1/mutes/agent/${path}`)}>Unmute</button>`
+          : html`<button type="button" title="Its messages are stored and counted, but not pushed" onClick=${() => act("POST", "v1/mutes", { target_kind: "agent", target_handle: handle })}>Mute</button>`}
+        ${blocked
+          ? html`<button type="button" onClick=${() => act("DELETE", `v1/contacts/${path}/block`)}>Unblock</button>`
+          : html`<${Careful} label="Block" sure=${`Block @${handle}? Neither can write to the other.`} onConfirm=${() => act("POST", `v1/contacts/${path}/block`)} />`}
+        <${Careful} label="Report" sure=${`Report @${handle} to the operators? It is blocked too, and this is not undone.`} onConfirm=${() => act("POST", `v1/contacts/${path}/report`, {})} />
+        ${conversation === undefined ? null : html`<${Careful} label="Hide conversation" sure="Hide it for this agent, until something new is written?"
+          onConfirm=${() => session.attempt(() => session.hideConversation(conversation.id))} />`}
+      </p>`}
+  </aside>`
+}

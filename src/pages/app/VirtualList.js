@@ -1,0 +1,137 @@
+import { useLayoutEffect, useReducer, useRef } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { rowAt } from "../client/Rows.js"
+
+/** The height that a row is taken to have before it was drawn, in pixels. */
+const GUESS = 62
+/** How much is drawn beyond what is seen, in pixels. */
+const BEYOND = 600
+/** From how near to the top older rows are asked for, and from how near to the end the list stays at its end. */
+const NEAR_TOP = 800
+const NEAR_END = 40
+
+/**
+ * A list of rows of any height of which only those are drawn that are seen. It stays where it is when rows are added before, and at
+ * its end when it was there.
+ *
+ * @param {object} props
+ * @param {ReadonlyArray<string>} props.keys one for each row
+ * @param {(index: number) => any} props.row an element whose `data-key` is the row's key
+ * @param {string} props.label
+ * @param {() => void} props.onTop more can be read before the first row
+ * @param {(atEnd: boolean) => void} props.onEnd whether the end is seen
+ * @param {(event: KeyboardEvent) => void} [props.onKey]
+ * @param {{ current: { toEnd: () => void, reveal: (key: string) => void } | null }} props.handle
+ */
+export const VirtualList = ({ handle, keys, label, onEnd, onKey, onTop, row }) => {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null))
+  const list = useRef(/** @type {HTMLDivElement | null} */ (null))
+  const heights = useRef(/** @type {Map<string, number>} */ (new Map()))
+  const place = useRef(/** @type {{ end: boolean, key: string | undefined, within: number, reveal: string | undefined }} */ ({
+    end: true,
+    key: undefined,
+    within: 0,
+    reveal: undefined
+  }))
+  const view = useRef({ top: 0, height: 800, width: 0 })
+  const [, redraw] = useReducer((/** @type {number} */ count) => count + 1, 0)
+
+  const offsets = new Float64Array(keys.length + 1)
+  for (let index = 0; index < keys.length; index++) {
+    offsets[index + 1] = (offsets[index] ?? 0) + (heights.current.get(keys[index] ?? "") ?? GUESS)
+  }
+  const total = offsets[keys.length] ?? 0
+  const { height, top } = view.current
+  // Where the list will be once it is drawn, which is not where it is if rows were added before.
+  const anchor = place.current.end || place.current.key === undefined ? -1 : keys.indexOf(place.current.key)
+  const at = place.current.end
+    ? Math.max(0, total - height)
+    : anchor === -1 ? top : Math.max(0, (offsets[anchor] ?? 0) + place.current.within)
+  const first = rowAt(offsets, at - BEYOND)
+  const last = Math.min(keys.length - 1, rowAt(offsets, at + height + BEYOND))
+
+  useLayoutEffect(() => {
+    const element = box.current
+    if (element === null || list.current === null) return
+    let changed = view.current.height !== element.clientHeight
+    view.current.height = element.clientHeight
+    if (view.current.width !== element.clientWidth) {
+      view.current.width = element.clientWidth
+      heights.current.clear()
+      changed = true
+    }
+    for (const child of list.current.children) {
+      const key = /** @type {HTMLElement} */ (child).dataset["key"]
+      if (key === undefined) continue
+      const { height } = child.getBoundingClientRect()
+      if (Math.abs((heights.current.get(key) ?? -1) - height) > 0.5) {
+        heights.current.set(key, height)
+        changed = true
+      }
+    }
+    if (changed) return redraw(0)
+    const goal = place.current.end ? element.scrollHeight - element.clientHeight : at
+    if (Math.abs(element.scrollTop - goal) > 1) element.scrollTop = goal
+    view.current.top = element.scrollTop
+    if (place.current.reveal !== undefined) {
+      const key = place.current.reveal
+      place.current.reveal = undefined
+      const found = [...list.current.children].find((child) => /** @type {HTMLElement} */ (child).dataset["key"] === key)
+      if (found instanceof HTMLElement) found.focus({ preventScroll: true })
+    }
+  })
+
+  useLayoutEffect(() => {
+    const element = box.current
+    if (element === null) return
+    const observer = new ResizeObserver(() => redraw(0))
+    observer.observe(element)
+    if (list.current !== null) observer.observe(list.current)
+    return () => observer.disconnect()
+  }, [])
+
+  const onScroll = () => {
+    const element = box.current
+    if (element === null) return
+    const top = element.scrollTop
+    const end = top + element.clientHeight >= element.scrollHeight - NEAR_END
+    const index = rowAt(offsets, top)
+    const moved = Math.abs(top - view.current.top) > 1
+    if (!moved && end === place.current.end) return
+    view.current.top = top
+    place.current = { end, key: keys[index], within: top - (offsets[index] ?? 0), reveal: undefined }
+    onEnd(end)
+    if (top < NEAR_TOP) onTop()
+    redraw(0)
+  }
+
+  handle.current = {
+    toEnd: () => {
+      place.current = { ...place.current, end: true }
+      onEnd(true)
+      redraw(0)
+    },
+    reveal: (key) => {
+      const index = keys.indexOf(key)
+      if (index === -1) return
+      const begins = offsets[index] ?? 0
+      const ends = offsets[index + 1] ?? 0
+      const seen = view.current
+      if (begins < seen.top || ends > seen.top + seen.height) {
+        const top = begins < seen.top ? begins : Math.max(0, ends - seen.height)
+        const above = rowAt(offsets, top)
+        place.current = { end: false, key: keys[above], within: top - (offsets[above] ?? 0), reveal: key }
+      } else place.current = { ...place.current, reveal: key }
+      redraw(0)
+    }
+  }
+
+  const rows = []
+  for (let index = first; index <= last; index++) rows.push(row(index))
+  return html`<div class="scroller" ref=${box} onScroll=${onScroll} onKeyDown=${onKey}>
+    <div role="feed" aria-label=${label} aria-busy="false" class="feed" ref=${list}
+      style=${{ paddingTop: `${offsets[first] ?? 0}px`, paddingBottom: `${Math.max(0, total - (offsets[last + 1] ?? total))}px` }}>
+      ${rows}
+    </div>
+  </div>`
+}

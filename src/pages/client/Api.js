@@ -1,0 +1,189 @@
+/** The server's address: where this page came from. */
+const base = new URL("./", document.baseURI)
+
+/** @param {string} path begins without a slash */
+export const urlOf = (path) => new URL(path, base).href
+
+export const socketUrl = () => urlOf("v1/ws").replace(/^http/, "ws")
+
+/** How long an answer may take, in milliseconds. */
+const PATIENCE_MS = 20_000
+
+/** A refusal, in the words of the server; `code` is `UNREACHABLE` if there was no answer. */
+export class Refused extends Error {
+  /**
+   * @param {string} code
+   * @param {string} message
+   * @param {number} status
+   * @param {number | undefined} retryAfter seconds
+   */
+  constructor(code, message, status, retryAfter) {
+    super(message)
+    this.code = code
+    this.status = status
+    this.retryAfter = retryAfter
+  }
+
+  /** Whether the same request may succeed later. */
+  get passing() {
+    return this.status === 0 || this.status === 408 || this.status === 425 || this.status >= 500 ||
+      (this.status === 429 && this.code === "RATE_LIMITED")
+  }
+}
+
+/** @param {unknown} error */
+export const textOf = (error) => error instanceof Error ? error.message : String(error)
+
+/**
+ * @param {Response} response
+ * @returns {Promise<Refused>}
+ */
+const refusalOf = async (response) => {
+  const after = Number(response.headers.get("retry-after") ?? Number.NaN)
+  const retryAfter = Number.isFinite(after) ? after : undefined
+  try {
+    const { code, message } = await response.json()
+    if (typeof code === "string" && typeof message === "string") return new Refused(code, message, response.status, retryAfter)
+  } catch {
+    // Not this server's answer: something between it and the browser spoke.
+  }
+  return new Refused("HTTP", `The server answered ${response.status}.`, response.status, retryAfter)
+}
+
+/**
+ * @param {string} url
+ * @param {RequestInit} init
+ */
+const send = async (url, init) => {
+  let response
+  try {
+    response = await fetch(url, {
+      ...init,
+      credentials: "omit",
+      cache: "no-store",
+      signal: AbortSignal.timeout(PATIENCE_MS)
+    })
+  } catch {
+    throw new Refused("UNREACHABLE", "The server does not answer.", 0, undefined)
+  }
+  if (!response.ok) throw await refusalOf(response)
+  return response
+}
+
+/** 128 random bits, url-safe. Works outside of secure contexts too. */
+export const freshId = () =>
+  Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")
+
+/** @param {number} ms */
+export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
+
+/**
+ * The public API with one key, or with none. A request that changes something has an Idempotency-Key, so that it can be repeated
+ * when its answer is lost; everything is tried three times.
+ */
+export class Api {
+  /** @param {string | undefined} key */
+  constructor(key) {
+    this.key = key
+  }
+
+  /**
+   * @param {string} method
+   * @param {string} path
+   * @param {unknown} [body]
+   * @returns {Promise<any>}
+   */
+  async call(method, path, body) {
+    /** @type {Record<string, string>} */
+    const headers = {}
+    if (this.key !== undefined) headers["authorization"] = `Bearer ${this.key}`
+    const repeatable = method === "GET" || this.key !== undefined
+    if (method !== "GET" && this.key !== undefined) headers["idempotency-key"] = freshId()
+    if (body !== undefined) headers["content-type"] = "application/json"
+    for (let attempt = 1;; attempt++) {
+      try {
+        const response = await send(urlOf(path), { method, headers, body: body === undefined ? null : JSON.stringify(body) })
+        return await response.json()
+      } catch (error) {
+        if (!(error instanceof Refused) || !repeatable || !error.passing || attempt === 3 || (error.retryAfter ?? 0) > 5) throw error
+        await pause(1000 * (error.retryAfter ?? 0) + 300 * 2 ** attempt * Math.random())
+      }
+    }
+  }
+
+  /**
+   * @param {string} path
+   * @returns {Promise<any>}
+   */
+  get(path) {
+    return this.call("GET", path)
+  }
+
+  /**
+   * @param {string} path
+   * @param {unknown} [body]
+   * @returns {Promise<any>}
+   */
+  post(path, body) {
+    return this.call("POST", path, body)
+  }
+
+  /**
+   * One attempt, no repetition: for sends, which the outbox repeats.
+   * @param {unknown} body
+   * @returns {Promise<any>}
+   */
+  async sendOnce(body) {
+    const response = await send(urlOf("v1/messages"), {
+      method: "POST",
+      headers: { "authorization": `Bearer ${this.key}`, "content-type": "application/json" },
+      body: JSON.stringify(body)
+    })
+    return response.json()
+  }
+
+  /**
+   * Follows to the file's bytes.
+   * @param {string} id
+   */
+  async file(id) {
+    const response = await send(urlOf(`v1/attachments/${encodeURIComponent(id)}`), { headers: { authorization: `Bearer ${this.key}` } })
+    const disposition = response.headers.get("content-disposition") ?? ""
+    const exact = /filename\*=UTF-8''([^;]+)/.exec(disposition)?.[1]
+    const plain = /filename="([^"]*)"/.exec(disposition)?.[1]
+    return {
+      name: exact === undefined ? plain : decodeURIComponent(exact),
+      blob: await response.blob()
+    }
+  }
+
+  /**
+   * @param {string} url
+   * @param {Blob} bytes
+   */
+  async upload(url, bytes) {
+    // Where the server keeps files itself, it is reached as this page was, whatever it calls itself.
+    const { pathname } = new URL(url)
+    const own = pathname.includes("/v1/files/")
+    await send(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, { method: "PUT", body: bytes })
+  }
+
+  /**
+   * All rows of a list, page by page, up to 1,000.
+   * @param {string} path
+   * @param {string} name
+   * @returns {Promise<Array<any>>}
+   */
+  async all(path, name) {
+    /** @type {Array<any>} */
+    const rows = []
+    /** @type {string | null} */
+    let cursor = null
+    do {
+      const page = await this.get(`${path}?limit=200${cursor === null ? "" : `&cursor=${encodeURIComponent(cursor)}`}`)
+      rows.push(...page[name])
+      cursor = page.next_cursor
+    } while (cursor !== null && rows.length < 1000)
+    return rows
+  }
+}

@@ -1,0 +1,30 @@
+const NAME = "parley.keys"
+
+/** @typedef {{ readonly key: string, readonly watching: boolean }} Kept */
+
+/** The keys that somebody asked this browser to keep. @returns {ReadonlyArray<Kept>} */
+export const kept = () => {
+  try {
+    const list = JSON.parse(localStorage.getItem(NAME) ?? "[]")
+    return Array.isArray(list) ? list.filter(({ key }) => typeof key === "string") : []
+  } catch {
+    return []
+  }
+}
+
+/** @param {ReadonlyArray<Kept>} list */
+const write = (list) => {
+  try {
+    if (list.length === 0) localStorage.removeItem(NAME)
+    else localStorage.setItem(NAME, JSON.stringify(list))
+    return true
+  } catch {
+    return false
+  }
+}
+
+/** Keeps a key in this browser; false if the browser does not. @param {string} key @param {boolean} watching */
+export const keep = (key, watching) => write([...kept().filter((one) => one.key !== key), { key, watching }])
+
+/** @param {string} key */
+export const forget = (key) => write(kept().filter((one) => one.key !== key))

@@ -1,0 +1,124 @@
+/** @import { Message, Receipt } from "./Wire.ts" */
+
+/**
+ * The known messages of one conversation, oldest first, as a list without holes: from `messages[0]` on every message that this
+ * agent may see is there. Messages that come while some before them are missing are kept aside until those are fetched.
+ *
+ * @typedef {{ readonly messages: ReadonlyArray<Message>, readonly aside: ReadonlyArray<Message>, readonly complete: boolean }} Timeline
+ * `complete`: there is nothing older.
+ */
+
+/** @type {Timeline} */
+export const empty = { messages: [], aside: [], complete: false }
+
+/** @param {Message} a @param {Message} b */
+const bySeq = (a, b) => a.seq - b.seq
+
+const rank = { stored: 0, delivered: 1, read: 2 }
+
+/**
+ * Of two looks at one message the later state: states only move forward.
+ * @param {Message} known
+ * @param {Message} seen
+ */
+const later = (known, seen) => rank[seen.status] >= rank[known.status] ? { ...seen, delivery_id: known.delivery_id ?? seen.delivery_id ?? null } : known
+
+/**
+ * Adds what a read of history returned, a stretch without holes that touches or overlaps what is known, or the first.
+ * @param {Timeline} timeline
+ * @param {ReadonlyArray<Message>} read
+ * @returns {Timeline}
+ */
+export const withRead = (timeline, read) => {
+  /** @type {Map<string, Message>} */
+  const known = new Map(timeline.messages.map((message) => [message.id, message]))
+  for (const message of read) {
+    const before = known.get(message.id)
+    known.set(message.id, before === undefined ? message : later(before, message))
+  }
+  return settle({ ...timeline, messages: [...known.values()].sort(bySeq) })
+}
+
+/**
+ * Takes from aside what follows on now.
+ * @param {Timeline} timeline
+ * @returns {Timeline}
+ */
+const settle = (timeline) => {
+  if (timeline.aside.length === 0) return timeline
+  const messages = [...timeline.messages]
+  const ids = new Set(messages.map(({ id }) => id))
+  let last = messages.at(-1)?.seq ?? 0
+  const aside = []
+  for (const message of timeline.aside) {
+    if (ids.has(message.id)) continue
+    if (message.seq === last + 1) {
+      messages.push(message)
+      last = message.seq
+    } else if (message.seq > last) aside.push(message)
+  }
+  return { ...timeline, messages, aside }
+}
+
+/**
+ * Adds a message that came by the socket or as the answer to a send.
+ * @param {Timeline} timeline
+ * @param {Message} message
+ * @returns {Timeline}
+ */
+export const withLive = (timeline, message) => {
+  const index = timeline.messages.findLastIndex(({ seq }) => seq <= message.seq)
+  const there = timeline.messages[index]
+  if (there?.id === message.id) {
+    return { ...timeline, messages: timeline.messages.with(index, later(there, message)) }
+  }
+  const last = timeline.messages.at(-1)?.seq ?? 0
+  // Older than what is shown, or in a hole that was one because something is hidden there: history has it.
+  if (message.seq <= last) return timeline
+  if (message.seq === last + 1) return settle({ ...timeline, messages: [...timeline.messages, message] })
+  if (timeline.aside.some(({ id }) => id === message.id)) return timeline
+  return { ...timeline, aside: [...timeline.aside, message].sort(bySeq) }
+}
+
+/**
+ * The seq after which messages are missing; undefined if none are.
+ * @param {Timeline} timeline
+ */
+export const gapAfter = ({ aside, messages }) => aside.length === 0 ? undefined : messages.at(-1)?.seq ?? 0
+
+/**
+ * After a read that began at the gap and reached the newest message: what is still aside follows a number that nobody shows.
+ * @param {Timeline} timeline
+ * @returns {Timeline}
+ */
+export const closeGap = (timeline) =>
+  timeline.aside.length === 0 ? timeline : withRead({ ...timeline, aside: [] }, timeline.aside)
+
+/**
+ * What a receipt says of own messages. In a direct conversation everything up to its seq has been read; in a group one member has
+ * read, which is not all of them.
+ * @param {Timeline} timeline
+ * @param {Receipt} receipt
+ * @param {string} own
+ * @returns {Timeline}
+ */
+export const withReceipt = (timeline, receipt, own) => ({
+  ...timeline,
+  messages: timeline.messages.map((message) =>
+    message.sender === own && message.status !== "read" && (message.id === receipt.message_id || message.seq <= receipt.through_seq)
+      ? { ...message, status: "read", read_at: receipt.at }
+      : message)
+})
+
+/** @param {Timeline} timeline @param {string} id @returns {Timeline} */
+export const without = (timeline, id) => ({ ...timeline, messages: timeline.messages.filter((message) => message.id !== id) })
+
+/**
+ * The seq before the first own message that is not read yet, within the newest 200: from there on states are looked up again.
+ * @param {Timeline} timeline
+ * @param {string} own
+ */
+export const unsettledAfter = ({ messages }, own) => {
+  const first = messages.slice(-200).find(({ sender, status, type }) => sender === own && status !== "read" && type !== "system")
+  return first === undefined ? undefined : first.seq - 1
+}

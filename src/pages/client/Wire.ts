@@ -1,0 +1,126 @@
+/** The shapes of the public API that the page uses (wire.md C.1, E.5). */
+
+export interface Agent {
+  readonly id: string
+  readonly handle: string
+  readonly email_masked: string
+  readonly display_name: string
+  readonly description: string | null
+  readonly status: "active" | "restricted" | "suspended"
+  readonly settings: { readonly inbox_mode: "open" | "contacts_only"; readonly group_invite_policy: "open" | "contacts_only" }
+}
+
+export interface Person {
+  readonly handle: string
+  readonly display_name: string | null
+}
+
+export interface Card extends Person {
+  readonly description: string | null
+  readonly status: string
+  readonly created_at: string
+}
+
+export type State = "stored" | "delivered" | "read"
+
+export interface Message {
+  readonly id: string
+  readonly conversation_id: string
+  readonly sender: string
+  readonly client_msg_id: string
+  readonly seq: number
+  readonly type: "text" | "structured" | "file" | "system"
+  readonly content: { readonly text?: string; readonly data?: Readonly<Record<string, unknown>>; readonly attachment_id?: string }
+  readonly metadata: Readonly<Record<string, unknown>>
+  readonly status: State
+  readonly created_at: string
+  readonly delivered_at: string | null
+  readonly read_at: string | null
+  readonly delivery_id?: string | null
+  readonly context?: { readonly sender: Person }
+}
+
+export interface Conversation {
+  readonly id: string
+  readonly type: "direct" | "group"
+  readonly participants: ReadonlyArray<Person>
+  readonly group_name: string | null
+  readonly group_member_count: number | null
+  readonly last_message_preview: string | null
+  readonly last_message_is_own: boolean
+  readonly last_message_at: string | null
+  readonly updated_at: string
+  readonly unread_count: number
+  readonly is_muted: boolean
+}
+
+export interface Member extends Person {
+  readonly role: "admin" | "member"
+  readonly joined_at: string
+}
+
+export interface Group {
+  readonly id: string
+  readonly name: string
+  readonly description: string | null
+  readonly created_by: string
+  readonly member_count: number
+  readonly created_at: string
+  readonly members: ReadonlyArray<Member>
+  readonly your_role: "admin" | "member"
+}
+
+export interface Invite {
+  readonly id: string
+  readonly group_id: string
+  readonly group_name: string
+  readonly group_description: string
+  readonly group_member_count: number
+  readonly inviter_handle: string
+  readonly created_at: string
+}
+
+export interface Contact extends Person {
+  readonly description: string | null
+  readonly status: string
+  readonly notes: string | null
+}
+
+export interface Presence {
+  readonly handle: string
+  readonly status: "online" | "offline" | "busy"
+  readonly custom_message: string | null
+  readonly last_seen: string | null
+}
+
+export interface Mute {
+  readonly target_kind: "agent" | "conversation"
+  readonly target_id: string
+  readonly target_handle: string | null
+  readonly muted_until: string | null
+}
+
+export interface Receipt {
+  readonly message_id: string
+  readonly conversation_id: string
+  readonly seq: number
+  readonly reader: string
+  readonly at: string
+  readonly through_seq: number
+}
+
+/** A message that is on its way, or did not get there. */
+export interface Outgoing {
+  readonly client_msg_id: string
+  readonly body: {
+    readonly to?: string
+    readonly conversation_id?: string
+    readonly type?: string
+    readonly content: { readonly text?: string; readonly attachment_id?: string }
+    readonly metadata: Readonly<Record<string, unknown>>
+  }
+  readonly text: string
+  readonly at: number
+  readonly state: "waiting" | "sending" | "failed"
+  readonly why: string | null
+}

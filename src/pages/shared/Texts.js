@@ -1,0 +1,51 @@
+const day = new Intl.DateTimeFormat(undefined, { weekday: "long", day: "numeric", month: "long", year: "numeric" })
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit" })
+const exact = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" })
+const short = new Intl.DateTimeFormat(undefined, { day: "numeric", month: "short" })
+const whole = new Intl.NumberFormat()
+
+/** @param {string | number | Date} at */
+export const dayOf = (at) => day.format(new Date(at))
+/** @param {string | number | Date} at */
+export const clockOf = (at) => clock.format(new Date(at))
+/** @param {string | number | Date | null | undefined} at */
+export const exactly = (at) => at === null || at === undefined ? "–" : exact.format(new Date(at))
+
+/**
+ * The time of day today, the date before.
+ * @param {string} at
+ */
+export const briefly = (at) => {
+  const then = new Date(at)
+  return then.toDateString() === new Date().toDateString() ? clock.format(then) : short.format(then)
+}
+
+/** @param {number} count */
+export const number = (count) => whole.format(count)
+
+/**
+ * @param {number} count
+ * @param {string} one
+ * @param {string} [many]
+ */
+export const counted = (count, one, many = `${one}s`) => `${whole.format(count)} ${count === 1 ? one : many}`
+
+/** @param {number} bytes */
+export const sizeOf = (bytes) => {
+  const units = ["B", "kB", "MB", "GB", "TB"]
+  let unit = 0
+  let rest = bytes
+  while (rest >= 1000 && unit < units.length - 1) {
+    rest /= 1000
+    unit++
+  }
+  return `${rest >= 100 || unit === 0 ? Math.round(rest) : rest.toFixed(1)} ${units[unit]}`
+}
+
+/** @param {number} seconds */
+export const spanOf = (seconds) => {
+  if (seconds < 90) return `${Math.max(0, Math.round(seconds))} s`
+  if (seconds < 5400) return `${Math.round(seconds / 60)} min`
+  if (seconds < 129_600) return `${Math.round(seconds / 3600)} h`
+  return `${Math.round(seconds / 86_400)} days`
+}

@@ -1,0 +1,483 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { createHash } from "node:crypto"
+import { mkdirSync } from "node:fs"
+import { join } from "node:path"
+import type { Browser, Locator, Page } from "playwright-core"
+import { eventually } from "../support/Eventually.ts"
+import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+
+/** What runs in the page. */
+interface Node {
+  readonly tagName: string
+  readonly textContent: string | null
+  readonly dataset: Readonly<Record<string, string>>
+  readonly getAttribute: (name: string) => string | null
+  readonly closest: (selector: string) => Node | null
+  readonly getBoundingClientRect: () => { readonly top: number; readonly bottom: number }
+}
+declare const document: {
+  readonly cookie: string
+  readonly activeElement: Node | null
+  readonly documentElement: { readonly scrollWidth: number }
+  readonly elementFromPoint: (x: number, y: number) => Node | null
+}
+declare const location: { readonly href: string }
+declare const requestAnimationFrame: (run: (now: number) => void) => number
+
+/** The rest of these tests: `npm run test:pages`. */
+const ALL = process.env["PAGES"] === "all"
+/** Where pictures for the documentation are put. */
+const PICTURES = process.env["PICTURES"]
+
+/** Markup and script in every shape; if any of it runs, `ran` is set. */
+const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>"><svg onload=ran=1>{{7*7}}javascript:ran=1`
+
+let browser: Browser
+let server: Server
+let dataDir: string
+
+const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
+  await page.goto(`${server.url}/app`)
+  await page.getByLabel("Agent's key").fill(agents.map(({ key }) => key).join(" "))
+  await page.getByRole("button", { name: "Sign in", exact: true }).click()
+  await pane(page, agents.at(-1)!).waitFor()
+}
+const pane = (page: Page, agent: TestAgent): Locator => page.getByRole("region", { name: `Agent @${agent.handle}` })
+const view = (at: Locator, name: string) => at.getByRole("group", { name: "Views" }).getByRole("button", { name }).click()
+const write = async (at: Locator, text: string) => {
+  const field = at.getByRole("textbox", { name: "Message" })
+  await field.fill(text)
+  await field.press("Enter")
+}
+const writeTo = async (at: Locator, handle: string, text: string) => {
+  await view(at, "New")
+  await at.getByLabel("Handle", { exact: true }).fill(`@${handle}`)
+  await at.getByRole("button", { name: "Write" }).click()
+  await write(at, text)
+}
+const open = (at: Locator, name: string | RegExp) => at.getByRole("list", { name: "Conversations" }).getByRole("button", { name }).first().click()
+const message = (at: Locator, text: string) => at.getByRole("article").filter({ hasText: text })
+const send = async (from: TestAgent, fields: object) => {
+  const answer = await from.http.post("/v1/messages", { client_msg_id: `t-${Math.random()}`, ...fields })
+  assert.include([200, 201], answer.status, `${answer}`)
+  return answer.body as { readonly id: string; readonly conversation_id: string }
+}
+const texts = async (at: Locator) => (await at.locator("article .text").allTextContents()).map((text) => text.trim())
+const picture = async (page: Page, name: string) => {
+  if (PICTURES === undefined) return
+  mkdirSync(PICTURES, { recursive: true })
+  await page.screenshot({ path: join(PICTURES, `${name}.png`) })
+}
+/** Two agents that have each written once. */
+const pair = async (a = "ada", b = "bob") => {
+  const [ada, bob] = await Promise.all([newAgent(server, a), newAgent(server, b)])
+  const { conversation_id: id } = await send(ada, { to: bob.handle, content: { text: "Are you there?" } })
+  await send(bob, { to: ada.handle, content: { text: "I am." } })
+  return { ada, bob, id }
+}
+
+describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
+  beforeAll(async () => {
+    dataDir = await makeDataDir()
+    ;[browser, server] = await Promise.all([launch(), startServer({ dataDir, env: { PORT: "0" } })])
+  })
+  afterAll(async () => {
+    await browser?.close()
+    await server?.stop()
+  })
+
+  it("165. two agents talk side by side: live, in order, with unread counts, states and replies, and markup is text", async () => {
+    const [ada, bob] = [await newAgent(server, "ada", { display_name: "Ada" }), await newAgent(server, "bob", { display_name: EVIL.slice(0, 99) })]
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await signIn(page, ada, bob)
+    const [adas, bobs] = [pane(page, ada), pane(page, bob)]
+    await writeTo(adas, bob.handle, "Hello, Bob!")
+    await bobs.getByText("Hello, Bob!").waitFor()
+    await bobs.getByText("1 unread").waitFor()
+    await open(bobs, /Ada/)
+    await message(bobs, "Hello, Bob!").waitFor()
+    await message(adas, "Hello, Bob!").getByText("Read", { exact: true }).waitFor()
+    await bobs.locator(".conversation .count").waitFor({ state: "detached" })
+    await message(bobs, "Hello, Bob!").hover()
+    await message(bobs, "Hello, Bob!").getByRole("button", { name: "Reply" }).click()
+    await write(bobs, EVIL)
+    await message(adas, "{{7*7}}").getByText("You:").waitFor()
+    for (const text of ["one", "two", "three"]) await write(bobs, text)
+    await message(adas, "three").waitFor()
+    assert.deepStrictEqual(await texts(adas), ["Hello, Bob!", EVIL, "one", "two", "three"])
+    assert.strictEqual(((await bob.http.get("/v1/messages/sync")).body as ReadonlyArray<unknown>).length, 0, "what was shown is acknowledged")
+    const kept = await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage, url: location.href, cookie: document.cookie }))
+    assert.notInclude(kept, ada.key, "nobody asked to keep a key")
+    await watched.accessible()
+    await watched.close()
+  })
+
+  it("165. while the server is away it says so, keeps what is written, and goes on by itself: everything once, in order", async () => {
+    const { ada, bob, id } = await pair()
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await signIn(page, ada)
+    const adas = pane(page, ada)
+    await open(adas, bob.handle)
+    await message(adas, "I am.").waitFor()
+    const port = new URL(server.url).port
+    await server.stop()
+    watched.lenient = true
+    await adas.getByText("It is tried again by itself.").waitFor()
+    await write(adas, "written meanwhile, 1")
+    await write(adas, "written meanwhile, 2")
+    await message(adas, "written meanwhile, 1").getByText("Waiting").waitFor()
+    server = await startServer({ dataDir, env: { PORT: port } })
+    const bobNow = server.http(bob.key)
+    await eventually("the messages", async () => {
+      const history = (await bobNow.get(`/v1/messages/${id}?after_seq=2`)).body as ReadonlyArray<{ readonly content: { readonly text: string } }>
+      return history.length === 2 && history[0]?.content.text === "written meanwhile, 1" ? true : undefined
+    })
+    await adas.getByText("It is tried again by itself.").waitFor({ state: "detached" })
+    await bobNow.post("/v1/messages", { to: ada.handle, client_msg_id: "after", content: { text: "and after" } })
+    await message(adas, "and after").waitFor()
+    assert.deepStrictEqual(await texts(adas), ["Are you there?", "I am.", "written meanwhile, 1", "written meanwhile, 2", "and after"])
+    await watched.close()
+  })
+
+  describe.skipIf(!ALL)(`the rest${ALL ? "" : " (npm run test:pages)"}`, () => {
+    it("registers an agent by a mailed code, shows its key once, and keeps it only if asked", async () => {
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await page.goto(`${server.url}/app`)
+      await picture(page, "app-sign-in")
+      await watched.accessible()
+      await page.getByRole("button", { name: "Register" }).click()
+      const handle = `newcomer-${Date.now().toString(36)}`
+      await page.getByLabel("E-mail address").fill(`${handle}@example.com`)
+      await page.getByLabel("Handle").fill(handle)
+      await page.getByRole("button", { name: "Mail me a code" }).click()
+      await page.getByLabel("Code").fill("000000")
+      await page.getByRole("button", { name: "Continue" }).click()
+      await page.getByRole("alert").waitFor()
+      await page.getByLabel("Code").fill(await server.code(`${handle}@example.com`))
+      await page.getByRole("button", { name: "Continue" }).click()
+      const key = (await page.getByLabel("The agent's key", { exact: true }).textContent()) ?? ""
+      assert.match(key, /^ac_[\w-]{43}$/)
+      await page.getByLabel("Keep the key in this browser too").check()
+      await page.getByRole("button", { name: "Continue" }).click()
+      await page.getByRole("region", { name: `Agent @${handle}` }).waitFor()
+      assert.include(await page.evaluate(() => localStorage.getItem("parley.keys")), key)
+      await page.reload()
+      const again = page.getByRole("region", { name: `Agent @${handle}` })
+      await again.waitFor()
+      await view(again, "Agent")
+      await again.getByRole("button", { name: "Sign out" }).click()
+      await again.getByRole("button", { name: "Sign out" }).click()
+      await page.getByLabel("Agent's key").waitFor()
+      assert.isNull(await page.evaluate(() => localStorage.getItem("parley.keys")))
+      await page.getByLabel("Agent's key").fill(`ac_${"x".repeat(43)}`)
+      await page.getByRole("button", { name: "Sign in", exact: true }).click()
+      await page.getByText("The server does not know this key").waitFor()
+      await watched.close()
+    })
+
+    it("only watching acknowledges nothing and marks nothing as read", async () => {
+      const { ada, bob } = await pair()
+      await send(ada, { to: bob.handle, content: { text: "one more" } })
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await page.goto(`${server.url}/app`)
+      await page.getByLabel("Only watch").check()
+      await page.getByLabel("Agent's key").fill(bob.key)
+      await page.getByRole("button", { name: "Sign in", exact: true }).click()
+      await open(pane(page, bob), ada.handle)
+      await message(pane(page, bob), "one more").waitFor()
+      await pane(page, bob).getByText("Only watching").waitFor()
+      const waiting = (await bob.http.get("/v1/messages/sync")).body as ReadonlyArray<unknown>
+      assert.strictEqual(waiting.length, 2)
+      await watched.close()
+    })
+
+    it("what is refused is shown with its reason, and tried again as the same message", async () => {
+      const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada)
+      const adas = pane(page, ada)
+      await writeTo(adas, bob.handle, "first")
+      await message(adas, "first").getByText("Stored").waitFor()
+      await write(adas, "second")
+      const failed = message(adas, "second")
+      await failed.getByText("Not sent").waitFor()
+      const tried: Array<string> = []
+      page.on("request", (request) => {
+        if (request.method() === "POST" && request.url().endsWith("/v1/messages")) tried.push((request.postDataJSON() as { client_msg_id: string }).client_msg_id)
+      })
+      await failed.getByRole("button", { name: "Try again" }).click()
+      await failed.getByText("Not sent").waitFor()
+      await send(bob, { to: ada.handle, content: { text: "Back again." } })
+      await message(adas, "Back again.").waitFor()
+      await failed.getByRole("button", { name: "Try again" }).click()
+      await failed.getByText("Stored").waitFor()
+      assert.strictEqual(tried.length, 2)
+      assert.strictEqual(new Set(tried).size, 1)
+      await watched.close()
+    })
+
+    it("sends a file, shows a picture only on demand, and saves it under its name", async () => {
+      const { ada, bob } = await pair()
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada, bob)
+      const [adas, bobs] = [pane(page, ada), pane(page, bob)]
+      await open(adas, bob.handle)
+      await open(bobs, ada.handle)
+      const png = Buffer.from("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==", "base64")
+      const name = `<img src=x onerror=ran=1>.png`
+      await adas.locator("input[type=file]").setInputFiles({ name, mimeType: "image/png", buffer: png })
+      await write(adas, "a picture")
+      const row = message(bobs, "a picture")
+      await row.waitFor()
+      assert.strictEqual(await page.locator("img").count(), 0)
+      await row.getByRole("button", { name: "Show" }).click()
+      await row.locator("img").waitFor()
+      assert.strictEqual(await row.locator("img").evaluate((image) => (image as unknown as { naturalWidth: number }).naturalWidth), 1)
+      const [download] = await Promise.all([page.waitForEvent("download"), row.getByRole("button", { name: "Save" }).click()])
+      const saved = createHash("sha256").update(await (await download.createReadStream()).toArray().then((parts) => Buffer.concat(parts as Array<Buffer>))).digest("hex")
+      assert.strictEqual(saved, createHash("sha256").update(png).digest("hex"))
+      assert.include(await row.locator(".file-name").textContent(), name)
+      await adas.locator("input[type=file]").setInputFiles({ name: "x.exe", mimeType: "application/x-msdownload", buffer: png })
+      await adas.getByRole("button", { name: "Send", exact: true }).click()
+      await adas.getByText("Files of this type are not taken").waitFor()
+      await watched.close()
+    })
+
+    it("makes a group, invites, talks in it, and shows what its name contains as text", async () => {
+      const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada, bob)
+      const [adas, bobs] = [pane(page, ada), pane(page, bob)]
+      await view(adas, "New")
+      await adas.getByLabel("Name").fill(EVIL.slice(0, 100))
+      await adas.getByLabel("Invite (handles)").fill(`@${bob.handle} nobody-at-all`)
+      await adas.getByRole("button", { name: "Make the group" }).click()
+      await adas.getByText("@nobody-at-all was not invited").waitFor()
+      await bobs.getByRole("button", { name: "Join" }).click()
+      await adas.getByText(`@${bob.handle} joined.`).first().waitFor()
+      await write(bobs, "hello all")
+      await message(adas, "hello all").waitFor()
+      await adas.getByRole("button", { name: "Group", exact: true }).click()
+      const panel = adas.getByRole("complementary")
+      await panel.getByText(`@${bob.handle}`).waitFor()
+      await watched.accessible()
+      await panel.getByLabel("Name").fill("Plans")
+      await panel.getByRole("button", { name: "Rename" }).click()
+      await bobs.getByRole("heading", { name: "Plans" }).waitFor()
+      await panel.getByRole("button", { name: "Remove" }).click()
+      await panel.getByRole("group").getByRole("button", { name: "Remove" }).click()
+      await adas.getByText(`@${ada.handle} removed @${bob.handle}.`).first().waitFor()
+      await watched.close()
+    })
+
+    it("contacts, the directory, presence, mutes and blocks", async () => {
+      const { ada, bob } = await pair()
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada, bob)
+      const [adas, bobs] = [pane(page, ada), pane(page, bob)]
+      await view(bobs, "Agent")
+      await bobs.getByLabel("Shown to contacts as").selectOption("busy")
+      await bobs.getByLabel("What it says of itself").fill(EVIL)
+      await bobs.getByLabel("What it says of itself").press("Enter")
+      await view(adas, "People")
+      await adas.locator(".dot.busy").waitFor()
+      await adas.getByText("{{7*7}}").first().waitFor()
+      await adas.getByRole("searchbox").fill(bob.handle.slice(0, 6))
+      await adas.getByRole("heading", { name: "Directory" }).waitFor()
+      await watched.accessible()
+      await adas.getByRole("button", { name: `About @${bob.handle}` }).click()
+      const about = adas.getByRole("complementary")
+      await about.getByRole("button", { name: "Mute" }).click()
+      await about.getByRole("button", { name: "Unmute" }).waitFor()
+      await about.getByRole("button", { name: "Block" }).click()
+      await about.getByRole("group").getByRole("button", { name: "Block" }).click()
+      await about.getByRole("button", { name: "Unblock" }).waitFor()
+      await view(adas, "Agent")
+      await adas.getByRole("button", { name: "Unmute" }).waitFor()
+      await watched.accessible()
+      await adas.getByRole("button", { name: "Unblock" }).click()
+      await adas.getByRole("button", { name: "Unblock" }).waitFor({ state: "detached" })
+      assert.deepStrictEqual(((await ada.http.get("/v1/contacts/blocks")).body as { blocks: ReadonlyArray<unknown> }).blocks, [])
+      await watched.close()
+    })
+
+    it("10,000 messages: loads upwards, stays where one reads, scrolls without standing still, and draws few", async () => {
+      const { ada, bob, id } = await pair()
+      let next = 0
+      await Promise.all(Array.from({ length: 40 }, async () => {
+        while (next < 9_998) {
+          const number = next++
+          await send(number % 2 === 0 ? ada : bob, { to: number % 2 === 0 ? bob.handle : ada.handle, content: { text: `line ${number} ${"and more ".repeat(number % 30)}` } })
+        }
+      }))
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada)
+      const adas = pane(page, ada)
+      await open(adas, bob.handle)
+      await adas.getByRole("feed").getByText("line 9", { exact: false }).first().waitFor()
+      const scroller = adas.locator(".scroller")
+      const known = () => adas.getByRole("article").first().getAttribute("aria-setsize")
+      // Upwards to the first message.
+      await eventually("the first message", async () => {
+        await scroller.evaluate((element) => element.scrollTop = 0)
+        return await known() === "10000" && await message(adas, "Are you there?").count() === 1 ? true : undefined
+      })
+      await eventually("the top", async () => {
+        await scroller.evaluate((element) => element.scrollTop = 0)
+        return await adas.getByRole("article").first().getAttribute("aria-posinset") === "1" ? true : undefined
+      })
+      assert.isBelow(await adas.getByRole("article").count(), 80)
+      // Down again in steps of most of a screen, one each frame.
+      const frames = await scroller.evaluate(async (element) => {
+        const gaps: Array<number> = []
+        let before = performance.now()
+        let empty = 0
+        for (let i = 0; i < 200; i++) {
+          element.scrollTop += element.clientHeight * 0.8
+          await new Promise(requestAnimationFrame)
+          const now = performance.now()
+          gaps.push(now - before)
+          before = now
+          const box = element.getBoundingClientRect()
+          if (document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2)?.closest("article") === null) empty++
+        }
+        gaps.sort((a, b) => a - b)
+        return { median: gaps[100], p95: gaps[190], empty }
+      })
+      console.info(`10,000 messages, 200 frames: median ${frames.median?.toFixed(1)} ms, p95 ${frames.p95?.toFixed(1)} ms, ${frames.empty} without a message at the centre`)
+      // A message that comes while one reads above does not move what is read.
+      const seen = async () => scroller.evaluate((element) => {
+        const top = element.getBoundingClientRect().top
+        const first = [...element.querySelectorAll("article")].find((row) => row.getBoundingClientRect().bottom > top + 50)
+        return `${first?.dataset["key"]} ${Math.round((first?.getBoundingClientRect().top ?? 0) - top)}`
+      })
+      const before = await seen()
+      await send(bob, { to: ada.handle, content: { text: "the very last" } })
+      await eventually("its notice", async () => (await adas.getByText("the very last").count()) > 0 ? true : undefined)
+      assert.strictEqual(await seen(), before)
+      await adas.getByRole("button", { name: "Newest" }).click()
+      await message(adas, "the very last").waitFor()
+      const history = (await ada.http.get(`/v1/messages/${id}?limit=1`)).body as ReadonlyArray<{ seq: number }>
+      assert.strictEqual(history[0]?.seq, 10_001)
+      await watched.close()
+    })
+
+    it("by keyboard alone: sign in, write, walk through messages, reply", async () => {
+      const { ada, bob } = await pair()
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await page.goto(`${server.url}/app`)
+      const focusedName = () => page.evaluate(() => {
+        const element = document.activeElement
+        return `${element?.tagName} ${element?.getAttribute("aria-label") ?? element?.textContent?.trim() ?? ""} ${element?.getAttribute("type") ?? ""}`
+      })
+      const tabTo = async (what: RegExp) => {
+        for (let i = 0; i < 60; i++) {
+          if (what.test(await focusedName())) return
+          await page.keyboard.press("Tab")
+        }
+        assert.fail(`Tab never came to ${what}: it is at ${await focusedName()}`)
+      }
+      await tabTo(/^INPUT .*password/)
+      await page.keyboard.type(ada.key)
+      await page.keyboard.press("Enter")
+      await pane(page, ada).waitFor()
+      await pane(page, ada).getByText("I am.").first().waitFor()
+      await tabTo(new RegExp(`BUTTON.*${bob.handle}`, "s"))
+      await page.keyboard.press("Enter")
+      await message(pane(page, ada), "I am.").waitFor()
+      await tabTo(/^ARTICLE/)
+      await page.keyboard.press("ArrowUp")
+      await eventually("the message above", async () => (await focusedName()).startsWith("ARTICLE You") ? true : undefined)
+      await page.keyboard.press("End")
+      await eventually("the newest", async () => (await focusedName()).startsWith(`ARTICLE @${bob.handle}`) ? true : undefined)
+      await page.keyboard.press("r")
+      await eventually("the field", async () => (await focusedName()).startsWith("TEXTAREA") ? true : undefined)
+      await page.keyboard.type("By keyboard.")
+      await page.keyboard.press("Enter")
+      await message(pane(page, ada), "By keyboard.").getByText("I am.").waitFor()
+      await watched.close()
+    })
+
+    it("360 px, dark and light: nothing sticks out, and everything can be reached", async () => {
+      const { ada, bob } = await pair()
+      await send(ada, { to: bob.handle, content: { text: "https://example.com/a/very/long/address/that/has/no/space/in/it/at/all/and/goes/on/and/on" } })
+      for (const colorScheme of ["dark", "light"] as const) {
+        const watched = await Watched.open(browser, server.url, { viewport: { width: 360, height: 740 }, colorScheme, hasTouch: true })
+        const { page } = watched
+        await signIn(page, ada, bob)
+        const bobs = pane(page, bob)
+        await bobs.waitFor()
+        assert.isFalse(await pane(page, ada).isVisible())
+        await watched.accessible()
+        await open(bobs, ada.handle)
+        await message(bobs, "https://").waitFor()
+        await write(bobs, `from a ${colorScheme} phone`)
+        await message(bobs, `from a ${colorScheme} phone`).waitFor()
+        assert.isAtMost(await page.evaluate(() => document.documentElement.scrollWidth), 360)
+        await watched.accessible()
+        await picture(page, `app-phone-${colorScheme}`)
+        await bobs.getByRole("button", { name: "Back" }).click()
+        await bobs.getByRole("list", { name: "Conversations" }).waitFor()
+        await watched.close()
+      }
+    })
+
+    it("pages of elsewhere cannot frame it, and the welcome page is accessible", async () => {
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await page.goto(server.url)
+      await page.getByRole("link", { name: /Messages/ }).waitFor()
+      await watched.accessible()
+      await picture(page, "welcome")
+      await watched.close()
+      const context = await browser.newContext()
+      const foreign = await context.newPage()
+      await foreign.setContent(`<iframe src="${server.url}/app"></iframe><iframe src="${server.url}/"></iframe>`)
+      await foreign.waitForTimeout(1_000)
+      for (const frame of foreign.frames().slice(1)) assert.notInclude(frame.url(), server.url)
+      await context.close()
+    })
+
+    it("a picture for the documentation", async () => {
+      const ada = await newAgent(server, "planner", { display_name: "Planner" })
+      const bob = await newAgent(server, "research", { display_name: "Research" })
+      const cleo = await newAgent(server, "writer", { display_name: "Writer" })
+      await send(ada, { to: bob.handle, content: { text: "Which of the three suppliers ships to Lisbon within a week?" } })
+      const asked = await send(bob, { to: ada.handle, content: { text: "Two of them: Norte and Casco. Norte is cheaper, Casco has a warehouse there. Sources are in the table that I put into the group." } })
+      await send(ada, { to: bob.handle, content: { text: "Take Casco then. Please write down what a delay would cost us." }, metadata: { reply_to: asked.id } })
+      await send(bob, { to: ada.handle, content: { data: { supplier: "Casco", days: 4, cost_of_delay_per_day: 120 } }, type: "structured" })
+      await send(cleo, { to: ada.handle, content: { text: "The draft of the offer is ready for a look." } })
+      const { group } = (await ada.http.post("/v1/groups", { name: "Lisbon offer", member_handles: [bob.handle, cleo.handle] })).body as { group: { id: string } }
+      for (const agent of [bob, cleo]) {
+        const [invite] = (await agent.http.get("/v1/groups/invites")).body as ReadonlyArray<{ id: string }>
+        await agent.http.post(`/v1/groups/invites/${invite?.id}/accept`)
+      }
+      await send(cleo, { conversation_id: group.id, content: { text: "I have everything that I need." } })
+      for (const colorScheme of ["light", "dark"] as const) {
+        const watched = await Watched.open(browser, server.url, { colorScheme, viewport: { width: 1440, height: 860 } })
+        const { page } = watched
+        await signIn(page, ada, bob)
+        await open(pane(page, ada), /Research/)
+        await open(pane(page, bob), /Planner/)
+        await message(pane(page, bob), "Casco").first().waitFor()
+        if (colorScheme === "light") await write(pane(page, bob), "A day costs 120. The figures are above.")
+        await message(pane(page, ada), "A day costs 120.").waitFor()
+        await page.waitForTimeout(1_500)
+        await watched.accessible()
+        await picture(page, `app-${colorScheme}`)
+        await watched.close()
+      }
+    })
+  })
+})

@@ -1,0 +1,66 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { rowAt } from "../../src/pages/client/Rows.js"
+import { closeGap, empty, gapAfter, unsettledAfter, withLive, withRead, withReceipt, type Timeline } from "../../src/pages/client/Timeline.js"
+
+const message = (seq: number, status = "stored", sender = "bob") => ({
+  id: `msg_${seq}`,
+  conversation_id: "conv_1",
+  sender,
+  client_msg_id: `c${seq}`,
+  seq,
+  type: "text" as const,
+  content: { text: String(seq) },
+  metadata: {},
+  status: status as "stored" | "delivered" | "read",
+  created_at: new Date(seq).toISOString(),
+  delivered_at: null,
+  read_at: null
+})
+const seqs = ({ messages }: Timeline) => messages.map(({ seq }) => seq)
+
+describe("a timeline", () => {
+  it("shows messages in their order however they come, once what is missing was read", () => {
+    fc.assert(fc.property(fc.shuffledSubarray(Array.from({ length: 30 }, (_, i) => i + 1), { minLength: 1 }), fc.nat(29), (live, from) => {
+      let timeline: Timeline = withRead(empty, Array.from({ length: from }, (_, i) => message(i + 1)))
+      for (const seq of live) {
+        timeline = withLive(timeline, message(seq))
+        const shown = seqs(timeline)
+        assert.deepStrictEqual(shown, shown.map((_, i) => i + 1))
+      }
+      const newest = Math.max(from, ...live)
+      const after = gapAfter(timeline)
+      if (after !== undefined) {
+        timeline = closeGap(withRead(timeline, Array.from({ length: newest - after }, (_, i) => message(after + 1 + i))))
+      }
+      assert.deepStrictEqual(seqs(timeline), Array.from({ length: newest }, (_, i) => i + 1))
+    }))
+  })
+
+  it("takes what follows a number that nobody shows, after history was asked", () => {
+    const timeline = withLive(withRead(empty, [message(1)]), message(4))
+    assert.strictEqual(gapAfter(timeline), 1)
+    assert.deepStrictEqual(seqs(closeGap(withRead(timeline, [message(4)]))), [1, 4])
+  })
+
+  it("a state never goes back", () => {
+    const read = withRead(empty, [message(1, "read")])
+    assert.strictEqual(withRead(read, [message(1, "stored")]).messages[0]?.status, "read")
+    assert.strictEqual(withLive(read, message(1, "delivered")).messages[0]?.status, "read")
+    assert.strictEqual(withRead(withRead(empty, [message(1)]), [message(1, "delivered")]).messages[0]?.status, "delivered")
+  })
+
+  it("a receipt reads what is up to its number, and what it names", () => {
+    const timeline = withRead(empty, [message(1, "stored", "ada"), message(2), message(3, "stored", "ada"), message(4, "stored", "ada")])
+    const receipt = { message_id: "msg_4", conversation_id: "conv_1", seq: 4, reader: "bob", at: "2026-01-01T00:00:00.000Z", through_seq: 1 }
+    const after = withReceipt(timeline, receipt, "ada")
+    assert.deepStrictEqual(after.messages.map(({ status }) => status), ["read", "stored", "stored", "read"])
+    assert.strictEqual(unsettledAfter(after, "ada"), 2)
+    assert.isUndefined(unsettledAfter(after, "nobody"))
+  })
+})
+
+it("the row at a position is found", () => {
+  const offsets = Float64Array.from([0, 10, 30, 60])
+  assert.deepStrictEqual([-5, 0, 9, 10, 29, 30, 59, 60, 100].map((position) => rowAt(offsets, position)), [0, 0, 0, 1, 1, 2, 2, 2, 2])
+})
