@@ -44,7 +44,9 @@ export interface GroupCommit<In, Out> {
   readonly submit: (item: In, settle: (settled: Settled<Out>) => void, age?: number, trace?: TraceContext) => void
   /** The number of waiting items, plus one for each lane that is committing; 0: idle. */
   readonly size: () => number
-  /** Completes once nothing waits and nothing is being committed. */
+  /** Lets items that only wait for company (`lingerMs`) be committed now. */
+  readonly hurry: () => void
+  /** Completes once nothing waits and nothing is being committed. Hurries. */
   readonly idle: Effect.Effect<void>
 }
 
@@ -143,6 +145,11 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   readonly capacity: number
   /** Wait for one turn of the event loop before each batch: pays off where the database runs in this thread (PGlite). */
   readonly gather: boolean
+  /**
+   * Wait for so many milliseconds before each batch instead, for items whose callers wait for nothing: what comes one by
+   * one is committed together.
+   */
+  readonly lingerMs?: number
   /**
    * Commits the batch in one statement, all or nothing; results in the order of the items. `lockMs`: the statement's lock
    * time-out (SQLSTATE 55P03) in milliseconds.
@@ -393,10 +400,31 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     return lane.queue.splice(0, n)
   }
 
+  /** Ends the waits for company that are under way. */
+  const lingering = new Set<() => void>()
+  const hurry = (): void => {
+    for (const end of [...lingering]) end()
+  }
+  const linger = (millis: number): Effect.Effect<void> =>
+    Effect.suspend(() => idleWaiters.size > 0 ? turn : Effect.callback<void>((resume) => {
+      const end = () => {
+        clearTimeout(timer)
+        lingering.delete(end)
+        resume(Effect.void)
+      }
+      const timer = setTimeout(end, millis)
+      lingering.add(end)
+      return Effect.sync(() => {
+        clearTimeout(timer)
+        lingering.delete(end)
+      })
+    }))
+
   const drain = (lane: Lane<In, Out>): Effect.Effect<void> =>
     Effect.gen(function*() {
       while (lane.queue.length > 0) {
-        if (options.gather) yield* turn
+        if (options.lingerMs !== undefined) yield* linger(options.lingerMs)
+        else if (options.gather) yield* turn
         const batch = take(lane)
         // Another lane may have set all items aside meanwhile.
         if (batch.length === 0) continue
@@ -471,10 +499,12 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
       if (!lane.running) start(lane)
     },
     size: () => [...lanes, second].reduce((sum, lane) => sum + lane.queue.length + (lane.running ? 1 : 0), aside.length),
+    hurry,
     idle: Effect.callback<void>((resume) => {
       if (isIdle()) return resume(Effect.void)
       const done = () => resume(Effect.void)
       idleWaiters.add(done)
+      hurry()
       return Effect.sync(() => idleWaiters.delete(done))
     })
   }

@@ -17,6 +17,10 @@ import { toReadReceipt } from "./ReadReceipt.ts"
 
 const ACK_LANES = 1
 const READ_LANES = 1
+/** How long an acknowledgement waits for others to be committed with, in milliseconds: nobody waits for it. */
+const ACK_LINGER_MS = 10
+/** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
+const ACKS_BEFORE_PAGE_MS = 250
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
@@ -94,6 +98,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         maxBytes: Number.MAX_SAFE_INTEGER,
         capacity: 200_000,
         gather: true,
+        lingerMs: ACK_LINGER_MS,
         commit: (batch, lockMs) => Effect.as(repo.acknowledge(batch, lockMs), new Array<void>(batch.length)),
         locks: repo.locks
       })
@@ -124,8 +129,39 @@ export class Deliveries extends Context.Service<Deliveries, {
         }
       }
 
-      const acknowledge = (agentId: string, inboxNo: number): void =>
-        acks.submit({ agentId, inboxNo, at: clock.currentTimeMillisUnsafe() }, noteDefect)
+      /** For each agent the acknowledgement that came last, while it is under way, and who waits for it. */
+      const latest = new Map<string, Array<() => void>>()
+
+      const acknowledge = (agentId: string, inboxNo: number): void => {
+        const waiters: Array<() => void> = []
+        latest.set(agentId, waiters)
+        acks.submit({ agentId, inboxNo, at: clock.currentTimeMillisUnsafe() }, (settled) => {
+          if (latest.get(agentId) === waiters) latest.delete(agentId)
+          for (const resume of waiters) resume()
+          noteDefect(settled)
+        })
+      }
+
+      /** What an agent acknowledged here before it asks for its inbox from the beginning is not offered again. */
+      const acknowledged = (agentId: string): Effect.Effect<void> =>
+        Effect.suspend(() => {
+          const waiters = latest.get(agentId)
+          if (waiters === undefined) return Effect.void
+          return Effect.callback<void>((resume) => {
+            const timer = setTimeout(() => resume(Effect.void), ACKS_BEFORE_PAGE_MS)
+            waiters.push(() => {
+              clearTimeout(timer)
+              resume(Effect.void)
+            })
+            acks.hurry()
+            return Effect.sync(() => clearTimeout(timer))
+          })
+        })
+
+      const pageOf = (agentId: string, after: number, limit: number) => {
+        const read = unavailableOnSqlError(repo.page(agentId, after, limit))
+        return after === 0 ? Effect.andThen(acknowledged(agentId), read) : read
+      }
 
       const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
         Effect.withFiber((fiber) =>
@@ -164,15 +200,15 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       return Deliveries.of({
         ids,
-        page: (agentId, after, limit) => unavailableOnSqlError(repo.page(agentId, after, limit)),
+        page: pageOf,
         render,
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
           if (from === undefined) return []
-          let page = yield* unavailableOnSqlError(repo.page(agentId, from, limit))
+          let page = yield* pageOf(agentId, from, limit)
           // A number above the newest is from before a backup was restored: every undelivered envelope is
           // offered again.
-          if (page !== undefined && from > page.lastInboxNo) page = yield* unavailableOnSqlError(repo.page(agentId, 0, limit))
+          if (page !== undefined && from > page.lastInboxNo) page = yield* pageOf(agentId, 0, limit)
           if (page === undefined) return []
           const rows = yield* render(page)
           return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.inboxNo)))

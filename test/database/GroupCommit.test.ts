@@ -17,6 +17,7 @@ const make = Effect.fnUntraced(function*(
   options: {
     readonly lanes?: number
     readonly gather?: boolean
+    readonly lingerMs?: number
     readonly maxRows?: number
     readonly maxBytes?: number
     readonly capacity?: number
@@ -35,6 +36,7 @@ const make = Effect.fnUntraced(function*(
     maxBytes: options.maxBytes ?? 1_000_000,
     capacity: options.capacity ?? 1_000,
     gather: options.gather ?? true,
+    ...(options.lingerMs === undefined ? {} : { lingerMs: options.lingerMs }),
     ...(options.locks === undefined ? {} : { locks: options.locks }),
     commit: (batch) =>
       Effect.suspend(() => {
@@ -128,6 +130,29 @@ describe("GroupCommit", () => {
       const settled = yield* submitAll(group, upTo(20))
       assert.deepStrictEqual(done(settled), upTo(20).map((n) => `stored ${n}`))
       assert.deepStrictEqual(batches, [upTo(20)])
+    }))
+
+  it.effect("what may linger is committed with what comes later, at once for whoever waits until it is idle or hurries it", () =>
+    Effect.gen(function*() {
+      const moment = Effect.callback<void>((resume) => {
+        setTimeout(() => resume(Effect.void), 5)
+      })
+      const { batches, group } = yield* make(undefined, { lingerMs: 3_600_000 })
+      const submit = (item: number) => group.submit(item, () => undefined)
+      submit(1)
+      yield* moment
+      submit(2)
+      yield* moment
+      assert.deepStrictEqual(batches, [])
+      yield* group.idle
+      assert.deepStrictEqual(batches, [[1, 2]])
+      const hurried = yield* Effect.forkChild(submitAll(group, [3]), { startImmediately: true })
+      yield* moment
+      group.hurry()
+      yield* Fiber.join(hurried)
+      assert.deepStrictEqual(batches, [[1, 2], [3]])
+      const soon = yield* make(undefined, { lingerMs: 1 })
+      assert.deepStrictEqual(done(yield* submitAll(soon.group, [4])), ["stored 4"])
     }))
 
   it.effect("has one batch of a lane in flight, and gathers the next meanwhile", () =>

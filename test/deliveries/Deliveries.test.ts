@@ -138,6 +138,18 @@ eachDatabase((database) => {
         assert.strictEqual((yield* deliveries.sync(reader.id, beyond, 500)).length, waiting.length)
       }))
 
+    it.effect("what an agent has just acknowledged is not offered when it asks for its inbox from the beginning", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const { reader } = yield* pair("asks-again", 5)
+        const first = yield* deliveries.page(reader.id, 0, 100)
+        assert.strictEqual(first?.rows.length, 6)
+        for (const { inboxNo } of first.rows.slice(0, 4)) deliveries.acknowledge(reader.id, inboxNo)
+        assert.strictEqual((yield* deliveries.page(reader.id, 0, 100))?.rows.length, 2)
+        for (const { inboxNo } of first.rows.slice(4)) deliveries.acknowledge(reader.id, inboxNo)
+        assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 100), [])
+      }))
+
     it.effect("hiding a conversation delivers what waits in it, hides what was, and nothing of what comes", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries
