@@ -23,7 +23,7 @@ import { messageJson, type Rendered, renderMessage, type StoredMessage } from ".
 
 /** The services that a conversation calls. */
 export interface Dependencies {
-  readonly appends: GroupCommit<Append, Appended>
+  readonly appends: Omit<GroupCommit<Append, Appended>, "hurry">
   readonly now: () => number
   readonly newMessageId: () => string
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
