@@ -403,7 +403,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Ends the waits for company that are under way. */
   const lingering = new Set<() => void>()
   const hurry = (): void => {
-    for (const end of [...lingering]) end()
+    for (const end of lingering) end()
   }
   const linger = (millis: number): Effect.Effect<void> =>
     Effect.suspend(() => idleWaiters.size > 0 ? turn : Effect.callback<void>((resume) => {
