@@ -3,7 +3,7 @@ import { Schema } from "effect"
 const CloseReasonSchema = Schema.Struct({ code: Schema.Literals([1001, 1008, 1009, 1011, 1013]), text: Schema.String })
 
 /** A change of one agent that is applied on every node; nodes in reach have applied it when the caller goes on. */
-const Notice = Schema.Union([
+export const Notice = Schema.Union([
   /** Its account has changed: caches drop it. */
   Schema.TaggedStruct("Changed", { agentId: Schema.String }),
   /** The same, and its sockets are closed. */
@@ -52,7 +52,7 @@ export const PushOnWay = Schema.Union([
   })
 ])
 
-/** The body of one call to another node: what has gathered for it since the last call. */
+/** The body of one call to another node: what has gathered for it since the last call. `readBundle` reads it. */
 export const Bundle = Schema.Struct({
   /**
    * When each socket that an agent has on the sender was let in, in milliseconds; none once the last one
@@ -74,4 +74,3 @@ export const Bundle = Schema.Struct({
 })
 
 export const encodeBundle = (bundle: typeof Bundle.Type): string => JSON.stringify(bundle)
-export const decodeBundle = Schema.decodeUnknownEffect(Schema.fromJsonString(Bundle))

@@ -7,9 +7,10 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { notUnderstood, pushedThere, remotePushQueue } from "../platform/Metrics.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { Readiness } from "../platform/Readiness.ts"
-import { decodeBundle, encodeBundle, type Notice } from "./Bundle.ts"
+import { encodeBundle, type Notice } from "./Bundle.ts"
 import type { Push } from "./LiveAgent.ts"
 import { PATIENCE_MS, PushLine } from "./PushLine.ts"
+import { type BundleNotUnderstood, readBundle } from "./ReadBundle.ts"
 import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
 /** Handles on this node what other nodes send. */
@@ -144,7 +145,10 @@ export class PushRouter extends Context.Service<PushRouter, {
       const understand = (line: PushLine, { notice, parted: part, ...told }: RemoteListener, body: string, first: boolean) =>
         Effect.gen(function*() {
           let parted: ReadonlyArray<string> | undefined
-          const { answers, asks, frames, missed, notices, pushes, rendered, since, sockets } = yield* decodeBundle(body)
+          const { answers, asks, frames, missed, notices, pushes, rendered, since, sockets } = yield* Effect.try({
+            try: () => readBundle(body),
+            catch: (error) => error as BundleNotUnderstood
+          })
           if (first) {
             const before = [...line.sockets.keys()]
             line.sockets.clear()
