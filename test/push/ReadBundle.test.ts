@@ -1,6 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Exit, Schema } from "effect"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { Bundle, encodeBundle } from "../../src/push/Bundle.ts"
 import { readBundle } from "../../src/push/ReadBundle.ts"
 

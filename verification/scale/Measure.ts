@@ -1,0 +1,124 @@
+import { setTimeout as pause } from "node:timers/promises"
+import { connected } from "../bench/Database.ts"
+import { cleanUp } from "../bench/CleanUps.ts"
+import { cpuOf, cpuOfTree } from "../bench/CpuTime.ts"
+import { here } from "../bench/Checkout.ts"
+import { LoadProcess } from "../bench/LoadProcess.ts"
+import { type Rig, startRig } from "../bench/Rig.ts"
+import { encodeBundle } from "../../src/push/Bundle.ts"
+import { readBundle } from "../../src/push/ReadBundle.ts"
+import { registerAgents } from "../../test/support/RegisterAgents.ts"
+
+const SOCKETS = 1_000
+const SECONDS = 10
+const say = (text: string) => console.error(text)
+
+interface Used {
+  readonly server: number
+  readonly database: number
+  readonly redis: number
+}
+
+/** Microseconds of processor time that a node, its database and its Redis use meanwhile. */
+const using = async ({ pids }: Rig, work: () => Promise<unknown>): Promise<Used> => {
+  const now = (): Used => ({
+    server: pids.servers.reduce((sum, pid) => sum + cpuOf(pid), 0),
+    database: pids.database === undefined ? 0 : cpuOfTree(pids.database),
+    redis: pids.redis === undefined ? 0 : cpuOf(pids.redis)
+  })
+  const before = now()
+  await work()
+  const after = now()
+  return { server: after.server - before.server, database: after.database - before.database, redis: after.redis - before.redis }
+}
+
+const each = (used: Used, times: number, less: Used = { server: 0, database: 0, redis: 0 }): string =>
+  (["server", "database", "redis"] as const).map((part) => `${part} ${((used[part] - less[part]) / times).toFixed(1)}`).join(", ")
+
+/** One node with idle sockets that are pinged every `pingSeconds`. */
+const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
+  const rig = await startRig(
+    { database: "postgres", nodes: 1, balancer: undefined, stored: 0, checkout: here },
+    { SOCKETS_PING_SECONDS: String(pingSeconds) },
+    say
+  )
+  const [node] = rig.servers
+  if (node === undefined || rig.database === undefined) throw new Error("no node")
+  const handles = Array.from({ length: SOCKETS }, (_, i) => `scale-${i}`)
+  const keys = (await registerAgents(node.url, rig.outbox, handles)).map(({ key }) => key)
+  const load = new LoadProcess()
+  const plan = { host: node.host, port: node.port, keys }
+  // Once before, so that the code is compiled.
+  await load.ask("idle", plan)
+  await load.ask("closeIdle", undefined)
+  await pause(3_000)
+  const nothing = await using(rig, () => pause(SECONDS * 1_000))
+  const connect = await using(rig, async () => {
+    await load.ask("idle", plan)
+    await pause(2_000)
+  })
+  const idle = await using(rig, () => pause(SECONDS * 1_000))
+  const heads = await connected(rig.database.url, async (client) => {
+    const ids = (await client.query<{ id: string }>("SELECT agent_id AS id FROM inboxes LIMIT 500")).rows.map(({ id }) => id)
+    const before = cpuOfTree(rig.pids.database ?? 0)
+    for (let i = 0; i < 400; i++) {
+      await client.query({ name: "heads", text: "SELECT agent_id, last_no FROM inboxes WHERE agent_id = ANY ($1)", values: [ids] })
+    }
+    return (cpuOfTree(rig.pids.database ?? 0) - before) / 400 / ids.length
+  })
+  await cleanUp()
+  return [
+    `pinged every ${pingSeconds} s, microseconds of processor time:`,
+    `  a socket that connects: ${each(connect, SOCKETS)}`,
+    `  an open socket, each second, beyond what a node without sockets uses: ${each(idle, SOCKETS * SECONDS, nothing)}`,
+    `  an inbox's head, of 500 at once: database ${heads.toFixed(2)}`
+  ]
+}
+
+/** An announcement of one socket among as many as gather on the way, and what a node keeps of it. */
+export const announcements = (): ReadonlyArray<string> => {
+  const count = 200
+  const bundle = (round: number) => ({
+    sockets: Array.from({ length: count }, (_, i): [string, Array<number>] => [`agt_${String(round * count + i).padStart(16, "0")}`, [1_780_000_000_000 + i]]),
+    asks: 0,
+    answers: 0,
+    rendered: [],
+    frames: [],
+    pushes: [],
+    notices: [],
+    missed: false
+  })
+  const rounds = 1_000
+  const bundles = Array.from({ length: rounds }, (_, round) => bundle(round))
+  const timed = (work: () => void): number => {
+    const before = process.cpuUsage()
+    work()
+    const { system, user } = process.cpuUsage(before)
+    return (user + system) / rounds / count
+  }
+  for (const one of bundles.slice(0, 100)) readBundle(encodeBundle(one))
+  const texts: Array<string> = []
+  const teller = timed(() => {
+    for (const one of bundles) texts.push(encodeBundle(one))
+  })
+  const known = new Map<string, ReadonlyArray<number>>()
+  globalThis.gc?.()
+  const heap = process.memoryUsage().heapUsed
+  const listener = timed(() => {
+    for (const one of texts) for (const [agentId, since] of readBundle(one).sockets) known.set(agentId, since)
+  })
+  globalThis.gc?.()
+  const bytes = globalThis.gc === undefined ? "unknown without --expose-gc" : ((process.memoryUsage().heapUsed - heap) / known.size).toFixed(0)
+  return [
+    `a socket announced to another node, of ${count} in a text (without the call that carries it): teller ${teller.toFixed(2)}, listener ${listener.toFixed(2)}`,
+    `  bytes that the other node keeps for it: ${bytes}`
+  ]
+}
+
+/** What sockets cost a node, its database, its Redis and the other nodes. */
+export const measure = async (): Promise<string> => {
+  const told = announcements()
+  const seldom = await sockets(3_600)
+  const often = await sockets(2)
+  return [...told, ...seldom, ...often].join("\n")
+}
