@@ -36,7 +36,9 @@ const subjectsAt = (checkout: Subject["checkout"]): ReadonlyArray<Subject> => {
     return options.balancer && nodes > 1 ? [subject, { ...subject, balancer: "header" }, { ...subject, balancer: "hello" }] : [subject]
   })
   const empty = [...standalone, ...nodes]
-  return options.stored === 0 ? empty : [...empty, ...empty.map((subject) => ({ ...subject, stored: options.stored }))]
+  const all = options.stored === 0 ? empty : [...empty, ...empty.map((subject) => ({ ...subject, stored: options.stored }))]
+  // Another commit may not know traces.
+  return options.traced === undefined || checkout !== here ? all : [...all, ...all.map((subject) => ({ ...subject, traced: options.traced }))]
 }
 
 const setting = `${

@@ -23,6 +23,8 @@ What is measured
                                  with deploy/haproxy.cfg, once with sockets that carry
                                  their keys in the header and once with HELLO
   --against COMMIT               the same at another commit too, in turn with this one
+  --traced SHARE                 the same with traces of this share of all requests too, from
+                                 0 to 1, sent to a collector that keeps nothing
   --stored N                     PostgreSQL only: the same again on a database that is
                                  filled with so many messages before
   --hot                          one agent writes to one other
@@ -72,6 +74,7 @@ const FLAGS = {
   balancer: { type: "boolean", default: false },
   against: { type: "string" },
   stored: { type: "string" },
+  traced: { type: "string" },
   hot: { type: "boolean", default: false },
   group: { type: "string" },
   http: { type: "boolean", default: false },
@@ -125,7 +128,9 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
   const group = flags.group === undefined ? undefined : number("group", flags.group, 3)
   const scene: SceneKind = hot ? "hot" : group !== undefined ? "group" : "ring"
   if (scene !== "ring" && (alone || half)) complain("--alone and --half are for the ring")
-  const plain = scene === "ring" && nodes === undefined && stored === 0 && against === undefined && !alone && !half
+  const traced = flags.traced === undefined ? undefined : Number(flags.traced)
+  if (traced !== undefined && !(traced >= 0 && traced <= 1)) complain("--traced takes a number from 0 to 1")
+  const plain = scene === "ring" && traced === undefined && nodes === undefined && stored === 0 && against === undefined && !alone && !half
   return {
     help,
     http,
@@ -137,6 +142,7 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
     balancer,
     against,
     stored,
+    traced,
     scene,
     /** Agents of the scene; of the ring, for each node. */
     agents: scene === "hot" ? 2 : group ?? number("agents", flags.agents, 3),

@@ -52,9 +52,9 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
   for (const one of outcomes) {
     const { name, subject } = one
     if (subject === undefined) continue
-    const { balancer, checkout: { commit }, database, nodes, stored } = subject
+    const { balancer, checkout: { commit }, database, nodes, stored, traced } = subject
     const like = (nodes: number, stored = 0) => outcomes.find(({ subject }) =>
-      subject?.database === database && subject.nodes === nodes && subject.stored === stored && subject.balancer === undefined && subject.checkout.commit === commit
+      subject?.database === database && subject.nodes === nodes && subject.stored === stored && subject.balancer === undefined && subject.traced === undefined && subject.checkout.commit === commit
     )
     if (floor !== undefined && nodes === 0 && database === "postgres") {
       compare(`${name}, ${load}: server against the bare floor`, one, floor, load, ({ cpu }) => cpu.server, { most: 2 })
@@ -78,6 +78,14 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     if (stored > 0 && empty !== undefined) {
       compare(`${name}, ${load}: against an empty database`, one, empty, load, whole, { most: 1.1 })
       compare(`${name}, ${ALONE}: against an empty database`, one, empty, ALONE, whole, { most: 1.1 })
+    }
+    const untraced = traced === undefined ? undefined : outcomes.find(({ subject: other }) =>
+      other !== undefined && other.traced === undefined && other.checkout.commit === commit && other.database === database &&
+      other.nodes === nodes && other.stored === stored && other.balancer === balancer
+    )
+    if (untraced !== undefined) {
+      compare(`${name}, ${load}: CPU against no traces`, one, untraced, load, whole)
+      compare(`${name}, ${load}: messages/s against no traces`, one, untraced, load, (run) => run.perSecond)
     }
     const before = commit !== undefined ? undefined : outcomes.find(({ subject: other }) =>
       other !== undefined && other.checkout.commit !== undefined && other.database === database && other.nodes === nodes &&

@@ -1,4 +1,6 @@
 import { mkdir, mkdtemp, rm } from "node:fs/promises"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
@@ -22,12 +24,15 @@ export interface Subject {
   /** Messages in the database before the first. */
   readonly stored: number
   readonly checkout: Checkout
+  /** The share of its requests that it traces; undefined: tracing is off. */
+  readonly traced?: number | undefined
 }
 
-export const nameOf = ({ balancer, checkout, database, nodes, stored }: Subject): string =>
+export const nameOf = ({ balancer, checkout, database, nodes, stored, traced }: Subject): string =>
   (nodes === 0 ? database : `${nodes} node${nodes === 1 ? "" : "s"}`) +
   (balancer === undefined ? "" : ` behind HAProxy, ${balancer === "header" ? "key in header" : "HELLO"}`) +
   (stored === 0 ? "" : `, ${stored} stored`) +
+  (traced === undefined ? "" : `, ${traced * 100} % traced`) +
   (checkout.commit === undefined ? "" : `, at ${checkout.commit}`)
 
 /** Every guard stays on; none of them is what is measured. */
@@ -61,6 +66,21 @@ const startRedis = async (): Promise<{ readonly url: string; readonly pid: numbe
   return redis
 }
 
+/** The settings with which a server traces, and a collector that takes everything and keeps nothing. */
+const startCollector = async (share: number): Promise<Readonly<Record<string, string>>> => {
+  const server = createServer((request, response) => request.resume().on("end", () => response.end("{}")))
+  await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve))
+  whenOver(async () => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return {
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    OTEL_TRACES_SAMPLER: "parentbased_traceidratio",
+    OTEL_TRACES_SAMPLER_ARG: String(share)
+  }
+}
+
 const startBalancer = async (servers: ReadonlyArray<ServerProcess>, root: string): Promise<{ readonly address: Address; readonly pid: number | undefined }> => {
   const port = await freePort()
   const haproxy = await Haproxy.start({ port, root, nodes: servers.map(({ host, port }) => `${host}:${port}`), files: `127.0.0.1:${await freePort()}` })
@@ -84,7 +104,8 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
     channel: true,
     timeoutMs: 300_000
   }
-  const settings = { ...LIMITS, ...env, MAIL_OUTBOX: outbox, ...(database === undefined ? {} : { DATABASE_URL: database.url }) }
+  const tracing = subject.traced === undefined ? {} : await startCollector(subject.traced)
+  const settings = { ...LIMITS, ...tracing, ...env, MAIL_OUTBOX: outbox, ...(database === undefined ? {} : { DATABASE_URL: database.url }) }
   const start = async (more: Pick<ServerOptions, "dataDir" | "command" | "env">) => {
     const server = await startServer({ ...common, ...more })
     whenOver(() => server.stop())
