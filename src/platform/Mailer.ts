@@ -105,6 +105,8 @@ export class Mailer extends Context.Service<Mailer, {
       const ids = yield* Ids
       const compose = yield* composer
       const folder = config.MAIL_OUTBOX ?? join(config.DATA_DIR, "outbox")
+      // Nothing waits for a folder.
+      yield* mailQueue.readsIn(() => 0)
       const render = createTransport({ streamTransport: true, buffer: true, newline: "unix" })
       const write = async (name: string, message: Buffer): Promise<void> => {
         const unfinished = join(folder, `.${name}.tmp`)
