@@ -138,7 +138,7 @@ describe("the bench's figures", () => {
 describe("the bench's options", () => {
   it("are all in its help", () => {
     const told = new Set(Array.from(HELP.matchAll(/^ {2}--([a-z-]+)/gm), ([, name]) => name))
-    const options = ["driver", "nodes", "balancer", "against", "traced", "stored", "hot", "group", "http", "alone", "half", "in-flight", "repeat",
+    const options = ["driver", "nodes", "balancer", "against", "traced", "stored", "hot", "group", "http", "mcp", "alone", "half", "in-flight", "repeat",
       "seconds", "warm-up", "messages", "agents", "idle", "echo", "short", "profile", "plot", "help"]
     assert.deepStrictEqual([...told].toSorted(), options.toSorted())
     assert.isTrue(HELP.split("\n").every((line) => line.length <= 100))
