@@ -94,8 +94,9 @@ export class Tasks extends Context.Service<Tasks, {
       const advance = Effect.fnUntraced(function*(side: Side) {
         const { conversationId } = side
         const sides = [side.callerId, side.recipientId] as const
+        let read: Progress | undefined
         for (let tries = 0; tries < TRIES;) {
-          const known = yield* repo.load(conversationId)
+          const known: Progress | undefined = read ?? (yield* repo.load(conversationId))
           if (known === undefined) return undefined
           let { open } = known
           const changed = new Map<string, Task>()
@@ -115,15 +116,32 @@ export class Tasks extends Context.Service<Tasks, {
             const at = progress[i]?.deliveredAt ?? null
             if (at !== null) apply(decideDelivered(task, at))
           }
-          if (!more && changed.size === 0 && through - known.through < WORTH_A_WRITE) return { ...known, through }
+          const worth = open.length > WORTH_A_WRITE ? 1 : WORTH_A_WRITE
+          if (!more && changed.size === 0 && through - known.through < worth) return { ...known, through }
           if (yield* repo.advance(conversationId, known.version, through, [...changed.values()])) {
-            if (!more) return { through, version: known.version + 1, open }
-          } else tries++
+            read = { through, version: known.version + 1, open }
+            if (!more) return read
+          } else {
+            read = undefined
+            tries++
+          }
         }
         return yield* new Unavailable()
       })
 
+      /** A task that nothing has happened to since it was stored, without a look at the other open ones. */
+      const unchanged = Effect.fnUntraced(function*(side: Side, id: string) {
+        const { callerId, conversationId } = side
+        const head = yield* repo.head(conversationId)
+        const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
+        if (head === undefined || task === undefined) return undefined
+        const [place] = yield* feed.progress([{ conversationId, recipientId: task.recipientId, seq: waitsFor(task) ?? null }])
+        return place === undefined || place.lastSeq > head.through || place.deliveredAt !== null ? undefined : { progress: head, task }
+      })
+
       const find = Effect.fnUntraced(function*(side: Side, id: string) {
+        const same = yield* unchanged(side, id)
+        if (same !== undefined) return same
         const progress = yield* advance(side)
         if (progress === undefined) return undefined
         const open = progress.open.find((task) => task.id === id)

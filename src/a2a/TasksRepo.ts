@@ -37,6 +37,8 @@ LEFT JOIN LATERAL (SELECT * FROM a2a_tasks WHERE conversation_id = c.conversatio
 WHERE c.conversation_id = $1
 ORDER BY t.seq`
 
+const HEAD = `SELECT through_seq, version FROM a2a_conversations WHERE conversation_id = $1`
+
 const BEGIN = `INSERT INTO a2a_conversations (conversation_id, through_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
 /** Writes nothing unless the version is still the one that was read. */
@@ -102,6 +104,8 @@ const encode = ({ callerId, changes, id, log, recipientId, seq, state, updatedAt
 export class TasksRepo extends Context.Service<TasksRepo, {
   /** Undefined: no task was ever made in this conversation. */
   readonly load: (conversationId: string) => Effect.Effect<Progress | undefined, SqlError.SqlError>
+  /** The same without the tasks. */
+  readonly head: (conversationId: string) => Effect.Effect<Omit<Progress, "open"> | undefined, SqlError.SqlError>
   /** Begins to follow a conversation after this seq, unless it is followed already. */
   readonly begin: (conversationId: string, after: number) => Effect.Effect<void, SqlError.SqlError>
   /** Stores how far the messages have been taken into account, and the tasks that changed; false: somebody else was first. */
@@ -137,6 +141,7 @@ export class TasksRepo extends Context.Service<TasksRepo, {
       const database = yield* Database
       type Loaded = { through_seq: number; version: number } & { [K in keyof TaskColumns]: TaskColumns[K] | null }
       const load = database.prepared<Loaded>("load_a2a_tasks", LOAD)
+      const head = database.prepared<{ through_seq: number; version: number }>("a2a_head", HEAD)
       const begin = database.prepared("begin_a2a_tasks", BEGIN)
       const advance = database.prepared("advance_a2a_tasks", ADVANCE)
       const find = database.prepared<TaskColumns>("find_a2a_task", FIND)
@@ -159,6 +164,9 @@ export class TasksRepo extends Context.Service<TasksRepo, {
               open: rows.flatMap((row) => row.id === null ? [] : [toTask(row as TaskColumns)])
             }
           }),
+        head: (conversationId) =>
+          Effect.map(head([conversationId]), ([row]) =>
+            row === undefined ? undefined : { through: row.through_seq, version: row.version }),
         begin: (conversationId, after) => Effect.asVoid(begin([conversationId, after])),
         advance: (conversationId, version, through, tasks) =>
           Effect.map(
