@@ -1,8 +1,8 @@
-import { Console, Effect, Layer } from "effect"
+import { Console, Effect, Layer, Schema } from "effect"
 import { SqlError } from "effect/sql"
 import { resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
-import { Desk } from "../src/operator/AdminCli.ts"
+import { Desk, type Errand } from "../src/operator/AdminDesk.ts"
 import { askServer } from "../src/operator/AdminSocket.ts"
 import { Operator, OperatorRefused, showConfig } from "../src/operator/Operator.ts"
 import type { OperatorCommand } from "../src/operator/OperatorCommand.ts"
@@ -48,6 +48,35 @@ const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCom
   )
 })
 
+const Sent = Schema.Struct({ url: Schema.String, token: Schema.String })
+
+/** How long a server may take over a call of the operators' API. */
+const PATIENCE_MS = 30_000
+
+/** Asks a server that runs, with a token of a minute that is made in its database. */
+const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: Errand) {
+  const { data } = yield* perform(config, { _tag: "Errand", operator })
+  const { token, url } = yield* Effect.orDie(Schema.decodeUnknownEffect(Sent)(data))
+  const base = server ?? url
+  const response = yield* Effect.tryPromise({
+    try: () =>
+      fetch(base.replace(/\/$/, "") + path, {
+        method,
+        headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
+        signal: AbortSignal.timeout(PATIENCE_MS),
+        ...(body === undefined ? {} : { body: JSON.stringify(body) })
+      }),
+    catch: () =>
+      new OperatorRefused({ message: `No server answers at ${base}: start it, or say with --server where one listens that uses this database.` })
+  })
+  const text = yield* Effect.promise(() => response.text())
+  const answer = yield* Effect.try({
+    try: () => JSON.parse(text) as { readonly message?: unknown },
+    catch: () => new OperatorRefused({ message: `What answers at ${base} is no Parley, or of another version.` })
+  })
+  return response.ok ? answer : yield* new OperatorRefused({ message: String(answer.message ?? `The server answered ${response.status}.`) })
+})
+
 const inWords = (error: unknown): string => {
   if (SqlError.isSqlError(error)) {
     const why = error.reason.cause instanceof Error ? error.reason.cause.message : error.message
@@ -65,6 +94,7 @@ export const layer = Layer.effect(
   Effect.gen(function*() {
     const config = yield* Config.load
     for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
-    return Desk.of({ perform: (command) => Effect.mapError(perform(config, command), (error) => ({ message: inWords(error) })) })
+    const mended = Effect.mapError((error: unknown) => ({ message: inWords(error) }))
+    return Desk.of({ perform: (command) => mended(perform(config, command)), ask: (errand) => mended(ask(config, errand)) })
   })
 )

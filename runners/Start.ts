@@ -3,6 +3,7 @@ import { join, resolve } from "node:path"
 import { AdminSocketLive } from "../src/operator/AdminSocket.ts"
 import { Operator } from "../src/operator/Operator.ts"
 import * as Cluster from "../src/cluster/Cluster.ts"
+import { NodeProcedures } from "../src/cluster/NodeProcedures.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import { DataDir } from "../src/platform/DataDir.ts"
 import { databaseIsNew } from "../src/database/Pglite.ts"
@@ -48,7 +49,7 @@ export const start = (): void => serve({
       : Effect.succeed(config),
   own: DataDir.layer,
   database,
-  cluster: () => Cluster.layerStandalone,
+  cluster: () => Layer.merge(Cluster.layerStandalone, NodeProcedures.layerAlone),
   owns: () => true,
   ready: () => Cluster.awaitShards,
   // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.

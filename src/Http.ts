@@ -12,6 +12,7 @@ import { Auth } from "./auth/Auth.ts"
 import { Authorization, AuthorizationEvenSuspended } from "./auth/Authorization.ts"
 import { AnonymousBudget, Budgets } from "./auth/Budgets.ts"
 import { OptionalAuthorization } from "./auth/OptionalAuthorization.ts"
+import { ConsoleHttp, services as consoleServices } from "./Console.ts"
 import { ContactsHttp } from "./contacts/ContactsHttp.ts"
 import { ConversationsHttp } from "./conversations/ConversationsHttp.ts"
 import { EnforcementWatch } from "./enforcement/EnforcementWatch.ts"
@@ -66,7 +67,7 @@ const middleware = Layer.mergeAll(
 )
 
 /** All routes of the contract, and the pages that describe it. */
-const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, A2aHttp, PagesHttp, docsOf(Api)).pipe(
+const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), ConsoleHttp, FilesHttp, McpHttp, A2aHttp, PagesHttp, docsOf(Api)).pipe(
   Layer.provide(rooms),
   Layer.provide(Pages.layer),
   Layer.provide(middleware),
@@ -76,6 +77,7 @@ const routes = Layer.mergeAll(HttpApiBuilder.layer(Api), FilesHttp, McpHttp, A2a
 /** Listens once everything behind the routes is built and `ready` has completed; needs the rooms' services (Services.ts). */
 export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
   HttpServer.layer(routes satisfies SelfContained<typeof routes>, {}, ready).pipe(
+    Layer.provideMerge(consoleServices),
     Layer.provideMerge(GatewayLive),
     Layer.provideMerge(TaskWatches.layer),
     Layer.provideMerge(Waiters.layer),

@@ -12,6 +12,7 @@ import { addressIsFree } from "./http/Listening.ts"
 import { Ids } from "./platform/Ids.ts"
 import * as Maintenance from "./database/Maintenance.ts"
 import * as Migrations from "./database/Migrations.ts"
+import type { NodeProcedures } from "./cluster/NodeProcedures.ts"
 import type { Peers } from "./cluster/Peers.ts"
 import { StallGuard } from "./platform/StallGuard.ts"
 import { Readiness } from "./platform/Readiness.ts"
@@ -36,7 +37,7 @@ export interface Kind<Own> {
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
   readonly cluster: (
     config: Settings
-  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Peers | RemoteCalls, unknown, Databases | Base>
+  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | NodeProcedures | Peers | RemoteCalls, unknown, Databases | Base>
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
   /** Completes when requests can be served; run once all services are built. */

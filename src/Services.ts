@@ -41,6 +41,7 @@ import { Mailer } from "./platform/Mailer.ts"
 import { PresenceRepo } from "./presence/PresenceRepo.ts"
 import { Presences } from "./presence/Presences.ts"
 import { PresenceStore } from "./presence/PresenceStore.ts"
+import { Limits } from "./rates/Limits.ts"
 import { RateLimits } from "./rates/RateLimits.ts"
 import { Secrets } from "./platform/Secrets.ts"
 import { AddressAttemptsRepo } from "./registration/AddressAttemptsRepo.ts"
@@ -105,7 +106,8 @@ export const services = Registration.layer.pipe(
     TasksRepo.layer,
     WebhookSignals.layer,
     WebhooksRepo.layer
-  ))
+  )),
+  Layer.provideMerge(Limits.layer)
 )
 
 /** The entities, which receive calls from other nodes; on top of the services, so that calls end before these do. */

@@ -19,7 +19,8 @@ import type { Settings } from "../platform/Config.ts"
 import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
 import * as Migrations from "../database/Migrations.ts"
 import { nameOf } from "./NodeAddress.ts"
-import { Complete, whileAble } from "./NodeDuty.ts"
+import { Complete, NodeDrain, whileAble } from "./NodeDuty.ts"
+import { NodeProcedures, NodeRpcs } from "./NodeProcedures.ts"
 import * as NodeLinks from "./NodeLinks.ts"
 import * as NodePort from "./NodePort.ts"
 import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
@@ -106,17 +107,20 @@ const JOINS_WITHIN = "2 seconds"
  *
  * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
  *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
+ * - A node that an operator has drained counts as one that cannot own shards, unless all are drained; for everything
+ *   else it belongs (`NodeDrain`).
  * - For the last node that leaves, the empty list is withheld: effect would report it as a failure.
  * - The connections are pipelined. Shards that move are released one statement each, some hundred at once, and each
  *   has a third of the lock's expiry for it. Without pipelining the last ones would miss that deadline if the database
  *   is some milliseconds away or the node is busy.
  */
-export const storage = (url: Redacted.Redacted<string>) =>
+export const storage = (url: Redacted.Redacted<string>, self: string) =>
   Layer.effect(
     RunnerStorage.RunnerStorage,
     Effect.gen(function*() {
       const storage = yield* RunnerStorage.RunnerStorage
       const table = yield* NodeTable
+      const drain = yield* NodeDrain
       const rows = Effect.mapError(table.look, (cause) => new ClusterError.PersistenceError({ cause }))
       const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
         const said = new Map(rows.map((row) => [row.address, row]))
@@ -140,10 +144,18 @@ export const storage = (url: Redacted.Redacted<string>) =>
           }),
         // No node sets the health of another: membership is computed.
         setRunnerHealth: () => Effect.void,
-        getRunners: Effect.flatMap(sightings, ({ listed, runners }) => {
+        getRunners: Effect.flatMap(sightings, ({ listed, runners, said }) => {
           if (left && runners.length === 0) return Effect.never
           const members = membersOf(listed)
-          return Effect.succeed(runners.map(([runner]): [Runner.Runner, boolean] => [runner, members.has(nameOf(runner.address))]))
+          const isDrained = (address: string) => address === self ? drain.drained : said.get(address)?.facts?.drained === true
+          const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address))
+          const drained = owners.filter(({ address }) => isDrained(address)).map(({ address }) => address)
+          // Somebody has to own the shards: if all are drained, nobody is.
+          drain.nodes = new Set(drained.length < owners.length ? drained : [])
+          return Effect.succeed(runners.map(([runner]): [Runner.Runner, boolean] => {
+            const address = nameOf(runner.address)
+            return [runner, members.has(address) && !drain.nodes.has(address)]
+          }))
         })
       }))
     })
@@ -193,21 +205,22 @@ const factsOf = (config: Settings) =>
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(
     NodeProgress.layer,
-    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs), {
+    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs, NodeRpcs), {
       spanPrefix: "RunnerServer",
       disableTracing: true,
       disableFatalDefects: true
     })
   ).pipe(
-    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers, NodeProbes.layerHandlers]),
-    Layer.provideMerge(RemoteCalls.layer),
+    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers, NodeProbes.layerHandlers, NodeProcedures.layerHandlers]),
+    Layer.provideMerge(Layer.merge(RemoteCalls.layer, NodeProcedures.layer(config))),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(RunnerHealth.layerNoop),
     Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
     Layer.provide(ShardOwners.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
     Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), NodeProbes.layer))),
-    Layer.provide(storage(config.DATABASE_URL)),
+    Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
+    Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
     Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
     Layer.provide(RpcServer.layerProtocolSocketServer),

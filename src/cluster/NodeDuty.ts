@@ -1,10 +1,20 @@
-import { Context, Effect, Exit, Latch } from "effect"
+import { Context, Effect, Exit, Latch, Layer } from "effect"
 import type { RunnerStorage } from "effect/cluster"
 
 /** A latch that opens once the whole process is built. */
 export const Complete = Context.Reference<Latch.Latch>("parley/cluster/NodeDuty/Complete", {
   defaultValue: () => Latch.makeUnsafe(true)
 })
+
+/** What operators have drained: such a node stays a member of the cluster and owns no shards (wire.md O). */
+export class NodeDrain extends Context.Reference<{
+  /** Whether this node is drained. Lost on restart. */
+  drained: boolean
+  /** All drained nodes, as far as this one has read. */
+  nodes: ReadonlySet<string>
+}>("parley/cluster/NodeDuty/NodeDrain", { defaultValue: () => ({ drained: false, nodes: new Set<string>() }) }) {
+  static readonly layer = Layer.sync(NodeDrain, () => ({ drained: false, nodes: new Set<string>() }))
+}
 
 /** Opens the latch: from now on this node can be listed and get shards. */
 export const complete: Effect.Effect<void> = Effect.flatMap(Complete, (latch) => Effect.asVoid(latch.open))

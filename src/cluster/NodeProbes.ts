@@ -2,6 +2,7 @@ import { Cause, Clock, Context, Effect, FiberMap, Latch, Layer, Option, Schedule
 import { Runners, ShardingConfig } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { addressOf, nameOf } from "./NodeAddress.ts"
+import { NodeDrain } from "./NodeDuty.ts"
 import { NodeLinks } from "./NodeLinks.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { greetingsFailed } from "../platform/Metrics.ts"
@@ -48,6 +49,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
       Effect.gen(function*() {
         const table = yield* NodeTable
         const links = yield* NodeLinks
+        const drain = yield* NodeDrain
         const protocol = yield* Runners.RpcClientProtocol
         const { runnerAddress } = yield* ShardingConfig.ShardingConfig
         const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
@@ -146,7 +148,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         })
         yield* Effect.suspend(() => {
           changed.closeUnsafe()
-          return table.say(self, reaches, facts)
+          return table.say(self, reaches, drain.drained ? { ...facts, drained: true } : facts)
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),

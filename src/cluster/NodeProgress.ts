@@ -2,6 +2,7 @@ import { Clock, Effect, HashRing, Layer, Option, Schedule } from "effect"
 import { type RunnerAddress, Sharding, ShardingConfig } from "effect/cluster"
 import { shards } from "./Cluster.ts"
 import { nameOf } from "./NodeAddress.ts"
+import { NodeDrain } from "./NodeDuty.ts"
 import { NodeProbes } from "./NodeProbes.ts"
 import { type NodeList, ownsShards, Peers } from "./Peers.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -101,8 +102,9 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { assignedShardGroups, runnerAddress } = yield* ShardingConfig.ShardingConfig
   const now = monotonicMillis(yield* Clock.Clock)
   const progress = new ClusterProgress()
+  const drain = yield* NodeDrain
   const look = () =>
-    progress.look(now(), {
+    drain.drained ? undefined : progress.look(now(), {
       self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
       owns: assignedShardGroups.length > 0,
       list: peers.list(),

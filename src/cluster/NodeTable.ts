@@ -10,7 +10,9 @@ export const Facts = Schema.Struct({
   schema: Schema.String,
   publicUrl: Schema.NullOr(Schema.String),
   /** LIMITS_* by name. */
-  limits: Schema.Record(Schema.String, Schema.Number)
+  limits: Schema.Record(Schema.String, Schema.Number),
+  /** Whether an operator has drained it; absent: no. */
+  drained: Schema.optionalKey(Schema.Boolean)
 })
 export type Facts = typeof Facts.Type
 

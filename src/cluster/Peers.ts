@@ -3,6 +3,7 @@ import { ClusterMetrics, type Runner, Runners, RunnerStorage, ShardingConfig } f
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { SqlClient } from "effect/sql"
 import { addressOf, nameOf } from "./NodeAddress.ts"
+import { NodeDrain } from "./NodeDuty.ts"
 import { NodeProbes } from "./NodeProbes.ts"
 import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -79,6 +80,7 @@ export class Peers extends Context.Service<Peers, {
       const storage = yield* RunnerStorage.RunnerStorage
       const protocol = yield* Runners.RpcClientProtocol
       const probes = yield* NodeProbes
+      const drain = yield* NodeDrain
       const { runnerAddress } = yield* ShardingConfig.ShardingConfig
       const self = Option.match(runnerAddress, { onNone: () => "", onSome: nameOf })
       const sql = yield* SqlClient.SqlClient
@@ -135,12 +137,13 @@ export class Peers extends Context.Service<Peers, {
         const runners = yield* storage.getRunners
         list = { runners, at: now() }
         const own = runners.find(([runner]) => nameOf(runner.address) === self)
-        const isMember = own?.[1] === true
+        const isMember = own?.[1] === true || (own !== undefined && drain.nodes.has(self))
         const isDue = now() >= tellAt && (probes.isSettled() || now() >= tellAt + UNSETTLED_MS)
         if (isMember !== wasMember || (!isMember && isDue)) yield* tellOfItself(isMember, own !== undefined)
         for (const [runner, isHealthy] of runners) {
           const node = nameOf(runner.address)
-          if (!isHealthy) continue
+          // A drained node owns nothing, and belongs all the same: pushes and notices go both ways.
+          if (!isHealthy && !drain.nodes.has(node)) continue
           alive++
           if (node === self) continue
           seen.add(node)

@@ -51,7 +51,7 @@ const COUNTED_BLOCKS = `
 
 const COUNTED_REPORTS = `
   FROM reports r
-  WHERE r.reported_id = $1 AND EXISTS (SELECT FROM conversations c WHERE c.id = r.conversation_id AND c.initiator_id = $1)`
+  WHERE r.reported_id = $1 AND r.decision IS DISTINCT FROM 'dismissed' AND EXISTS (SELECT FROM conversations c WHERE c.id = r.conversation_id AND c.initiator_id = $1)`
 
 const CASE = `
 SELECT a.status, a.judged,

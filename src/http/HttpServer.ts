@@ -33,6 +33,7 @@ import { Readiness } from "../platform/Readiness.ts"
 import { requestIdFrom } from "../platform/RequestId.ts"
 import { forTrace, TRACEPARENT, traceRequest } from "../platform/Tracing.ts"
 import { countRequest, refusals } from "../platform/Metrics.ts"
+import { LogVolume } from "../platform/Telemetry.ts"
 import {
   Forbidden,
   MethodNotAllowed,
@@ -110,7 +111,8 @@ const bodyFor = (target: string) => pathOf(target) === MCP ? rpcBody : undefined
 const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<string>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
   const record = (method: string, path: HttpRouter.PathInput) => {
-    if (method === "*" || seen.has(`${method} ${path}`)) return
+    // Outsiders get the same from every path of the operators' API, whatever the method (wire.md O.1).
+    if (method === "*" || path.startsWith("/console/api") || seen.has(`${method} ${path}`)) return
     seen.add(`${method} ${path}`)
     routes.on(method, path, path)
   }
@@ -224,7 +226,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const allowOrigin = apiOrigins(config)
     const allowMcpOrigin = mcpOrigins(config)
 
-    const logged = (yield* References.MinimumLogLevel) === "Debug" || config.LOG_LEVEL === "debug"
+    const volume = yield* LogVolume
     const context = yield* Effect.context<never>()
     const log = Effect.runForkWith(context)
     const state = { draining: false }
@@ -233,7 +235,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     function finished(this: ServerResponse) {
       inFlight--
       if (this instanceof Answer) times.observe(this.req.method, this.path, performance.now() - this.began)
-      if (logged && this instanceof Answer) {
+      if (volume.level === "debug" && this instanceof Answer) {
         log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
           request_id: this.requestId,
           method: this.req.method ?? "",

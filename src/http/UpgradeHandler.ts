@@ -16,6 +16,8 @@ export class UpgradeHandler extends Context.Service<UpgradeHandler, {
   readonly turnAway: () => void
   /** Closes every socket with 1001, and new ones with 1013; completes when all are gone. */
   readonly drain: Effect.Effect<void>
+  /** Ends `turnAway` and what `drain` began: new sockets are taken again. */
+  readonly welcomeAgain: () => void
   /** The number of open sockets. */
   readonly size: () => number
 }>()("parley/http/UpgradeHandler") {}

@@ -1,30 +1,10 @@
-import { Console, Context, Effect, Option } from "effect"
+import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
-import { userInfo } from "node:os"
-import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
+import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
+import type { OperatorCommand } from "./OperatorCommand.ts"
+import { agentCommands, limits, nodes } from "./ServerCli.ts"
 
-/** Carries out commands: through the running server, or in this process. */
-export class Desk extends Context.Service<Desk, {
-  readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
-}>()("parley/operator/AdminCli/Desk") {}
-
-/** The name of the operating system's user; its number if it has none, as in containers. */
-const whoAmI = (): string => {
-  try {
-    return userInfo().username
-  } catch {
-    return `uid ${process.getuid?.() ?? "unknown"}`
-  }
-}
-
-const json = Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
-const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the audit log"), Flag.optional)
 const limit = Flag.Int("limit").pipe(Flag.withDescription("How many at most, the newest first (up to 1000)"), Flag.withDefault(50))
-const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
-
-/** Adds an example to a command; `rest` is what is typed after its name. */
-const example = (description: string, rest = "") =>
-  Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])
 
 const perform = (command: OperatorCommand, asJson: boolean) =>
   Effect.flatMap(Desk, (desk) => desk.perform(command)).pipe(
@@ -79,9 +59,9 @@ const create = Command.make("create", {
   )
 
 const agents = Command.make("agents").pipe(
-  Command.withDescription("Look at, suspend, restore and make agents"),
+  Command.withDescription("Look at, suspend, restore, disconnect and make agents"),
   example("A new agent", "create scout"),
-  Command.withSubcommands([show, suspend, restore, create])
+  Command.withSubcommands([show, suspend, restore, create, ...agentCommands])
 )
 
 const reports = Command.make("reports").pipe(
@@ -136,6 +116,32 @@ const config = Command.make("config", { json }, (given) => perform({ _tag: "Conf
   example("As JSON", "--json")
 )
 
+const access = Command.make("console", { json }, (given) => perform({ _tag: "ConsoleLink", operator: whoAmI() }, given.json)).pipe(
+  Command.withDescription("Print a link that opens the operators' console once, within 5 minutes, for 12 hours"),
+  example("Sign in"),
+  Command.withSubcommands([
+    Command.make("token", {
+      name: Argument.String("name").pipe(Argument.withDescription("What the token is for")),
+      days: Flag.Int("days").pipe(Flag.withDescription("For how many days it is valid (up to 365)"), Flag.withDefault(90)),
+      json
+    }, (given) => perform({ _tag: "ConsoleToken", name: given.name, days: given.days, operator: whoAmI() }, given.json)).pipe(
+      Command.withDescription("Make a token with which a program may use the operators' API; it is printed once and kept nowhere"),
+      example("For a script", "nightly-report --days 30")
+    ),
+    Command.make("sessions", { json }, (given) => perform({ _tag: "ConsoleSessions", operator: whoAmI() }, given.json)).pipe(
+      Command.withDescription("List the sessions and program tokens that are valid"),
+      example("Who may come in")
+    ),
+    Command.make("end", {
+      id: Argument.String("id").pipe(Argument.withDescription("Of a session or token, as `console sessions` shows it")),
+      json
+    }, (given) => perform({ _tag: "EndConsoleAccess", id: given.id, operator: whoAmI() }, given.json)).pipe(
+      Command.withDescription("End a session or token, on every node"),
+      example("A token that leaked", "opt_0f1e2d3c4b5a69788796")
+    )
+  ])
+)
+
 /** The command `parley admin`. */
 export const admin = Command.make("admin").pipe(
   Command.withDescription("Give an operator's command, with the DATA_DIR or DATABASE_URL of the server, which may run meanwhile."),
@@ -144,5 +150,5 @@ export const admin = Command.make("admin").pipe(
     { command: `${commandPath.join(" ")} agents create scout`, description: "An agent that is ready to use" },
     { command: `${commandPath.join(" ")} config`, description: "Every setting of the server that runs on ./data" }
   ]),
-  Command.withSubcommands([agents, reports, webhooks, audit, restored, config])
+  Command.withSubcommands([agents, nodes, limits, reports, webhooks, audit, access, restored, config])
 )

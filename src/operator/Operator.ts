@@ -3,9 +3,12 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { Accounts, type Refused } from "../agents/Accounts.ts"
 import { DisplayName, isRegistrable, statusAt } from "../agents/Agent.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
+import { listeningUrl, publicUrl } from "../platform/PublicUrl.ts"
 import { Config, effective, type Settings } from "../platform/Config.ts"
 import { HandleInput, iso, isoOrNull } from "../wire/Text.ts"
 import { Email } from "../registration/RegistrationApi.ts"
+import { ConsoleAccess } from "./ConsoleAccess.ts"
+import { plain, table } from "./Lines.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
 
@@ -20,16 +23,6 @@ const OBSTACLES: Readonly<Record<Refused, string>> = {
 
 /** A domain that no mail is ever delivered to (RFC 2606), for accounts that are created without an e-mail address. */
 const NO_MAILBOX = "agents.invalid"
-
-/** Formats rows of texts as aligned columns. */
-export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
-  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)))
-  return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()).join("\n")
-}
-
-/** A text of an agent, for a terminal: control and format characters are shown as escapes. */
-const plain = (text: string | null): string =>
-  (text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
 
 const DAY_MS = 86_400_000
 
@@ -53,7 +46,7 @@ const decodeEmail = Schema.decodeOption(Email)
 const isDisplayName = Schema.is(DisplayName)
 
 /**
- * The operator's commands (docs/operations.md). `suspend`, `restore` and `create` write their audit row in the commit of
+ * The operator's commands on the database (docs/operations.md). `suspend`, `restore` and `create` write their audit row in the commit of
  * the change. `show` and the lists of reports and dead webhooks write theirs beforehand; `restored`, which works in
  * slices, writes it at its end.
  */
@@ -68,6 +61,7 @@ export class Operator extends Context.Service<Operator, {
       const enforcement = yield* Enforcement
       const repo = yield* OperatorRepo
       const sql = yield* SqlClient.SqlClient
+      const access = yield* ConsoleAccess
 
       const refuse = (message: string) => new OperatorRefused({ message })
 
@@ -234,6 +228,60 @@ export class Operator extends Context.Service<Operator, {
         }
       })
 
+      const consoleLink = Effect.fnUntraced(function*(operator: string) {
+        const { access: { expiresAt }, token } = yield* access.link(operator)
+        // In the fragment, which browsers send to nobody.
+        const url = `${publicUrl(config)}/console#${token}`
+        return {
+          text: `${url}\nOpen it within 5 minutes; it works once, and signs you in for 12 hours.`,
+          data: { url, expires_at: iso(expiresAt) }
+        }
+      })
+
+      const consoleToken = Effect.fnUntraced(function*(operator: string, name: string, days: number) {
+        const { access: { expiresAt, id }, token } = yield* access.program(operator, name, days)
+        return {
+          text: `${token}\nSend it as "Authorization: Bearer …" to ${publicUrl(config)}/console/api until ${iso(expiresAt)}; it is shown once. ${id} ends it.`,
+          data: { id, token, expires_at: iso(expiresAt) }
+        }
+      })
+
+      const errand = Effect.fnUntraced(function*(operator: string) {
+        const { token } = yield* access.errand(operator)
+        const url = listeningUrl(config).replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]")
+        return { text: url, data: { url, token } }
+      })
+
+      const consoleSessions = Effect.fnUntraced(function*(operator: string) {
+        yield* look(operator, "list console sessions", null)
+        const rows = yield* access.list
+        return {
+          text: table([
+            ["id", "what", "operator", "name", "made", "last used", "until"],
+            ...rows.map((row) => [
+              row.id,
+              row.kind,
+              plain(row.operator),
+              plain(row.name),
+              iso(row.createdAt),
+              isoOrNull(row.lastUsedAt) ?? "",
+              iso(row.expiresAt)
+            ])
+          ]),
+          data: rows.map(({ createdAt, expiresAt, lastUsedAt, ...row }) => ({
+            ...row,
+            created_at: iso(createdAt),
+            last_used_at: isoOrNull(lastUsedAt),
+            expires_at: iso(expiresAt)
+          }))
+        }
+      })
+
+      const endConsoleAccess = Effect.fnUntraced(function*(id: string, operator: string) {
+        if (!(yield* access.end(id, operator))) return yield* refuse(`No valid session or token has the id ${plain(id)}.`)
+        return { text: `${id} is ended, on every node.`, data: { id } }
+      })
+
       const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError> => {
         switch (command._tag) {
           case "Show":
@@ -252,6 +300,16 @@ export class Operator extends Context.Service<Operator, {
             return audit(command.limit, command.handle)
           case "Restored":
             return restored(command.operator)
+          case "ConsoleLink":
+            return consoleLink(command.operator)
+          case "ConsoleToken":
+            return consoleToken(command.operator, command.name, command.days)
+          case "Errand":
+            return errand(command.operator)
+          case "ConsoleSessions":
+            return consoleSessions(command.operator)
+          case "EndConsoleAccess":
+            return endConsoleAccess(command.id, command.operator)
           case "Config":
             return Effect.succeed(showConfig(config))
         }
@@ -259,5 +317,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide(OperatorRepo.layer))
+  ).pipe(Layer.provide([OperatorRepo.layer, ConsoleAccess.layer]))
 }

@@ -22,6 +22,16 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("DeadWebhooks", { limit: Limit, operator: Who }),
   Schema.TaggedStruct("Audit", { limit: Limit, handle: Schema.NullOr(Handle) }),
   Schema.TaggedStruct("Restored", { operator: Who }),
+  Schema.TaggedStruct("ConsoleLink", { operator: Who }),
+  Schema.TaggedStruct("ConsoleToken", {
+    name: Text(1, 100),
+    days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 })),
+    operator: Who
+  }),
+  /** Asks for what one call of the operators' API needs: where the server listens, and a token of a minute. */
+  Schema.TaggedStruct("Errand", { operator: Who }),
+  Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
+  Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type

@@ -128,7 +128,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
         reports: (limit) =>
           sql<ReportRow>`
             SELECT r.id, r.created_at, a.handle AS reporter, b.handle AS reported, r.reason,
-              EXISTS (
+              r.decision IS DISTINCT FROM 'dismissed' AND EXISTS (
                 SELECT FROM conversations c WHERE c.id = r.conversation_id AND c.initiator_id = r.reported_id
               ) AS counts
             FROM (SELECT * FROM reports ORDER BY created_at DESC, id DESC LIMIT ${limit}) r
@@ -143,7 +143,7 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
           sql<AuditRow>`
             SELECT l.no, l.at, l.operator, l.action, a.handle, l.reason
             FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
-            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`} AND ${looks ? sql`true` : sql`l.action <> 'show'`}
+            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`} AND ${looks ? sql`true` : sql`l.action NOT LIKE 'show%'`}
             ORDER BY l.no DESC LIMIT ${limit}`,
         note: ({ action, agentId, at, operator }) =>
           Effect.asVoid(

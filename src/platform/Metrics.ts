@@ -26,7 +26,7 @@ const NODES = "nodes"
 const CLASSES = ["1xx", "2xx", "3xx", "4xx", "5xx"]
 const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "other"]
 
-const httpRequests = new Counter({
+export const httpRequests = new Counter({
   name: "http_requests_total",
   help: "answered HTTP requests, by method and class of status",
   look: "The share of 5xx rises: the log has each 500 with its stack, and a line a second about 503s. Many 429s: `refusals_total` says which limit.",

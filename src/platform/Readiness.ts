@@ -12,6 +12,8 @@ export class Readiness extends Context.Service<Readiness, {
    */
   readonly check: (look: () => string | undefined) => void
   readonly reasons: () => ReadonlyArray<string>
+  /** Whether the reason of this name is set. */
+  readonly has: (name: string) => boolean
 }>()("parley/platform/Readiness") {
   static readonly layer = Layer.sync(Readiness, () => {
     const given = new Map<string, string>()
@@ -24,6 +26,7 @@ export class Readiness extends Context.Service<Readiness, {
       check: (look) => {
         checks.push(look)
       },
+      has: (name) => given.has(name),
       reasons: () => [...given.values(), ...checks.flatMap((look) => look() ?? [])]
     })
   })

@@ -1,12 +1,15 @@
-import { Cause, Effect, Layer, Logger, References } from "effect"
+import { Cause, Context, Effect, Layer, Logger, LogLevel, References } from "effect"
 import { Config } from "./Config.ts"
 import { requestIdOf } from "./RequestId.ts"
 
-/** Matches an API key anywhere in a text. */
-const KEY = /ac_[A-Za-z0-9_-]{8,}/g
+/** Matches an API key, or an operator's link, session or token, anywhere in a text. */
+const KEY = /(ac)_[A-Za-z0-9_-]{8,}|(op[lst])_[A-Za-z0-9_-]{40,}/g
 
-/** Removes API keys from a text. Applied to every log line. */
-export const redact = (text: string): string => text.includes("ac_") ? text.replace(KEY, "ac_[redacted]") : text
+/** Removes API keys, and what operators sign in with, from a text. Applied to every log line. */
+export const redact = (text: string): string =>
+  text.includes("ac_") || text.includes("op")
+    ? text.replace(KEY, (_, agents: string | undefined, operators: string) => `${agents ?? operators}_[redacted]`)
+    : text
 
 const levels = { debug: "Debug", info: "Info", warn: "Warn", error: "Error" } as const
 
@@ -49,14 +52,25 @@ export const formatText = (options: Logger.Options<unknown>): string => {
   return redact(`${String(time).slice(11, 19)} ${String(level).padEnd(5)} ${String(message)}${notes}${more}`)
 }
 
+export type LogVolumeLevel = keyof typeof levels
+
+/** The least severe log lines that this process writes: LOG_LEVEL, until an operator sets another one. */
+export class LogVolume extends Context.Reference<{ level: LogVolumeLevel }>("parley/platform/Telemetry/LogVolume", {
+  defaultValue: () => ({ level: "info" as LogVolumeLevel })
+}) {}
+
 /**
  * Writes log lines at LOG_LEVEL and above to standard error; standard output is for messages to the person who started
- * the server.
+ * the server. Lines below it are made and dropped here, because a fiber cannot be told of another level later.
  */
 export const layerLogger = Layer.unwrap(Effect.map(Config, (config) => {
   const format = process.stderr.isTTY ? formatText : formatJson
+  const volume: { level: LogVolumeLevel } = { level: config.LOG_LEVEL }
   return Layer.mergeAll(
-    Logger.layer([Logger.make((options) => void process.stderr.write(`${format(options)}\n`))]),
-    Layer.succeed(References.MinimumLogLevel, levels[config.LOG_LEVEL])
+    Logger.layer([Logger.make((options) => {
+      if (LogLevel.isGreaterThanOrEqualTo(options.logLevel, levels[volume.level])) process.stderr.write(`${format(options)}\n`)
+    })]),
+    Layer.succeed(References.MinimumLogLevel, "Debug"),
+    Layer.succeed(LogVolume, volume)
   )
 }))

@@ -5,6 +5,7 @@ import { Config } from "../platform/Config.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
+import { Limits } from "../rates/Limits.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
 /** How long a reservation waits for its message; a commit takes milliseconds. */
@@ -76,7 +77,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
     Effect.gen(function*() {
       const config = yield* Config
       const database = yield* Database
-      const limit = config.LIMITS_COLD_CONVERSATIONS
+      const limits = yield* Limits
       const windowMs = config.LIMITS_COLD_WINDOW_SECONDS * 1_000
       const aboutToMs = config.LIMITS_COLD_RETRY_SECONDS * 1_000
       const reserve = database.prepared<{ free: boolean; turned: boolean; taken: boolean }>("reserve_cold_slot", RESERVE)
@@ -85,6 +86,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
       return ColdSlots.of({
         reserve: Effect.fn("ColdSlots.reserve")(
           function*(agentId: string, conversationId: string, now: number) {
+            const limit = limits.of("LIMITS_COLD_CONVERSATIONS", config.LIMITS_COLD_CONVERSATIONS, agentId)
             const window = [agentId, now - windowMs, now - RESERVATION_MS]
             let row: { readonly used: number; readonly oldest: number | null } | undefined
             for (let tries = 0; row === undefined; tries++) {

@@ -44,6 +44,21 @@ export interface LiveSession {
   readonly echo: (after: number, before: number | null, frame: string, place?: MessagePosition) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
+  /** How it stands with it, for operators; absent: it is no socket but a wait. */
+  readonly state?: () => SocketState
+}
+
+/** How it stands with a socket (wire.md O.1, Socket). */
+export interface SocketState {
+  /** Milliseconds. */
+  readonly since: number
+  readonly client: string | null
+  readonly acknowledges: boolean
+  readonly cursor: number
+  readonly unsentBytes: number
+  readonly unacknowledged: number
+  /** False: it is reading its backlog. */
+  readonly isLive: boolean
 }
 
 const OWN_REMEMBERED = 256

@@ -3,7 +3,8 @@ import { HttpServerRequest } from "effect/http"
 import { addAnswerHeaders, answerHeadersOf } from "../http/AnswerHeaders.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Config } from "../platform/Config.ts"
-import type { Charge, RateRule, RateState } from "./RateRule.ts"
+import { Limits, type LimitsShape } from "./Limits.ts"
+import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
 import { Redis } from "../platform/Redis.ts"
 import { SharedWindows } from "./SharedWindows.ts"
 import { SlidingWindows } from "./SlidingWindows.ts"
@@ -29,6 +30,8 @@ export class RateLimits extends Context.Service<RateLimits, {
   readonly owing: <A, E, R>(charge: Charge, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited, R>
   /** Frees the place of a request that should not count after all; in Redis this happens a moment later. */
   readonly giveBack: (rule: RateRule, key: string, state: RateState) => void
+  /** What this process has accepted of a key within the windows that have not passed, by rule; for looking only. */
+  readonly countsOf: (key: string) => ReadonlyArray<RateCount>
 }>()("parley/rates/RateLimits") {
   /**
    * The limits of one process, lost on restart. A take is one synchronous step, because it is on the send path. Uses
@@ -36,11 +39,12 @@ export class RateLimits extends Context.Service<RateLimits, {
    */
   static readonly layerMemory = Layer.effect(
     RateLimits,
-    Effect.map(Clock.Clock, (clock) => {
-      const windows = new SlidingWindows(monotonicMillis(clock))
+    Effect.gen(function*() {
+      const limits = yield* Limits
+      const windows = new SlidingWindows(monotonicMillis(yield* Clock.Clock))
       const take = (rule: RateRule, key: string): Effect.Effect<RateState, RateLimited> =>
         Effect.withFiber((fiber) => {
-          const taken = windows.take(rule, key)
+          const taken = windows.take(limits.rule(rule, key), key)
           if (taken instanceof RateLimited) {
             showRefusal(fiber.context, taken)
             return Effect.fail(taken)
@@ -52,7 +56,7 @@ export class RateLimits extends Context.Service<RateLimits, {
         take,
         takeAll: (charges) =>
           Effect.withFiber((fiber) => {
-            const taken = windows.takeAll(charges)
+            const taken = windows.takeAll(inForce(limits, charges))
             if (taken instanceof RateLimited) {
               showRefusal(fiber.context, taken)
               return Effect.fail(taken)
@@ -61,7 +65,8 @@ export class RateLimits extends Context.Service<RateLimits, {
             return Effect.succeed(taken)
           }),
         owing: (charge, effect) => Effect.andThen(take(charge.rule, charge.key), effect),
-        giveBack: (rule, key, state) => windows.giveBack(rule, key, state)
+        giveBack: (rule, key, state) => windows.giveBack(rule, key, state),
+        countsOf: (key) => windows.countsOf(key)
       })
     })
   )
@@ -75,6 +80,7 @@ export class RateLimits extends Context.Service<RateLimits, {
     Effect.gen(function*() {
       const config = yield* Config
       const redis = (yield* Redis).channel("rates")
+      const limits = yield* Limits
       const windows = new SharedWindows(redis, monotonicMillis(yield* Clock.Clock), config.REDIS_TIMEOUT_MS)
 
       const takeAll = (charges: ReadonlyArray<Charge>): Effect.Effect<ReadonlyArray<RateState>, RateLimited> =>
@@ -90,7 +96,7 @@ export class RateLimits extends Context.Service<RateLimits, {
             for (const state of outcome) show(fiber.context, state)
             return Effect.succeed(owed === undefined ? outcome : outcome.slice(1))
           }
-          const all = owed === undefined ? charges : [owed, ...charges]
+          const all = inForce(limits, owed === undefined ? charges : [owed, ...charges])
           return Effect.callback<ReadonlyArray<RateState>, RateLimited>((resume) => {
             const outcome = windows.take(all, owed === undefined ? 0 : 1, (later) => resume(answer(later)))
             if (outcome !== undefined) resume(answer(outcome))
@@ -108,7 +114,8 @@ export class RateLimits extends Context.Service<RateLimits, {
               (exit) => debt.paid ? exit : Effect.andThen(takeAll([charge]), exit)
             )
           }),
-        giveBack: (rule, key, state) => windows.giveBack(rule, key, state)
+        giveBack: (rule, key, state) => windows.giveBack(rule, key, state),
+        countsOf: (key) => windows.countsOf(key)
       })
     })
   )
@@ -146,3 +153,6 @@ const REMAINING = "ratelimit-remaining"
 
 export const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>
   show(context, { limit: details?.limit ?? 0, remaining: 0, resetMs: details?.retry_after_ms ?? 0 })
+
+const inForce = (limits: LimitsShape, charges: ReadonlyArray<Charge>): ReadonlyArray<Charge> =>
+  limits.any() ? charges.map(({ key, rule }) => ({ key, rule: limits.rule(rule, key) })) : charges

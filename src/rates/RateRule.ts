@@ -32,6 +32,12 @@ export interface RateState {
   readonly sharedAt: number | null
 }
 
+/** How many requests of a key count in the window of a rule right now. */
+export interface RateCount {
+  readonly rule: RateRule
+  readonly count: number
+}
+
 /** The refusal of a rule; `waitMs` is the time until a request would be accepted. */
 export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
   new RateLimited({

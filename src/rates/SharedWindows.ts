@@ -1,4 +1,4 @@
-import type { Charge, RateRule, RateState } from "./RateRule.ts"
+import type { Charge, RateCount, RateRule, RateState } from "./RateRule.ts"
 import { ALONE, limitsAlone } from "../platform/Metrics.ts"
 import type { RedisChannel } from "../platform/Redis.ts"
 import { readTaken, TAKE, takeArguments, takeKeys, type Taking, windowKey } from "./SlidingWindowScript.ts"
@@ -58,6 +58,11 @@ export class SharedWindows {
   giveBack(rule: RateRule, key: string, state: RateState): void {
     this.own.giveBack(rule, key, state)
     if (state.sharedAt !== null) this.redis.remove(windowKey({ rule, key }), state.sharedAt)
+  }
+
+  /** What this process has accepted of a key. */
+  countsOf(key: string): ReadonlyArray<RateCount> {
+    return this.own.countsOf(key)
   }
 
   private ask(request: Request): Outcome | undefined {

@@ -1,4 +1,4 @@
-import { type Charge, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
+import { type Charge, type RateCount, rateRefusal, type RateRule, type RateState } from "./RateRule.ts"
 import type { RateLimited } from "../wire/WireError.ts"
 
 /**
@@ -44,9 +44,19 @@ export class SlidingWindows {
     this.tables.get(rule.name)?.peek(key)?.remove(at)
   }
 
+  /** The windows of a key that hold something. */
+  countsOf(key: string): ReadonlyArray<RateCount> {
+    const now = this.now()
+    return [...this.tables.values()].flatMap(({ logs, rule }) => {
+      const log = logs.get(key)
+      log?.prune(rule.windowMs, now)
+      return log === undefined || log.count === 0 ? [] : [{ rule, count: log.count }]
+    })
+  }
+
   private table(rule: RateRule): KeyTable {
     let table = this.tables.get(rule.name)
-    if (table === undefined) this.tables.set(rule.name, table = new KeyTable())
+    if (table === undefined) this.tables.set(rule.name, table = new KeyTable(rule))
     return table
   }
 }
@@ -106,9 +116,15 @@ const MAX_KEYS = 500_000
  * and drops the idle ones, so that at most about a third of all keys are idle.
  */
 class KeyTable {
-  private readonly logs = new Map<string, WindowLog>()
+  /** As it was first used. */
+  readonly rule: RateRule
+  readonly logs = new Map<string, WindowLog>()
   private cursor = this.logs.entries()
   private ticks = 0
+
+  constructor(rule: RateRule) {
+    this.rule = rule
+  }
 
   log(key: string, windowMs: number, now: number): WindowLog {
     if ((++this.ticks & 63) === 0) this.sweep(4, windowMs, now)

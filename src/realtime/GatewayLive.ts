@@ -19,6 +19,7 @@ import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from ".
 import { refuse } from "../wire/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
 import { type FrameSource, makeClientFrames, parseClientFrame } from "./ClientFrames.ts"
+import { ClientNames } from "./ClientNames.ts"
 import { makeComparison } from "./Cursors.ts"
 import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
@@ -53,6 +54,8 @@ const LEAVING: CloseReason = { code: 1013, text: "the server is shutting down: t
 /** A socket from its upgrade to its end. */
 interface Connection extends FrameSource {
   readonly socket: WebSocket
+  /** What the client called itself in the upgrade. */
+  readonly client: string | null
   session: Session | undefined
   /** Its place among its agent's sockets, from the check of its key until it is closed. */
   place: SocketSlot | undefined
@@ -119,6 +122,7 @@ export const GatewayLive = Layer.effect(
     let leaving = false
 
     const requestIds = new WeakMap<IncomingMessage, string>()
+    const clients = new ClientNames()
     // The types of `ws` lack closeTimeout.
     const options: ServerOptions & { readonly closeTimeout: number } = {
       noServer: true,
@@ -162,7 +166,10 @@ export const GatewayLive = Layer.effect(
       if (connection.socket.readyState !== 1) return
       const actor = liveAgents.here(agent.id)
       const acknowledges = capabilities.includes("ack")
-      const session = new Session(connection.socket, actor, agent.handle, acknowledges, sessionDependencies)
+      const session = new Session(connection.socket, actor, agent.handle, acknowledges, sessionDependencies, {
+        since: clock.currentTimeMillisUnsafe(),
+        client: connection.client
+      })
       connection.session = session
       socketsOpened.add()
       const lost = left.get(agent.id)
@@ -241,10 +248,11 @@ export const GatewayLive = Layer.effect(
       if (connection.early.length > MAX_EARLY_FRAMES) closeWith(connection, { code: 1013, text: "too fast" })
     }
 
-    const opened = (socket: WebSocket, requestId: string | undefined): Connection => {
+    const opened = (socket: WebSocket, requestId: string | undefined, client: string | null): Connection => {
       const connection: Connection = {
         socket,
         requestId,
+        client,
         session: undefined,
         place: undefined,
         keyHash: "",
@@ -310,7 +318,7 @@ export const GatewayLive = Layer.effect(
     const accept = (request: IncomingMessage, socket: Duplex, head: Buffer, then: (connection: Connection) => void): void => {
       if (socket.destroyed) return
       server.handleUpgrade(request, socket, head, (ws) => {
-        const connection = opened(ws, requestIds.get(request))
+        const connection = opened(ws, requestIds.get(request), clients.of(request))
         if (leaving) closeWith(connection, LEAVING)
         else then(connection)
       })
@@ -414,7 +422,12 @@ export const GatewayLive = Layer.effect(
     })
     yield* Effect.addFinalizer(() => drain)
 
-    return UpgradeHandler.of({ upgrade, turnAway, drain, size: () => connections.size })
+    const welcomeAgain = (): void => {
+      leaving = false
+      waiters.welcomeAgain()
+    }
+
+    return UpgradeHandler.of({ upgrade, turnAway, drain, welcomeAgain, size: () => connections.size })
   })
 )
 

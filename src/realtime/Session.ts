@@ -1,7 +1,7 @@
 import { Cause, Effect, Schedule, type Semaphore } from "effect"
 import type { Duplex } from "node:stream"
 import type { WebSocket } from "ws"
-import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
+import type { LiveAgent, LiveSession, SocketState } from "../push/LiveAgent.ts"
 import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
 import { pushes, slowSockets } from "../platform/Metrics.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
@@ -42,10 +42,18 @@ interface Echo {
   readonly place: MessagePosition | undefined
 }
 
+const UNKNOWN: SessionOrigin = { since: 0, client: null }
+
 interface Shown {
   readonly seq: number
   /** The cursor at that time. */
   readonly inboxNo: number
+}
+
+/** When a session began, in milliseconds, and what its client calls itself. */
+export interface SessionOrigin {
+  readonly since: number
+  readonly client: string | null
 }
 
 /** The services and limits of its node that a session uses. */
@@ -98,8 +106,17 @@ export class Session implements LiveSession {
   private beyond = 0
   private closed = false
   private corked: Duplex | undefined
+  private readonly origin: SessionOrigin
 
-  constructor(socket: WebSocket, agent: LiveAgent, handle: string, acknowledges: boolean, deps: SessionDependencies) {
+  constructor(
+    socket: WebSocket,
+    agent: LiveAgent,
+    handle: string,
+    acknowledges: boolean,
+    deps: SessionDependencies,
+    origin: SessionOrigin = UNKNOWN
+  ) {
+    this.origin = origin
     this.socket = socket
     this.agent = agent
     this.handle = handle
@@ -146,6 +163,18 @@ export class Session implements LiveSession {
   close(reason: CloseReason): void {
     this.closed = true
     this.socket.close(reason.code, reason.text)
+  }
+
+  state(): SocketState {
+    return {
+      since: this.origin.since,
+      client: this.origin.client,
+      acknowledges: this.acknowledges,
+      cursor: this.cursor,
+      unsentBytes: this.socket.bufferedAmount,
+      unacknowledged: this.unacked?.size ?? 0,
+      isLive: this.live
+    }
   }
 
   /** The socket is gone: reads and sends nothing more. */

@@ -109,6 +109,8 @@ export class Waiters extends Context.Service<Waiters, {
   readonly turnAway: () => void
   /** Whether the server is about to stop. */
   readonly isLeaving: () => boolean
+  /** Ends `turnAway`. */
+  readonly welcomeAgain: () => void
   /** The number of listeners. */
   readonly size: () => number
 }>()("parley/realtime/Waiters") {
@@ -275,6 +277,9 @@ export class Waiters extends Context.Service<Waiters, {
           }
         },
         isLeaving: () => leaving,
+        welcomeAgain: () => {
+          leaving = false
+        },
         size: () => listeners.size
       })
     })

@@ -4,6 +4,7 @@ import type { SqlError } from "effect/sql"
 import { addressKey, addressOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
 import type { Batch } from "../cluster/Job.ts"
+import { Limits } from "../rates/Limits.ts"
 import { RateLimits, show, showRefusal } from "../rates/RateLimits.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
@@ -35,6 +36,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       const config = yield* Config
       const clock = yield* Clock.Clock
       const limits = yield* RateLimits
+      const inForce = yield* Limits
       const repo = yield* AddressAttemptsRepo
       const hour = { windowMs: 3_600_000, window: "hour" }
       const tenMinutes = { windowMs: 600_000, window: "10 minutes" }
@@ -84,8 +86,8 @@ export class AddressLimits extends Context.Service<AddressLimits, {
 
       return AddressLimits.of({
         take: (route, request) => {
-          const rule = rules[route]
           const address = addressKey(addressOf(request, config.TRUST_PROXY))
+          const rule = inForce.rule(rules[route], address)
           if (rule.limit > MOST_IN_A_ROW) return Effect.asVoid(limits.take(rule, address))
           return Effect.withFiber((fiber) =>
             Effect.matchEffect(take(rule, address), {

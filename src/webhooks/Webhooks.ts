@@ -1,4 +1,5 @@
 import { Clock, Context, Effect, Layer, Schema } from "effect"
+import { Limits } from "../rates/Limits.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -49,6 +50,7 @@ export class Webhooks extends Context.Service<Webhooks, {
     Webhooks,
     Effect.gen(function*() {
       const config = yield* Config
+      const limits = yield* Limits
       const ids = yield* Ids
       const idempotentIds = yield* IdempotentIds
       const names = yield* NameLookup
@@ -73,7 +75,7 @@ export class Webhooks extends Context.Service<Webhooks, {
           yield* checkUrl(url)
           const secret = given ?? ids.bytes(32).toString("hex")
           const asked = [...new Set(events)]
-          const most = config.LIMITS_WEBHOOKS_PER_AGENT
+          const most = limits.of("LIMITS_WEBHOOKS_PER_AGENT", config.LIMITS_WEBHOOKS_PER_AGENT, agentId)
           const id = yield* idempotentIds.make("whk")
           for (let tries = 0; tries < TRIES; tries++) {
             const webhook = yield* unavailableOnSqlError(repo.create({

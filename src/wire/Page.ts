@@ -52,3 +52,6 @@ export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S
     Effect.flatMap(Schema.decodeUnknownEffect(schema)),
     Effect.mapError(() => ValidationFailed.field("cursor", "is not one that this server gave out"))
   )
+
+/** The size of a page with the usual default and maximum (wire.md C.0, Lists): more than the most is cut. */
+export const pageSize = (asked: number | undefined): number => Math.min(asked ?? 50, 200)

@@ -50,7 +50,7 @@ describe("the locks of shards", () => {
         // One after the other they would wait for 118 answers, 100 ms each.
         assert.isBelow(performance.now() - began, 6_000)
         assert.deepStrictEqual(yield* locks.refresh(here, shards), shards.slice(0, 1))
-      }).pipe(Effect.provide(storage(database).pipe(
+      }).pipe(Effect.provide(storage(database, "127.0.0.1:14431").pipe(
         Layer.provide(Layer.effectDiscard(migrate).pipe(Layer.provide(layerPg({ url: database, poolSize: 2 })))),
         Layer.provide(config)
       )))

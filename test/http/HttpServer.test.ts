@@ -88,6 +88,7 @@ const gatewayOf = (events: Array<string>) =>
       refuse(socket, new Forbidden({ message: "met the gateway" }), requestId)
     },
     turnAway: () => void events.push("turn away"),
+    welcomeAgain: () => {},
     drain: Effect.sync(() => void events.push("drain")),
     size: () => 0
   })

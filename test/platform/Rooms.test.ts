@@ -68,6 +68,8 @@ const domain = {
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
   operator: ["agents", "enforcement", "registration"],
   service: ["pages", "realtime"],
+  /** The operators' API. */
+  console: ["agents", "auth", "push", "webhooks", "enforcement", "operator", "service"],
   mcp: [
     "agents",
     "messages",

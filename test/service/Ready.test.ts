@@ -39,7 +39,7 @@ const serve = Effect.fnUntraced(function*(database: TestDatabase) {
       Ids.layer,
       ProcessMetrics.layer,
       Readiness.layer,
-      Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 0 })
+      Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, welcomeAgain: () => {}, drain: Effect.void, size: () => 0 })
     ])
   ))
   const { url } = Context.get(context, HttpServer)

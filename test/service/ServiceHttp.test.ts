@@ -67,7 +67,7 @@ const withService = <A, E>(
         Ids.layer,
         ProcessMetrics.layer,
         storageLayer(storage),
-        Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, drain: Effect.void, size: () => 7 })
+        Layer.succeed(UpgradeHandler, { upgrade: () => {}, turnAway: () => {}, welcomeAgain: () => {}, drain: Effect.void, size: () => 7 })
       ])
     ))
     const { url } = Context.get(context, HttpServer)

@@ -2,6 +2,7 @@ import { assert, describe, layer } from "@effect/vitest"
 import { AgentChatClient, RealtimeClient } from "agentchatme"
 import { Effect, Layer } from "effect"
 import { tmpdir } from "node:os"
+import { NodeProcedures } from "../../src/cluster/NodeProcedures.ts"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import * as Http from "../../src/Http.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
@@ -19,7 +20,7 @@ const SEED = Number(process.env["LOST_HINTS_SEED"] ?? Date.now() % 1_000_000_000
 // Where commits take their time; what is lost, is lost after them, whatever database it is.
 describe("PostgreSQL 18", () => {
   const database = layerPostgresTest(18)
-  layer(Http.layer.pipe(Layer.provide(Readiness.layer), Layer.provideMerge(layerRooms(database, SETTINGS))), { excludeTestServices: true })((it) => {
+  layer(Http.layer.pipe(Layer.provide([Readiness.layer, NodeProcedures.layerAlone]), Layer.provideMerge(layerRooms(database, SETTINGS))), { excludeTestServices: true })((it) => {
     it.effect("the published client gets every message, in order, whatever becomes of the hints", () =>
       Effect.gen(function*() {
         const { url } = yield* HttpServer

@@ -1,0 +1,46 @@
+import { Effect, Layer } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApiBuilder } from "effect/http-api"
+import { Budgets } from "./auth/Budgets.ts"
+import { AuditLog } from "./operator/AuditLog.ts"
+import { ConsoleAccess } from "./operator/ConsoleAccess.ts"
+import { toResponse } from "./wire/WireErrors.ts"
+import { AccessHttp, DoorHttp } from "./console/AccessHttp.ts"
+import { AgentsHttp } from "./console/AgentsHttp.ts"
+import { AgentsLookRepo } from "./console/AgentsLookRepo.ts"
+import { ConsoleApi } from "./console/ConsoleApi.ts"
+import { ConsoleAuthorization, ConsoleErrors, hidden, NO_STORE } from "./console/ConsoleAuthorization.ts"
+import { LimitChanges } from "./console/LimitChanges.ts"
+import { LimitsHttp } from "./console/LimitsHttp.ts"
+import { ModerationHttp } from "./console/ModerationHttp.ts"
+import { ModerationRepo } from "./console/ModerationRepo.ts"
+import { Nodes } from "./console/Nodes.ts"
+import { NodesHttp } from "./console/NodesHttp.ts"
+import { NodeSampler } from "./console/NodeSampler.ts"
+import { Parts } from "./console/Parts.ts"
+
+/** What is below the API's paths and is none of them: the same as for those who are no operators. */
+const nothing = HttpRouter.use((router) =>
+  Effect.gen(function*() {
+    const budgets = yield* Budgets
+    const response = Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+      Effect.match(budgets.ofAddress(request), {
+        onFailure: (refused) => HttpServerResponse.setHeaders(toResponse(refused), NO_STORE),
+        onSuccess: () => HttpServerResponse.setHeaders(toResponse(hidden()), NO_STORE)
+      }))
+    // Without the slash too.
+    yield* router.add("*", "/console/api/*", response)
+  })
+)
+
+/** The routes of the operators' API. */
+export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing).pipe(
+  Layer.provide(Layer.mergeAll(DoorHttp, AccessHttp, NodesHttp, AgentsHttp, LimitsHttp, ModerationHttp)),
+  Layer.provide(Layer.mergeAll(ConsoleAuthorization.layer, ConsoleErrors.layer))
+)
+
+/** Its services, which also answer the other nodes. */
+export const services = Nodes.layer.pipe(
+  Layer.provideMerge(Layer.mergeAll(Parts.layer, ConsoleAccess.layer, AuditLog.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),
+  Layer.provideMerge(NodeSampler.layer)
+)

@@ -1,0 +1,157 @@
+import { Schema } from "effect"
+import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
+import { documented } from "../http/Documented.ts"
+import { Limit } from "../wire/Page.ts"
+import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
+import { NotFound } from "../wire/WireError.ts"
+import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
+import { Why } from "./Why.ts"
+
+const params = { handle: HandleInput }
+const parameters = { handle: "nina" }
+const orNull = <S extends Schema.Top>(schema: S) => Schema.NullOr(schema)
+
+export const Status = Schema.Literals(["active", "restricted", "suspended", "deleted"])
+
+const line = {
+  handle: Schema.String,
+  id: Schema.String,
+  email: Schema.String,
+  display_name: Schema.String,
+  status: Status,
+  created_at: DateTimeString,
+  deleted_at: orNull(DateTimeString)
+}
+const AgentLine = Schema.Struct(line).annotate({ identifier: "AgentLine" })
+
+export const Socket = Schema.Struct({
+  node: Schema.String,
+  since: DateTimeString,
+  client: orNull(Schema.String),
+  acknowledges: Schema.Boolean,
+  cursor: Schema.Finite,
+  behind: Schema.Finite,
+  unsent_bytes: Schema.Finite,
+  unacknowledged: Schema.Int,
+  is_live: Schema.Boolean
+}).annotate({ identifier: "Socket" })
+
+export const AgentDetail = Schema.Struct({
+  ...line,
+  words: Schema.String,
+  restricted_until: orNull(DateTimeString),
+  suspended_at: orNull(DateTimeString),
+  counted_from: orNull(DateTimeString),
+  counts: Schema.Array(Schema.Struct({
+    what: Schema.String,
+    counted: Schema.Int,
+    threshold: Schema.Int,
+    window_seconds: Schema.Finite,
+    effect: Schema.String
+  })),
+  inbox_mode: Schema.Literals(["open", "contacts_only"]),
+  group_invite_policy: Schema.Literals(["open", "contacts_only"]),
+  inbox: Schema.Struct({
+    last_no: Schema.Finite,
+    undelivered: Schema.Finite,
+    oldest_waiting: orNull(Schema.Struct({ at: DateTimeString, conversation_id: Schema.String, seq: Schema.Finite }))
+  }),
+  conversations: Schema.Finite,
+  groups: Schema.Finite,
+  contacts: Schema.Finite,
+  blocks_made: Schema.Finite,
+  blocks_received: Schema.Finite,
+  mutes: Schema.Finite,
+  attachment_bytes: Schema.Finite,
+  sockets: Schema.Array(Socket),
+  silent_nodes: Schema.Array(Schema.String),
+  rates: Schema.Array(Schema.Struct({ name: Schema.String, limit: Schema.Finite, count: Schema.Int, window_seconds: Schema.Finite })),
+  webhooks: Schema.Array(Schema.Struct({
+    id: Schema.String,
+    url: Schema.String,
+    events: Schema.Array(Schema.String),
+    active: Schema.Boolean,
+    circuit: Schema.Literals(["closed", "paused", "probing"]),
+    paused_until: orNull(DateTimeString),
+    waiting: Schema.Finite,
+    dead: Schema.Finite,
+    last_failure: orNull(Schema.String)
+  })),
+  log: Schema.Array(Schema.Struct({
+    at: DateTimeString,
+    operator: orNull(Schema.String),
+    action: Schema.String,
+    reason: orNull(Schema.String)
+  }))
+}).annotate({ identifier: "AgentDetail" })
+export type AgentDetail = typeof AgentDetail.Type
+
+const Reason = Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Text(1, 1_000))) })
+const because = { reason: "sends advertisements" }
+
+/** What operators see of agents, and do about them (wire.md O.1). Bodies of messages are never among it. */
+export class AgentsApi extends HttpApiGroup.make("operatedAgents")
+  .add(
+    HttpApiEndpoint.get("agents", "/console/api/agents", {
+      query: {
+        handle: Schema.optionalKey(Schema.String),
+        email: Schema.optionalKey(Schema.String),
+        status: Schema.optionalKey(Status),
+        limit: Schema.optionalKey(Limit),
+        cursor: Schema.optionalKey(Schema.String)
+      },
+      success: Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
+    }).annotateMerge(documented({
+      summary: "Find agents",
+      description: "By the beginning of the handle or of the e-mail address, and by status; in the order of handles.",
+      parameters: { handle: "ni" }
+    })),
+    HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound }).annotateMerge(documented({
+      summary: "Get an agent",
+      description: "Everything about how an agent stands: its state and what counts against it, its inbox, its sockets on all nodes, " +
+        "its rates right now, its webhooks, and what operators did.",
+      parameters
+    })),
+    HttpApiEndpoint.get("why", "/console/api/agents/:handle/why", { params, success: Why, error: NotFound }).annotateMerge(documented({
+      summary: "Ask why it gets nothing",
+      description: "Follows the way from an agent's inbox to its sockets, link by link, and names the one that stops.",
+      parameters
+    })),
+    HttpApiEndpoint.post("disconnect", "/console/api/agents/:handle/disconnect", {
+      params,
+      payload: Reason,
+      success: Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, sockets: Schema.Int }),
+      error: NotFound
+    }).annotateMerge(documented({
+      summary: "Disconnect an agent",
+      description: "Closes its sockets on all nodes; its clients may come again at once.",
+      parameters,
+      body: because,
+      answer: { ok: true, message: "2 sockets are closed.", sockets: 2 }
+    })),
+    HttpApiEndpoint.post("suspend", "/console/api/agents/:handle/suspend", {
+      params,
+      payload: Reason,
+      success: AgentDetail,
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "Suspend an agent",
+      description: "Its sends are refused from the commit on, its sockets closed on all nodes.",
+      parameters,
+      body: because
+    })),
+    HttpApiEndpoint.post("restore", "/console/api/agents/:handle/restore", {
+      params,
+      payload: Reason,
+      success: AgentDetail,
+      error: [NotFound, Conflict]
+    }).annotateMerge(documented({
+      summary: "Restore an agent",
+      description: "Ends a suspension or restriction; no block or report up to now counts any more.",
+      parameters,
+      body: { reason: "a mistake" }
+    }))
+  )
+  .middleware(ConsoleAuthorization)
+  .annotateMerge(OpenApi.annotations({ title: "Agents", description: "Accounts, and how they stand." }))
+{}

@@ -1,0 +1,159 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+
+/** Times in milliseconds. */
+export interface AgentRow {
+  readonly id: string
+  readonly handle: string
+  readonly email: string
+  readonly displayName: string | null
+  readonly status: "active" | "suspended"
+  readonly restrictedUntil: number | null
+  readonly suspendedAt: number | null
+  readonly countedFrom: number | null
+  readonly inboxMode: "open" | "contacts_only"
+  readonly groupInvitePolicy: "open" | "contacts_only"
+  readonly createdAt: number
+  readonly deletedAt: number | null
+}
+
+export interface Amounts {
+  readonly lastNo: number
+  readonly undelivered: number
+  readonly deliveredThrough: number
+  readonly conversations: number
+  readonly groups: number
+  readonly contacts: number
+  readonly blocksMade: number
+  readonly blocksReceived: number
+  readonly mutes: number
+  readonly attachmentBytes: number
+  readonly newestAt: number | null
+}
+
+/** An envelope that waits; `muted`: by its sender or its conversation. */
+export interface WaitingRow {
+  readonly at: number | null
+  readonly conversationId: string
+  readonly seq: number
+  readonly muted: boolean
+}
+
+export interface WebhookRow {
+  readonly id: string
+  readonly url: string
+  readonly events: ReadonlyArray<string>
+  readonly active: boolean
+  readonly pausedUntil: number | null
+  readonly waiting: number
+  readonly dead: number
+  readonly failure: string | null
+}
+
+export interface LogRow {
+  readonly at: number
+  readonly operator: string | null
+  readonly action: string
+  readonly reason: string | null
+}
+
+export interface AgentQuery {
+  readonly handle: string
+  readonly email: string
+  readonly status: "active" | "restricted" | "suspended" | "deleted" | null
+  /** Handles after this one. */
+  readonly after: string
+  readonly now: number
+  readonly limit: number
+}
+
+/** The end of the texts that begin with this one, in the order of bytes. */
+const above = (prefix: string): string => `${prefix}\u{10ffff}`
+
+/** What operators see of agents, across all rooms; reads only. Nothing is prepared, because it runs seldom. */
+export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
+  /** In the order of handles. */
+  readonly find: (query: AgentQuery) => Effect.Effect<ReadonlyArray<AgentRow>, SqlError.SqlError>
+  /** By normalised handle, deleted ones too. */
+  readonly one: (handle: string) => Effect.Effect<AgentRow | undefined, SqlError.SqlError>
+  readonly amounts: (agentId: string) => Effect.Effect<Amounts, SqlError.SqlError>
+  /** The first that wait, the oldest first. */
+  readonly waiting: (agentId: string, through: number, now: number, limit: number) => Effect.Effect<ReadonlyArray<WaitingRow>, SqlError.SqlError>
+  readonly webhooks: (agentId: string) => Effect.Effect<ReadonlyArray<WebhookRow>, SqlError.SqlError>
+  /** What was done about it, without the looks; the newest first. */
+  readonly log: (agentId: string, limit: number) => Effect.Effect<ReadonlyArray<LogRow>, SqlError.SqlError>
+}>()("parley/console/AgentsLookRepo") {
+  static readonly layer = Layer.effect(
+    AgentsLookRepo,
+    Effect.map(SqlClient.SqlClient, (sql) => {
+      const columns = sql.literal(`id, handle, email, display_name AS "displayName", status, restricted_until AS "restrictedUntil",
+        suspended_at AS "suspendedAt", counted_from AS "countedFrom", inbox_mode AS "inboxMode",
+        group_invite_policy AS "groupInvitePolicy", created_at AS "createdAt", deleted_at AS "deletedAt"`)
+      return AgentsLookRepo.of({
+        find: ({ after, email, handle, limit, now, status }) =>
+          sql<AgentRow>`
+            SELECT ${columns} FROM agents
+            WHERE handle > ${after}
+              AND ${handle === "" ? sql`true` : sql`handle >= ${handle} AND handle < ${above(handle)}`}
+              AND ${email === "" ? sql`true` : sql`email >= ${email} AND email < ${above(email)}`}
+              AND ${
+            status === null
+              ? sql`true`
+              : status === "deleted"
+              ? sql`deleted_at IS NOT NULL`
+              : status === "suspended"
+              ? sql`deleted_at IS NULL AND status = 'suspended'`
+              : status === "restricted"
+              ? sql`deleted_at IS NULL AND status = 'active' AND restricted_until > ${now}`
+              : sql`deleted_at IS NULL AND status = 'active' AND COALESCE(restricted_until, 0) <= ${now}`
+          }
+            ORDER BY handle LIMIT ${limit}`,
+        one: (handle) => Effect.map(sql<AgentRow>`SELECT ${columns} FROM agents WHERE handle = ${handle}`, (rows) => rows[0]),
+        amounts: (agentId) =>
+          Effect.map(
+            sql<Amounts>`
+              SELECT COALESCE(i.last_no, 0) AS "lastNo", COALESCE(i.undelivered, 0) AS undelivered,
+                COALESCE(i.delivered_through, 0) AS "deliveredThrough",
+                (SELECT count(*) FROM participants p WHERE p.agent_id = a.id) AS conversations,
+                (SELECT count(*) FROM group_members g WHERE g.agent_id = a.id AND g.left_at IS NULL) AS groups,
+                (SELECT count(*) FROM contacts c WHERE c.agent_id = a.id) AS contacts,
+                (SELECT count(*) FROM blocks b WHERE b.agent_id = a.id) AS "blocksMade",
+                (SELECT count(*) FROM blocks b WHERE b.blocked_id = a.id AND b.counts) AS "blocksReceived",
+                (SELECT count(*) FROM mutes m WHERE m.muter_id = a.id) AS mutes,
+                COALESCE((SELECT u.bytes FROM attachment_usage u WHERE u.agent_id = a.id), 0) AS "attachmentBytes",
+                (
+                  SELECT m.created_at FROM envelopes e JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+                  WHERE e.recipient_id = a.id AND e.no = i.last_no
+                ) AS "newestAt"
+              FROM agents a LEFT JOIN inboxes i ON i.agent_id = a.id WHERE a.id = ${agentId}`,
+            (rows) => rows[0]!
+          ),
+        waiting: (agentId, through, now, limit) =>
+          sql<WaitingRow>`
+            SELECT m.created_at AS at, e.conversation_id AS "conversationId", e.seq, EXISTS (
+              SELECT FROM mutes u WHERE u.muter_id = ${agentId} AND u.target_id IN (m.sender_id, e.conversation_id)
+                AND (u.muted_until IS NULL OR u.muted_until > ${now})
+            ) AS muted
+            FROM (
+              SELECT * FROM envelopes WHERE recipient_id = ${agentId} AND no > ${through} AND delivered_at IS NULL
+              ORDER BY no LIMIT ${limit}
+            ) e
+            LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+            ORDER BY e.no`,
+        webhooks: (agentId) =>
+          sql<WebhookRow>`
+            SELECT w.id, w.url, w.events, w.active, w.paused_until AS "pausedUntil",
+              (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL) AS waiting,
+              (SELECT count(*) FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.delivered = false) AS dead,
+              (
+                SELECT d.failure FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.failure IS NOT NULL ORDER BY d.no DESC LIMIT 1
+              ) AS failure
+            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.deleted_at IS NULL ORDER BY w.created_at`,
+        log: (agentId, limit) =>
+          sql<LogRow>`
+            SELECT at, operator, action, reason FROM audit_log
+            WHERE agent_id = ${agentId} AND action NOT LIKE 'show%' ORDER BY no DESC LIMIT ${limit}`
+      })
+    })
+  )
+}

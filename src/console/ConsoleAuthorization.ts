@@ -1,0 +1,108 @@
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import type { SqlError } from "effect/sql"
+import { Budgets } from "../auth/Budgets.ts"
+import { AuditLog } from "../operator/AuditLog.ts"
+import { type Access, ConsoleAccess } from "../operator/ConsoleAccess.ts"
+import { Config, type Settings } from "../platform/Config.ts"
+import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable, WireError } from "../wire/WireError.ts"
+import { lowerCase } from "../wire/Text.ts"
+import { answer } from "../wire/WireErrors.ts"
+
+/** The state of something does not allow what was asked; the message says why. */
+export class Conflict extends WireError<Conflict>()("Conflict", {
+  code: "CONFLICT",
+  status: 409,
+  message: "This cannot be done as things are."
+}) {}
+
+export const COOKIE = "parley_console"
+
+/** The one answer for everybody who is no operator, the same as for a path that nobody has. */
+export const hidden = (): NotFound => new NotFound({ message: "This API has no such path." })
+
+/** The operator who makes this request. */
+export class CurrentOperator extends Context.Service<CurrentOperator, Access>()("parley/console/CurrentOperator") {}
+
+/** The headers of every answer of this API. */
+export const NO_STORE = { "cache-control": "no-store", "referrer-policy": "no-referrer", "x-content-type-options": "nosniff" }
+
+/** Turns every failure into its documented answer, and keeps all of them out of caches; the outermost middleware. */
+export class ConsoleErrors extends HttpApiMiddleware.Service<ConsoleErrors>()("parley/console/ConsoleErrors", {
+  error: commonErrors
+}) {
+  static readonly layer = Layer.succeed(ConsoleErrors, (httpEffect) =>
+    Effect.map(Effect.catchCause(httpEffect, (cause) => answer(cause)), (response) => HttpServerResponse.setHeaders(response, { ...NO_STORE, ...response.headers })))
+}
+
+/** A group of endpoints as an API of its own (compare `apiOf`). */
+export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group) =>
+  HttpApi.make("parley-console").add(group).middleware(ConsoleErrors)
+
+/** The origin whose pages may make changes with the cookie: this server's own. */
+export const ownOrigin = (config: Settings, host: string | undefined): string =>
+  config.PUBLIC_URL === undefined ? `http://${host ?? ""}` : new URL(config.PUBLIC_URL).origin
+
+const BEARER = /^bearer +(\S+) *$/i
+const AGENT = /^\/console\/api\/agents\/([^/?]+)/
+
+/** The handle that a request is about, from its path or its query; null: none. */
+const handleIn = (url: string): string | null => {
+  const named = AGENT.exec(url)?.[1]
+  if (named !== undefined) return lowerCase(decodeURIComponent(named).trim().replace(/^@/, ""))
+  const asked = url.includes("?") ? new URLSearchParams(url.slice(url.indexOf("?"))).get("agent") : null
+  return asked === null ? null : lowerCase(asked.trim().replace(/^@/, ""))
+}
+
+/** What a request brings: a program's token, else a session's cookie, which may be empty. */
+export const credentialOf = (
+  request: HttpServerRequest.HttpServerRequest
+): { readonly kind: "session" | "token"; readonly token: string } => {
+  const bearer = BEARER.exec(request.headers["authorization"] ?? "")?.[1]
+  return bearer === undefined ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
+}
+
+const detailOf = (url: string): string | null => url.includes("?") ? url.slice(url.indexOf("?"), url.indexOf("?") + 300) : null
+
+/**
+ * Lets operators in, and nobody else (wire.md O.1): by a session's cookie or a program's token. Looks are written down
+ * here, before anything is shown; changes by whoever makes them, in their commit.
+ */
+export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
+  "parley/console/ConsoleAuthorization",
+  { error: [NotFound, Forbidden, RateLimited, Unavailable] }
+) {
+  static readonly layer = Layer.effect(
+    ConsoleAuthorization,
+    Effect.gen(function*() {
+      const access = yield* ConsoleAccess
+      const audit = yield* AuditLog
+      const budgets = yield* Budgets
+      const config = yield* Config
+
+      const unavailable = (error: SqlError.SqlError) =>
+        Effect.andThen(Effect.logWarning("An operator could not be let in: the database does not answer", error), new Unavailable())
+
+      return (httpEffect, { endpoint }) =>
+        Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+          Effect.gen(function*() {
+            yield* budgets.ofAddress(request)
+            const looks = request.method === "GET" || request.method === "HEAD"
+            const { kind, token } = credentialOf(request)
+            const operator = yield* Effect.catchTag(access.check(kind, token, looks), "SqlError", unavailable)
+            if (operator === undefined) return yield* hidden()
+            if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])) {
+              return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
+            }
+            if (looks) {
+              const note = { operator: operator.operator, action: `show ${endpoint.identifier}`, handle: handleIn(request.url), detail: detailOf(request.url) }
+              // Operators have to see what is wrong with a database that takes no writes; the log has it then.
+              yield* Effect.catchTag(Effect.timeoutOption(audit.note(note), "2 seconds"), "SqlError", (error) =>
+                Effect.logWarning("A look by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
+            }
+            return yield* Effect.provideService(httpEffect, CurrentOperator, operator)
+          }))
+    })
+  )
+}

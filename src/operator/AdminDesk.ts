@@ -1,0 +1,38 @@
+import { Context, type Effect } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
+import { userInfo } from "node:os"
+import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
+
+/** A call of the operators' API (wire.md O.1). */
+export interface Errand {
+  readonly method: "GET" | "POST" | "PUT" | "DELETE"
+  readonly path: string
+  readonly body?: unknown
+  readonly operator: string
+  /** The server's address; null: the one of this environment. */
+  readonly server: string | null
+}
+
+/** Carries out commands: through the running server, or in this process. */
+export class Desk extends Context.Service<Desk, {
+  readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
+  /** Asks a server that runs; returns its answer's body. */
+  readonly ask: (errand: Errand) => Effect.Effect<unknown, { readonly message: string }>
+}>()("parley/operator/AdminDesk/Desk") {}
+
+/** The name of the operating system's user; its number if it has none, as in containers. */
+export const whoAmI = (): string => {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? "unknown"}`
+  }
+}
+
+export const json = Flag.Boolean("json").pipe(Flag.withDescription("Print JSON instead of text"), Flag.withDefault(false))
+export const reason = Flag.String("reason").pipe(Flag.withDescription("Why, for the audit log"), Flag.optional)
+export const handle = Argument.String("handle").pipe(Argument.withDescription("The agent's handle"))
+
+/** Adds an example to a command; `rest` is what is typed after its name. */
+export const example = (description: string, rest = "") =>
+  Command.withExamples(({ commandPath }) => [{ command: [...commandPath, rest].join(" ").trimEnd(), description }])

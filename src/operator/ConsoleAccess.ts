@@ -1,0 +1,146 @@
+import { Clock, Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Ids, sha256 } from "../platform/Ids.ts"
+import { type AccessRow, ConsoleAccessRepo } from "./ConsoleAccessRepo.ts"
+
+const MINUTE_MS = 60_000
+const DAY_MS = 86_400_000
+
+/** How long a one-time link, and the session that comes of it, are valid (wire.md O). */
+export const LINK_MS = 5 * MINUTE_MS
+export const SESSION_MS = 12 * 60 * MINUTE_MS
+/** How long the token is valid with which `npm run admin` asks a running server. */
+const ERRAND_MS = MINUTE_MS
+
+/** How long this node lets a credential that it has checked go on reading while the database does not answer. */
+const REMEMBERED_MS = 5 * MINUTE_MS
+const MAX_REMEMBERED = 100
+const CHECK_TIMEOUT = "2 seconds"
+
+/** Who may use the operators' API, and by what. */
+export interface Access {
+  readonly id: string
+  readonly kind: "session" | "token"
+  readonly operator: string
+  /** Of a program's token; null for a session. */
+  readonly name: string | null
+  readonly createdAt: number
+  readonly lastUsedAt: number | null
+  readonly expiresAt: number
+}
+
+/** A new link, session or program token; the token itself is shown once and stored nowhere. */
+export interface IssuedAccess {
+  readonly access: Pick<Access, "id" | "operator" | "name" | "expiresAt">
+  readonly token: string
+}
+
+/** What a credential of this prefix is: they are told apart before anything is looked up. */
+const PREFIX = { link: "opl", session: "ops", token: "opt" } as const
+const FORM = /^op[lst]_[A-Za-z0-9_-]{43}$/
+
+const isOf = (kind: keyof typeof PREFIX, token: string): boolean => token.startsWith(PREFIX[kind]) && FORM.test(token)
+
+const accessOf = (row: AccessRow): Access => ({ ...row, kind: row.kind === "session" ? "session" : "token" })
+
+/**
+ * Sessions, one-time links and program tokens of the operators' API. All are rows, valid on every node; a node remembers
+ * nothing of them but, for reading while the database does not answer, those that it has checked in the last minutes.
+ */
+export class ConsoleAccess extends Context.Service<ConsoleAccess, {
+  /** Makes a one-time link for this operator. */
+  readonly link: (operator: string) => Effect.Effect<IssuedAccess, SqlError.SqlError>
+  /** Makes a program's token that is valid for so many days. */
+  readonly program: (operator: string, name: string, days: number) => Effect.Effect<IssuedAccess, SqlError.SqlError>
+  /** Makes a token of a minute, for one command of `npm run admin`. */
+  readonly errand: (operator: string) => Effect.Effect<IssuedAccess, SqlError.SqlError>
+  /** Turns a link's token into a session, once; undefined: it is none, used or expired. */
+  readonly redeem: (token: string) => Effect.Effect<{ readonly access: Access; readonly token: string } | undefined, SqlError.SqlError>
+  /**
+   * Whose session's cookie or program's token this is; undefined: nobody's. `readsOn`: while the database does not answer,
+   * one that was valid here within the last five minutes still is.
+   */
+  readonly check: (
+    kind: "session" | "token",
+    token: string,
+    readsOn: boolean
+  ) => Effect.Effect<Access | undefined, SqlError.SqlError>
+  /** The living sessions and program tokens, the newest first. */
+  readonly list: Effect.Effect<ReadonlyArray<Access>, SqlError.SqlError>
+  /** Ends a session or token from the commit on, on every node; false: there is none. */
+  readonly end: (id: string, operator: string) => Effect.Effect<boolean, SqlError.SqlError>
+}>()("parley/operator/ConsoleAccess") {
+  static readonly layer = Layer.effect(
+    ConsoleAccess,
+    Effect.gen(function*() {
+      const ids = yield* Ids
+      const repo = yield* ConsoleAccessRepo
+      const clock = yield* Clock.Clock
+      const now = () => clock.currentTimeMillisUnsafe()
+      const remembered = new Map<string, { readonly access: Access; readonly at: number }>()
+
+      const fresh = (kind: keyof typeof PREFIX) => {
+        const token = `${PREFIX[kind]}_${ids.bytes(32).toString("base64url")}`
+        return { token, hash: sha256(token), id: `${PREFIX[kind]}_${ids.bytes(9).toString("hex")}` }
+      }
+
+      const issue = Effect.fnUntraced(function*(
+        kind: "link" | "token",
+        operator: string,
+        name: string | null,
+        lifeMs: number,
+        action: string
+      ) {
+        const { hash, id, token } = fresh(kind)
+        const at = now()
+        const expiresAt = at + lifeMs
+        yield* repo.insert({ id, kind, hash, operator, name, at, expiresAt, action })
+        return { access: { id, operator, name, expiresAt }, token }
+      })
+
+      const remember = (token: string, access: Access | undefined): void => {
+        remembered.delete(token)
+        if (access === undefined) return
+        remembered.set(token, { access, at: now() })
+        for (const oldest of remembered.keys()) {
+          if (remembered.size <= MAX_REMEMBERED) break
+          remembered.delete(oldest)
+        }
+      }
+
+      return ConsoleAccess.of({
+        link: (operator) => issue("link", operator, null, LINK_MS, "make console link"),
+        program: (operator, name, days) => issue("token", operator, name, days * DAY_MS, "make program token"),
+        errand: (operator) => issue("token", operator, "npm run admin", ERRAND_MS, "ask a server"),
+        redeem: Effect.fnUntraced(function*(token) {
+          if (!isOf("link", token)) return undefined
+          const session = fresh("session")
+          const at = now()
+          const row = yield* repo.redeem({
+            link: sha256(token),
+            id: session.id,
+            hash: session.hash,
+            at,
+            expiresAt: at + SESSION_MS
+          })
+          return row === undefined ? undefined : { access: accessOf(row), token: session.token }
+        }),
+        check: Effect.fnUntraced(function*(kind, token, readsOn) {
+          if (!isOf(kind, token)) return undefined
+          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, sha256(token), now()), CHECK_TIMEOUT))
+          if (found._tag === "Success" && found.success._tag === "Some") {
+            const row = found.success.value
+            const access = row === undefined ? undefined : accessOf(row)
+            remember(token, access)
+            return access
+          }
+          const before = remembered.get(token)
+          if (readsOn && before !== undefined && now() - before.at < REMEMBERED_MS && before.access.expiresAt > now()) return before.access
+          return found._tag === "Failure" ? yield* Effect.fail(found.failure) : yield* Effect.die(new Error("The database did not say whose session this is"))
+        }),
+        list: Effect.suspend(() => Effect.map(repo.living(now()), (rows) => rows.map(accessOf))),
+        end: (id, operator) => Effect.suspend(() => repo.end(id, operator, now()))
+      })
+    })
+  ).pipe(Layer.provide(ConsoleAccessRepo.layer))
+}

@@ -1,0 +1,103 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+
+export interface AccessRow {
+  readonly id: string
+  readonly kind: "link" | "session" | "token"
+  readonly operator: string
+  readonly name: string | null
+  readonly createdAt: number
+  readonly lastUsedAt: number | null
+  readonly expiresAt: number
+}
+
+/** How far behind `last_used_at` may be. */
+const USED_MS = 60_000
+/** How long rows that have expired are kept, for those who look into the audit log. */
+const KEPT_MS = 30 * 86_400_000
+
+/** The rows of `console_access`; each change has its audit row in the same statement. */
+export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
+  readonly insert: (row: {
+    readonly id: string
+    readonly kind: "link" | "token"
+    readonly hash: Buffer
+    readonly operator: string
+    readonly name: string | null
+    readonly at: number
+    readonly expiresAt: number
+    readonly action: string
+  }) => Effect.Effect<void, SqlError.SqlError>
+  /** Uses a link up and makes its session; undefined: there is no such link any more. Of two at once one gets it. */
+  readonly redeem: (given: {
+    readonly link: Buffer
+    readonly id: string
+    readonly hash: Buffer
+    readonly at: number
+    readonly expiresAt: number
+  }) => Effect.Effect<AccessRow | undefined, SqlError.SqlError>
+  readonly find: (kind: "session" | "token", hash: Buffer, at: number) => Effect.Effect<AccessRow | undefined, SqlError.SqlError>
+  /** Sessions and tokens that are valid at this time. */
+  readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, SqlError.SqlError>
+  readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
+}>()("parley/operator/ConsoleAccessRepo") {
+  static readonly layer = Layer.effect(
+    ConsoleAccessRepo,
+    Effect.map(SqlClient.SqlClient, (sql) => {
+      const columns = sql.literal(
+        `id, kind, operator, name, created_at AS "createdAt", last_used_at AS "lastUsedAt", expires_at AS "expiresAt"`
+      )
+      return ConsoleAccessRepo.of({
+        insert: ({ action, at, expiresAt, hash, id, kind, name, operator }) =>
+          Effect.asVoid(sql`
+            WITH gone AS (DELETE FROM console_access WHERE expires_at < ${at - KEPT_MS}),
+            made AS (
+              INSERT INTO console_access (id, kind, token_hash, operator, name, created_at, expires_at)
+              VALUES (${id}, ${kind}, ${hash}, ${operator}, ${name}, ${at}, ${expiresAt})
+            )
+            INSERT INTO audit_log (at, operator, action, reason) VALUES (${at}, ${operator}, ${action}, ${name})`),
+        redeem: ({ at, expiresAt, hash, id, link }) =>
+          Effect.map(
+            sql<AccessRow>`
+              WITH used AS (
+                UPDATE console_access SET ended_at = ${at}, last_used_at = ${at}
+                WHERE token_hash = ${link} AND kind = 'link' AND ended_at IS NULL AND expires_at > ${at}
+                RETURNING operator
+              ), noted AS (
+                INSERT INTO audit_log (at, operator, action) SELECT ${at}::bigint, operator, 'open console session' FROM used
+              )
+              INSERT INTO console_access (id, kind, token_hash, operator, created_at, last_used_at, expires_at)
+              SELECT ${id}, 'session', ${hash}::bytea, operator, ${at}::bigint, ${at}::bigint, ${expiresAt}::bigint FROM used
+              RETURNING ${columns}`,
+            (rows) => rows[0]
+          ),
+        find: (kind, hash, at) =>
+          Effect.gen(function*() {
+            const [row] = yield* sql<AccessRow>`
+              SELECT ${columns} FROM console_access
+              WHERE token_hash = ${hash} AND kind = ${kind} AND ended_at IS NULL AND expires_at > ${at}`
+            if (row !== undefined && at - (row.lastUsedAt ?? 0) > USED_MS) {
+              yield* sql`UPDATE console_access SET last_used_at = ${at} WHERE id = ${row.id}`
+            }
+            return row
+          }),
+        living: (at) =>
+          sql<AccessRow>`
+            SELECT ${columns} FROM console_access
+            WHERE kind <> 'link' AND ended_at IS NULL AND expires_at > ${at} ORDER BY created_at DESC, id`,
+        end: (id, operator, at) =>
+          Effect.map(
+            sql`
+              WITH done AS (
+                UPDATE console_access SET ended_at = ${at}
+                WHERE id = ${id} AND kind <> 'link' AND ended_at IS NULL AND expires_at > ${at} RETURNING id
+              ), noted AS (
+                INSERT INTO audit_log (at, operator, action, reason) SELECT ${at}::bigint, ${operator}, 'end console access', id FROM done
+              )
+              SELECT id FROM done`,
+            (rows) => rows.length > 0
+          )
+      })
+    })
+  )
+}

@@ -1,0 +1,40 @@
+/** Control and format characters of a text, as escapes: what agents wrote must not steer a terminal. */
+export const plain = (text: string | null): string =>
+  (text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, (char) => `\\u{${(char.codePointAt(0) ?? 0).toString(16)}}`)
+
+/** Formats rows of texts as aligned columns. */
+export const table = (rows: ReadonlyArray<ReadonlyArray<string>>): string => {
+  const widths = (rows[0] ?? []).map((_, i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)))
+  return rows.map((row) => row.map((cell, i) => cell.padEnd(widths[i] ?? 0)).join("  ").trimEnd()).join("\n")
+}
+
+/** Fields that are only of use to programs, or too long for a line. */
+const LEFT_OUT = new Set(["history", "next_cursor", "about", "events"])
+
+const isPlainObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === "object" && value !== null && !Array.isArray(value)
+
+const cell = (value: unknown): string => {
+  if (value === null || value === undefined) return "-"
+  if (typeof value === "string") return plain(value)
+  if (Array.isArray(value)) return value.map(cell).join(", ")
+  return isPlainObject(value)
+    ? Object.entries(value).map(([name, one]) => `${name} ${cell(one)}`).join(", ")
+    : String(value)
+}
+
+const isTable = (value: unknown): value is ReadonlyArray<Readonly<Record<string, unknown>>> =>
+  Array.isArray(value) && value.length > 0 && value.every(isPlainObject)
+
+/** An answer of the operators' API for a terminal: its fields as rows, and its lists of things as tables below. */
+export const lines = (answer: unknown): string => {
+  if (!isPlainObject(answer)) return cell(answer)
+  const entries = Object.entries(answer).filter(([name]) => !LEFT_OUT.has(name))
+  const fields = entries.filter(([, value]) => !isTable(value))
+  const tables = entries.flatMap(([name, value]) => {
+    if (!isTable(value)) return []
+    const columns = Object.keys(value[0]!).filter((column) => !LEFT_OUT.has(column))
+    return [`\n${name}\n${table([columns, ...value.map((row) => columns.map((column) => cell(row[column])))])}`]
+  })
+  return [table(fields.map(([name, value]) => [name, cell(value)])), ...tables].join("\n").trim()
+}

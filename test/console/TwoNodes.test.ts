@@ -1,0 +1,155 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { adminHere } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
+import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { Operating } from "../support/Operating.ts"
+import { newAgent, type Server } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
+
+interface Node {
+  readonly address: string
+  readonly state: string
+  readonly words: string
+  readonly shards: number
+  readonly sockets: number
+  readonly is_this: boolean
+  readonly log_level: string
+}
+interface Overview {
+  readonly node: string
+  readonly nodes: ReadonlyArray<Node>
+  readonly totals: { readonly nodes: number; readonly silent: number; readonly shards: number; readonly sockets: number }
+  readonly database: { readonly state: string; readonly kind: string; readonly connections: number }
+  readonly redis: { readonly state: string }
+}
+
+describe.skipIf(missingForNodes !== "")("operators on two nodes", () => {
+  let cluster: Cluster
+  let nodes: readonly [Server, Server]
+  let operators: readonly [Operating, Operating]
+
+  beforeAll(async () => {
+    cluster = await Cluster.start(2)
+    nodes = [cluster.nodes[0]!, cluster.nodes[1]!]
+    const first = await Operating.signIn(nodes[0])
+    operators = [first, Operating.withSession(nodes[1], first.headers["cookie"]!.split("=")[1]!)]
+  })
+  afterAll(() => cluster.stop())
+
+  it("a session that one node made is valid on the other; each shows both", async () => {
+    for (const [i, operator] of operators.entries()) {
+      const seen = await eventually("all shards", async () => {
+        const overview = await operator.ok<Overview>("GET", "/overview")
+        return overview.totals.shards === 300 ? overview : undefined
+      })
+      assert.deepStrictEqual(seen.nodes.map(({ state }) => state), ["ready", "ready"], JSON.stringify(seen.nodes))
+      assert.deepStrictEqual(seen.nodes.map(({ is_this }) => is_this), [true, false])
+      assert.strictEqual(seen.node, seen.nodes[0]?.address)
+      assert.deepInclude(seen.database, { state: "ok", kind: "PostgreSQL" })
+      assert.strictEqual(seen.redis.state, "ok", `${i}`)
+    }
+  })
+
+  it("an agent's sockets are seen from the other node, and closed from there", async () => {
+    const agent = await newAgent(nodes[1], "far")
+    const why = async () => operators[0].ok<{ stops_at: string | null; words: string }>("GET", `/agents/${agent.handle}/why`)
+    const friend = await newAgent(nodes[0], "friend")
+    await friend.http.post("/v1/messages", { to: agent.handle, client_msg_id: "one", type: "text", content: { text: "never shown to operators" } })
+    assert.strictEqual((await why()).stops_at, "sockets")
+    const socket = await Socket.hello(nodes[1], agent.key)
+    interface Detail { readonly sockets: ReadonlyArray<{ node: string; behind: number; client: string | null }>; readonly inbox: { undelivered: number } }
+    const seen = await eventually("the socket", async () => {
+      const answer = await operators[0].ask("GET", `/agents/${agent.handle}`)
+      assert.notInclude(answer.text, "never shown to operators")
+      const detail = answer.body as Detail
+      return detail.sockets[0]?.behind === 0 ? detail : undefined
+    })
+    assert.strictEqual(seen.sockets.length, 1)
+    const overview = await operators[0].ok<Overview>("GET", "/overview")
+    assert.strictEqual(seen.sockets[0]?.node, overview.nodes[1]?.address)
+    const closed = await operators[0].ok<{ sockets: number }>("POST", `/agents/${agent.handle}/disconnect`, {})
+    assert.strictEqual(closed.sockets, 1)
+    assert.strictEqual((await socket.closed).code, 1013)
+  })
+
+  it("a limit is felt on every node soon, by the agent that it is for, until it is taken back", async () => {
+    const [slow, other] = [await newAgent(nodes[0], "slow"), await newAgent(nodes[0], "other")]
+    const read = async (agent: typeof slow, node: Server) => (await on(node, agent).http.get(`/v1/agents/${other.handle}`)).header("ratelimit-limit")
+    assert.strictEqual(await read(slow, nodes[0]), "1000000")
+    await operators[0].ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 500, agent: slow.handle, reason: "a test" })
+    for (const node of nodes) {
+      await eventually("the limit", async () => (await read(slow, node)) === "500" || undefined)
+      assert.strictEqual(await read(other, node), "1000000")
+    }
+    const { code, stderr, stdout } = await adminHere({ ...nodes[1].place, PORT: new URL(nodes[1].url).port }, "limits", "reset", "LIMITS_CARDS_PER_MINUTE", "--agent", slow.handle)
+    assert.strictEqual(code, 0, stderr)
+    assert.include(stdout, "LIMITS_CARDS_PER_MINUTE")
+    for (const node of nodes) await eventually("the end", async () => (await read(slow, node)) === "1000000" || undefined)
+  })
+
+  it("a drained node gives up sockets and shards and stays; undrained it serves again", async () => {
+    const agent = await newAgent(nodes[0], "drained")
+    const socket = await Socket.hello(nodes[1], agent.key)
+    const { nodes: [, second] } = await operators[0].ok<Overview>("GET", "/overview")
+    const address = second!.address
+    await operators[0].ok("POST", `/nodes/${address}/drain`)
+    assert.strictEqual((await socket.closed).code, 1001)
+    assert.strictEqual((await fetch(`${nodes[1].url}/v1/ready`)).status, 503)
+    const moved = await eventually("the shards", async () => {
+      const overview = await operators[1].ok<Overview>("GET", "/overview")
+      const drained = overview.nodes.find((node) => node.address === address)
+      return drained?.state === "drained" && drained.shards === 0 && overview.totals.shards === 300 ? overview : undefined
+    })
+    assert.strictEqual(moved.nodes.find((node) => node.address !== address)?.state, "ready")
+    // Who still asks it is served, by the other's shards.
+    const sent = await on(nodes[1], agent).http.post("/v1/messages", {
+      to: (await newAgent(nodes[0], "peer")).handle,
+      client_msg_id: "through-the-drained-one",
+      type: "text",
+      content: { text: "hello" }
+    })
+    assert.strictEqual(sent.status, 201, `${sent}`)
+    // The last one that serves cannot be drained.
+    const last = moved.nodes.find((node) => node.address !== address)!.address
+    assert.strictEqual((await operators[1].ask("POST", `/nodes/${last}/drain`)).status, 409)
+    await operators[1].ok("POST", `/nodes/${address}/undrain`)
+    await eventually("readiness", async () => (await fetch(`${nodes[1].url}/v1/ready`)).ok || undefined)
+    await eventually("its share", async () => {
+      const { nodes: all, totals } = await operators[0].ok<Overview>("GET", "/overview")
+      return all.every(({ shards, state }) => state === "ready" && shards > 0) && totals.shards === 300 || undefined
+    })
+    await (await Socket.hello(nodes[1], agent.key)).close()
+  })
+
+  it("the log's level is set from the other node", async () => {
+    const { nodes: [, second] } = await operators[0].ok<Overview>("GET", "/overview")
+    const changed = await operators[0].ok<Node>("PUT", `/nodes/${second!.address}/log-level`, { level: "warn" })
+    assert.strictEqual(changed.log_level, "warn")
+    const before = nodes[1].stderr.length
+    await nodes[1].http().get("/v1/ready")
+    await operators[0].ok("PUT", `/nodes/${second!.address}/log-level`, { level: "debug" })
+    assert.notInclude(nodes[1].stderr.slice(before), "\"level\":\"debug\"")
+    await nodes[1].http().get("/v1/ready")
+    await eventually("a debug line", () => nodes[1].stderr.slice(before).includes("\"level\":\"debug\"") || undefined)
+  })
+
+  it("a node that hangs is silent, and nobody waits for it; one that was killed is shown as that", async () => {
+    nodes[1].process.kill("SIGSTOP")
+    const began = performance.now()
+    const seen = await operators[0].ok<Overview>("GET", "/overview")
+    // Two looks of a second each at most; a hung node would hold one for ten.
+    assert.isBelow(performance.now() - began, 5_000)
+    assert.deepStrictEqual(seen.nodes.map(({ state }) => state), ["ready", "silent"])
+    assert.include(seen.nodes[1]?.words, "did not answer")
+    nodes[1].process.kill("SIGCONT")
+    await eventually("it is back", async () =>
+      (await operators[0].ok<Overview>("GET", "/overview")).totals.silent === 0 || undefined)
+    await nodes[1].kill()
+    cluster.nodes.pop()
+    const gone = await eventually("it is gone", async () => {
+      const overview = await operators[0].ok<Overview>("GET", "/overview")
+      return overview.nodes[1]?.state === "silent" && overview.totals.shards === 300 ? overview : undefined
+    })
+    assert.include(gone.nodes[1]?.words, "cannot be reached")
+  })
+})

@@ -1,0 +1,51 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { readdirSync, readFileSync } from "node:fs"
+import { Limits, RATES } from "../../src/rates/Limits.ts"
+import { RateLimits } from "../../src/rates/RateLimits.ts"
+import { RateLimited } from "../../src/wire/WireError.ts"
+
+const send = { name: "send", limit: 3, windowMs: 60_000, window: "minute" }
+
+describe("limits that operators change", () => {
+  it.effect("hold for one agent, for all, and no longer than until then", () =>
+    Effect.gen(function*() {
+      const limits = yield* Limits
+      assert.strictEqual(limits.rule(send, "agt_a"), send)
+      const change = { name: "LIMITS_SENDS_PER_SECOND", until: null }
+      limits.set([{ ...change, agentId: "agt_a", value: 1 }, { ...change, agentId: null, value: 2 }])
+      assert.deepStrictEqual(["agt_a", "agt_b"].map((key) => limits.rule(send, key).limit), [1, 2])
+      assert.strictEqual(limits.rule({ ...send, name: "cards" }, "agt_a").limit, 3)
+      assert.strictEqual(limits.of("LIMITS_SENDS_PER_SECOND", 9, "agt_b"), 2)
+      limits.set([{ ...change, agentId: "agt_a", value: 1, until: Date.now() - 1 }])
+      assert.strictEqual(limits.rule(send, "agt_a").limit, 3)
+      limits.set([])
+      assert.strictEqual(limits.any(), false)
+    }).pipe(Effect.provide(Limits.layer)))
+
+  it.effect("are felt by the next request, also where more was accepted before", () =>
+    Effect.gen(function*() {
+      const limits = yield* Limits
+      const rates = yield* RateLimits
+      yield* rates.take(send, "agt_a")
+      yield* rates.take(send, "agt_a")
+      limits.set([{ name: "LIMITS_SENDS_PER_SECOND", agentId: null, value: 1, until: null }])
+      const refused = yield* Effect.flip(rates.take(send, "agt_a"))
+      assert.instanceOf(refused, RateLimited)
+      assert.strictEqual(refused.details?.limit, 1)
+      assert.instanceOf(yield* Effect.flip(rates.takeAll([{ rule: send, key: "agt_a" }])), RateLimited)
+      assert.deepStrictEqual(rates.countsOf("agt_a").map(({ count, rule }) => [rule.name, count]), [["send", 2]])
+      limits.set([{ name: "LIMITS_SENDS_PER_SECOND", agentId: "agt_a", value: 9, until: null }])
+      for (let i = 0; i < 7; i++) yield* rates.take(send, "agt_a")
+      assert.instanceOf(yield* Effect.flip(rates.take(send, "agt_a")), RateLimited)
+    }).pipe(Effect.provide(Layer.provideMerge(RateLimits.layerMemory, Limits.layer))))
+
+  it("the name of each rate in the table is one that a rule has", () => {
+    const source = new URL("../../src", import.meta.url).pathname
+    const texts = readdirSync(source, { recursive: true, encoding: "utf8" })
+      .filter((name) => name.endsWith(".ts") && name !== "rates/Limits.ts")
+      .map((name) => readFileSync(`${source}/${name}`, "utf8"))
+      .join("\n")
+    for (const name of Object.keys(RATES)) assert.match(texts, new RegExp(`(?:name: |rule\\()"${name}"`), name)
+  })
+})
