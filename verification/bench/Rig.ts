@@ -146,7 +146,7 @@ export const startRig = async (subject: Subject, env: Readonly<Record<string, st
     pids: { servers: servers.map(({ pid }) => pid), database: database?.pid, redis: redis?.pid, balancer: balancer?.pid },
     restart: async () => {
       await stopAll(servers)
-      return launch()
+      return servers = await launch()
     },
     database,
     folder,
