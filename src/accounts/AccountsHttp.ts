@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
@@ -21,7 +21,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
     : yield* new Forbidden({ message: "Only the own account can be changed." })
 })
 
-export const AccountsHttp = HttpApiBuilder.group(apiOf(AccountsApi), "agents", (handlers) =>
+export const AccountsHttp = Endpoints.group(apiOf(AccountsApi), "agents", (handlers) =>
   Effect.gen(function*() {
     const accounts = yield* Accounts
     const agents = yield* Agents

@@ -1,15 +1,17 @@
 import { Clock, Context, Effect, Fiber, Layer } from "effect"
-import type { SqlError } from "effect/sql"
 import { Config } from "../platform/Config.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import type { Agent, AgentId } from "./Agent.ts"
 import { avatarUrlOf } from "./AvatarUrl.ts"
-import { AgentsRepo, type StoredAgent } from "./AgentsRepo.ts"
+import { AgentCache, AgentIndex, hashText } from "./AgentCache.ts"
+import { AgentsRepo, type Sought } from "./AgentsRepo.ts"
 
 /**
  * A cache of accounts for the other rooms; the rows are the truth, status included (AgentEntity). What is
- * read here may be a second old, which is how long a node keeps a row at most. Every change of an account
+ * read here may be a second old, which is how long a node keeps a row at most. What is missing in one turn of the event
+ * loop is read by one statement. Every change of an account
  * drops it from the caches of all nodes before the change is answered (`Sessions.changed` and
  * `Sessions.disconnect`, which wait a second for a node that does not answer; what that node has cached
  * has expired by then). So a caller whose change was answered finds it on every node that the database
@@ -20,7 +22,7 @@ export class Agents extends Context.Service<Agents, {
   readonly byKeyHash: (hash: Buffer) => Effect.Effect<Agent | undefined, Unavailable>
   /** By normalised handle; undefined for unknown and deleted accounts. */
   readonly byHandle: (handle: string) => Effect.Effect<Agent | undefined, Unavailable>
-  /** By id, deleted ones included (their messages keep a sender); unknown ids are absent. One query at most. */
+  /** By id, deleted ones included (their messages keep a sender); unknown ids are absent. */
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, Agent>, Unavailable>
   /** The hashes of the live keys of these agents, in hex, read from storage. */
   readonly keyHashes: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyMap<AgentId, string>, Unavailable>
@@ -37,95 +39,85 @@ export class Agents extends Context.Service<Agents, {
       const config = yield* Config
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const cache = new AgentCache()
-      const now = () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
+      const now = monotonicMillis(clock)
 
-      /**
-       * Look-ups under way, by what they look for. Each runs in a fiber of its own, so that interrupting
-       * one caller does not fail the others.
-       */
-      type LookUp = Fiber.Fiber<ReadonlyArray<StoredAgent>, Unavailable>
+      /** A statement that looks for accounts, in a fiber of its own, so that interrupting one caller does not fail the others. */
+      type LookUp = Fiber.Fiber<AgentIndex, Unavailable>
+      /** The statements under way or about to begin, by what each looks for. */
       const underWay = new Map<string, LookUp>()
+      /** The statement of this turn of the event loop, and what it is to look for. */
+      let next: { readonly sought: Sought; readonly names: Array<string>; readonly lookUp: LookUp } | undefined
       // A look-up that began before a change may have read the old row: it answers its callers, but is not cached.
       let changes = 0
 
-      const startLookUp = (
-        keys: ReadonlyArray<string>,
-        query: Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
-      ): LookUp => {
-        const began = now()
-        const before = changes
-        const fiber = runFork(
-          query.pipe(
+      const begin = (sought: Sought): Effect.Effect<AgentIndex, Unavailable> =>
+        Effect.suspend(() => {
+          next = undefined
+          const began = now()
+          const before = changes
+          return repo.find(sought).pipe(
             Effect.timeout(QUERY_TIMEOUT),
-            Effect.tap((found) =>
-              Effect.sync(() => {
-                if (changes === before) { for (const agent of found) cache.put(agent, began) }
-              })
-            ),
+            Effect.map((found) => {
+              if (changes === before) { for (const agent of found) cache.put(agent, began) }
+              return new AgentIndex(found)
+            }),
             unavailableOnSqlError
           )
-        )
-        // On PGlite the query has ended already.
-        if (fiber.pollUnsafe() === undefined) {
-          for (const key of keys) underWay.set(key, fiber)
-          fiber.addObserver(() => {
-            for (const key of keys) {
-              if (underWay.get(key) === fiber) underWay.delete(key)
-            }
-          })
-        }
-        return fiber
+        })
+
+      const gathering = (): NonNullable<typeof next> => {
+        const names: Array<string> = []
+        const sought: Sought = { ids: [], handles: [], keyHashes: [] }
+        const lookUp = runFork(Effect.andThen(untilNextTurn, begin(sought)))
+        lookUp.addObserver(() => {
+          for (const name of names) if (underWay.get(name) === lookUp) underWay.delete(name)
+        })
+        return { names, sought, lookUp }
       }
 
-      const one = (
-        key: string,
-        query: Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-      ): Effect.Effect<Agent | undefined, Unavailable> =>
-        Effect.map(
-          Fiber.join(
-            underWay.get(key) ?? startLookUp([key], Effect.map(query, (found) => found === undefined ? [] : [found]))
-          ),
-          (found) => found[0]
-        )
+      /** The statement that will find what is looked for under this name; what is missed in one turn shares one. */
+      const lookUp = (name: string, kind: keyof Sought, value: string): LookUp => {
+        const known = underWay.get(name)
+        if (known !== undefined) return known
+        const { lookUp, names, sought } = next ??= gathering()
+        sought[kind].push(value)
+        names.push(name)
+        underWay.set(name, lookUp)
+        return lookUp
+      }
 
       return Agents.of({
         byKeyHash: (hash) =>
           Effect.suspend(() => {
-            const key = hash.toString("latin1")
+            const key = hashText(hash)
             const cached = cache.byKey(key, now())
-            return cached === undefined ? one(`key ${key}`, repo.byKeyHash(hash)) : Effect.succeed(cached)
+            return cached !== undefined
+              ? Effect.succeed(cached)
+              : Effect.map(Fiber.join(lookUp(`key ${key}`, "keyHashes", hash.toString("hex"))), ({ keys }) => keys.get(key))
           }),
         byHandle: (handle) =>
           Effect.suspend(() => {
             const cached = cache.byHandle(handle, now())
-            return cached === undefined ? one(`handle ${handle}`, repo.byHandle(handle)) : Effect.succeed(cached)
-          }).pipe(Effect.map((agent) => agent === undefined || agent.deletedAt !== null ? undefined : agent)),
+            return cached !== undefined
+              ? Effect.succeed(living(cached))
+              : Effect.map(Fiber.join(lookUp(`handle ${handle}`, "handles", handle)), ({ handles }) => living(handles.get(handle)))
+          }),
         byIds: (ids) =>
           Effect.suspend(() => {
             const time = now()
             const found = new Map<AgentId, Agent>()
-            const missing = new Set<AgentId>()
-            const waiting = new Set<LookUp>()
+            const waiting = new Map<AgentId, LookUp>()
             for (const id of ids) {
               const cached = cache.byId(id, time)
-              if (cached !== undefined) {
-                found.set(id, cached)
-                continue
-              }
-              const fiber = underWay.get(`id ${id}`)
-              if (fiber !== undefined) waiting.add(fiber)
-              else missing.add(id)
-            }
-            if (missing.size > 0) {
-              const asked = [...missing]
-              waiting.add(startLookUp(asked.map((id) => `id ${id}`), repo.byIds(asked)))
+              if (cached !== undefined) found.set(id, cached)
+              else waiting.set(id, lookUp(`id ${id}`, "ids", id))
             }
             if (waiting.size === 0) return Effect.succeed(found)
-            const wanted = new Set(ids)
-            return Effect.map(Fiber.joinAll(waiting), (answers) => {
-              for (const answer of answers) {
-                for (const agent of answer) {
-                  if (wanted.has(agent.id)) found.set(agent.id, agent)
+            return Effect.map(Effect.forEach(new Set(waiting.values()), (lookUp) => Fiber.join(lookUp)), (answers) => {
+              for (const id of waiting.keys()) {
+                for (const answer of answers) {
+                  const agent = answer.ids.get(id)
+                  if (agent !== undefined) found.set(id, agent)
                 }
               }
               return found
@@ -147,58 +139,10 @@ export class Agents extends Context.Service<Agents, {
 }
 
 const QUERY_TIMEOUT = "5 seconds"
-const MAX_AGE_MILLIS = 1_000
-const MAX_AGENTS = 50_000
 
-interface Entry {
-  readonly agent: StoredAgent
-  readonly key: string | undefined
-  readonly loadedAt: number
-}
+/** Completes when the sockets that are readable in this turn of the event loop have been read. */
+const untilNextTurn = Effect.callback<void>((resume) => {
+  setImmediate(() => resume(Effect.void))
+})
 
-/**
- * The accounts read last, each under its id, handle and key; when it is full, the one read longest ago is
- * dropped.
- */
-class AgentCache {
-  private readonly ids = new Map<AgentId, Entry>()
-  private readonly handles = new Map<string, Entry>()
-  private readonly keys = new Map<string, Entry>()
-
-  byId(id: AgentId, now: number): StoredAgent | undefined {
-    return fresh(this.ids.get(id), now)
-  }
-
-  byHandle(handle: string, now: number): StoredAgent | undefined {
-    return fresh(this.handles.get(handle), now)
-  }
-
-  byKey(key: string, now: number): StoredAgent | undefined {
-    return fresh(this.keys.get(key), now)
-  }
-
-  put(agent: StoredAgent, loadedAt: number): void {
-    const known = this.ids.get(agent.id)
-    if (known !== undefined && known.loadedAt > loadedAt) return
-    this.forget(agent.id)
-    if (this.ids.size >= MAX_AGENTS) {
-      const oldest = this.ids.keys().next()
-      if (oldest.done !== true) this.forget(oldest.value)
-    }
-    const entry: Entry = { agent, key: agent.keyHash?.toString("latin1"), loadedAt }
-    this.ids.set(agent.id, entry)
-    this.handles.set(agent.handle, entry)
-    if (entry.key !== undefined) this.keys.set(entry.key, entry)
-  }
-
-  forget(id: AgentId): void {
-    const entry = this.ids.get(id)
-    if (entry === undefined) return
-    this.ids.delete(id)
-    this.handles.delete(entry.agent.handle)
-    if (entry.key !== undefined) this.keys.delete(entry.key)
-  }
-}
-
-const fresh = (entry: Entry | undefined, now: number): StoredAgent | undefined =>
-  entry === undefined || now - entry.loadedAt >= MAX_AGE_MILLIS ? undefined : entry.agent
+const living = (agent: Agent | undefined): Agent | undefined => agent === undefined || agent.deletedAt !== null ? undefined : agent

@@ -1,5 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { Database } from "../database/Sql.ts"
 import { type Agent, type AgentId, type Policy, statusAt } from "./Agent.ts"
 
 /** An account with the hash of its key, which is null once the account is deleted. */
@@ -37,10 +38,18 @@ export interface Obstacles {
   readonly lifetime: number
 }
 
+/** What accounts are looked for by. */
+export interface Sought {
+  readonly ids: Array<AgentId>
+  readonly handles: Array<string>
+  /** In hex. */
+  readonly keyHashes: Array<string>
+}
+
 /** All statements on accounts. Each change is one statement. */
 export class AgentsRepo extends Context.Service<AgentsRepo, {
-  readonly byKeyHash: (hash: Buffer) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
-  readonly byHandle: (handle: string) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** All accounts with one of these ids, handles or keys; deleted accounts have no key, but the others. */
+  readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   /** The live account of an address. */
   readonly byEmail: (email: string) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
@@ -65,10 +74,15 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
       const sql = yield* SqlClient.SqlClient
       const clock = yield* Clock.Clock
 
-      const columns = sql.literal(`
+      const names = `
         id, handle, email, display_name AS "displayName", description, avatar_key AS "avatarKey", status, restricted_until AS "restrictedUntil",
         inbox_mode AS "inboxMode", group_invite_policy AS "groupInvitePolicy", key_hash AS "keyHash",
-        created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`)
+        created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`
+      const columns = sql.literal(names)
+      const find = (yield* Database).prepared<Row>("find_agents", `
+        SELECT ${names} FROM agents
+        WHERE id = ANY($1::text[]) OR handle = ANY($2::text[])
+          OR key_hash = ANY(ARRAY(SELECT decode(hex, 'hex') FROM unnest($3::text[]) AS hex))`)
 
       /** The account with its status as of now. */
       const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({
@@ -79,8 +93,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         Effect.map(rows, ([row]) => row === undefined ? undefined : present(row))
 
       return AgentsRepo.of({
-        byKeyHash: (hash) => first(sql<Row>`SELECT ${columns} FROM agents WHERE key_hash = ${hash}`),
-        byHandle: (handle) => first(sql<Row>`SELECT ${columns} FROM agents WHERE handle = ${handle}`),
+        find: ({ handles, ids, keyHashes }) => Effect.map(find([ids, handles, keyHashes]), (rows) => rows.map(present)),
         byIds: (ids) =>
           Effect.map(sql<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
         byEmail: (email) =>

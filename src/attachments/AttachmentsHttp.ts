@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
@@ -19,7 +19,7 @@ const targetOf = (payload: typeof NewUpload.Type): Effect.Effect<Announced["to"]
     : Effect.succeed({ _tag: "Group", groupId: conversation_id })
 }
 
-export const AttachmentsHttp = HttpApiBuilder.group(
+export const AttachmentsHttp = Endpoints.group(
   apiOf(AttachmentsApi),
   "attachments",
   Effect.fnUntraced(function*(handlers) {

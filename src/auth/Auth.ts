@@ -4,6 +4,9 @@ import { Agents } from "../agents/Agents.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { Unauthorized, type Unavailable } from "../wire/WireError.ts"
 
+/** A key and its hash take some 300 bytes. */
+const MAX_HASHES = 10_000
+
 const KEY = /^ac_[A-Za-z0-9_-]{43}$/
 
 /** Authenticates API keys, for HTTP and for WebSockets. */
@@ -17,12 +20,32 @@ export class Auth extends Context.Service<Auth, {
 }>()("parley/auth/Auth") {
   static readonly layer = Layer.effect(
     Auth,
-    Effect.map(Agents, (agents) =>
-      Auth.of({
+    Effect.map(Agents, (agents) => {
+      /**
+       * The hashes of keys that were live when they were checked last, oldest first; whether they are live now, only
+       * `Agents` knows. A hash costs as much as all else of a check.
+       */
+      const hashes = new Map<string, Buffer>()
+      const refused = Effect.fail(new Unauthorized())
+
+      return Auth.of({
         authenticate: (key) =>
-          KEY.test(key)
-            ? Effect.flatMap(agents.byKeyHash(sha256(key)), (agent) =>
-              agent === undefined ? Effect.fail(new Unauthorized()) : Effect.succeed(agent))
-            : Effect.fail(new Unauthorized())
-      })))
+          Effect.suspend(() => {
+            const known = hashes.get(key)
+            if (known === undefined && !KEY.test(key)) return refused
+            const hash = known ?? sha256(key)
+            return Effect.flatMap(agents.byKeyHash(hash), (agent) => {
+              if (agent === undefined) {
+                hashes.delete(key)
+                return refused
+              }
+              if (known === undefined) {
+                if (hashes.size >= MAX_HASHES) hashes.delete(hashes.keys().next().value ?? "")
+                hashes.set(key, hash)
+              }
+              return Effect.succeed(agent)
+            })
+          })
+      })
+    }))
 }

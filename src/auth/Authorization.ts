@@ -1,8 +1,9 @@
-import { Context, Effect, Layer, Redacted } from "effect"
-import type { HttpServerResponse } from "effect/http"
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
+import { bearerOf } from "../http/Bearer.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
@@ -32,22 +33,23 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
     return {
       bearer: (
         httpEffect: Effect.Effect<HttpServerResponse.HttpServerResponse, unhandled, CurrentAgent>,
-        { credential, endpoint }: {
-          readonly credential: Redacted.Redacted
-          readonly endpoint: HttpApiEndpoint.Top
-        }
+        { endpoint }: { readonly endpoint: HttpApiEndpoint.Top }
       ): Effect.Effect<
         HttpServerResponse.HttpServerResponse,
         unhandled | E | Unauthorized | Unavailable | RateLimited
       > =>
-        Effect.flatMap(auth.authenticate(Redacted.value(credential)), (agent) => {
-          const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
-          const admission = admit(agent)
-          return budgets.count(
-            budgets.agent(agent.id),
-            endpoint,
-            admission === undefined ? handled : Effect.andThen(admission, handled)
-          )
+        Effect.withFiber((fiber) => {
+          // Not the credential that the middleware is given: that one is wrapped for each request.
+          const { headers } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          return Effect.flatMapEager(auth.authenticate(bearerOf(headers["authorization"])), (agent) => {
+            const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
+            const admission = admit(agent)
+            return budgets.count(
+              budgets.agent(agent.id),
+              endpoint,
+              admission === undefined ? handled : Effect.andThen(admission, handled)
+            )
+          })
         })
     }
   })

@@ -1,7 +1,8 @@
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { HttpApiBuilder, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
+import { HttpApiMiddleware } from "effect/http-api"
 import { AgentSuspended } from "../agents/Agent.ts"
+import { bearerOf } from "../http/Bearer.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import type { CurrentAgent } from "./Authorization.ts"
@@ -28,25 +29,24 @@ export class OptionalAuthorization
     Effect.gen(function*() {
       const auth = yield* Auth
       const budgets = yield* Budgets
-      const credential = HttpApiBuilder.securityDecode(HttpApiSecurity.bearer)
 
       return (httpEffect, { endpoint }) =>
         Effect.withFiber((fiber) => {
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const handled = (agent: CurrentCaller["Service"]["agent"]) =>
             Effect.provideService(httpEffect, CurrentCaller, { agent })
-          if (request.headers.authorization === undefined) {
+          const { authorization } = request.headers
+          if (authorization === undefined) {
             return budgets.count(budgets.address(request), endpoint, handled(null))
           }
-          return Effect.flatMap(credential, (key) =>
-            Effect.flatMap(auth.authenticate(Redacted.value(key)), (agent) =>
-              budgets.count(
-                budgets.agent(agent.id),
-                endpoint,
-                agent.status === "suspended"
-                  ? Effect.andThen(Effect.fail(new AgentSuspended()), handled(agent))
-                  : handled(agent)
-              )))
+          return Effect.flatMap(auth.authenticate(bearerOf(authorization)), (agent) =>
+            budgets.count(
+              budgets.agent(agent.id),
+              endpoint,
+              agent.status === "suspended"
+                ? Effect.andThen(Effect.fail(new AgentSuspended()), handled(agent))
+                : handled(agent)
+            ))
         })
     })
   )

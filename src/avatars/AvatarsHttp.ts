@@ -1,7 +1,7 @@
 import { Effect, Layer } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { isAvatarKey } from "../agents/AvatarUrl.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
@@ -19,7 +19,7 @@ const own = Effect.fnUntraced(function*(handle: string) {
     : yield* new Forbidden({ message: "Only the own account can be changed." })
 })
 
-const handlers = HttpApiBuilder.group(
+const handlers = Endpoints.group(
   apiOf(AvatarsApi),
   "avatars",
   Effect.fnUntraced(function*(handlers) {

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
@@ -11,7 +11,7 @@ import { ContactsApi } from "./ContactsApi.ts"
 
 const figures = ({ limit, nextCursor, offset, total }: Page<unknown>) => ({ total, limit, offset, next_cursor: nextCursor })
 
-export const ContactsHttp = HttpApiBuilder.group(
+export const ContactsHttp = Endpoints.group(
   apiOf(ContactsApi),
   "contacts",
   Effect.fnUntraced(function*(handlers) {

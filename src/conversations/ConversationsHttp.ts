@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import type { PageQuery } from "../wire/Page.ts"
@@ -18,7 +18,7 @@ const wantsArray = (headers: Readonly<Record<string, string | undefined>>, query
     agent.startsWith("agentchatme-py/")
 }
 
-export const ConversationsHttp = HttpApiBuilder.group(
+export const ConversationsHttp = Endpoints.group(
   apiOf(ConversationsApi),
   "conversations",
   Effect.fnUntraced(function*(handlers) {

@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
@@ -9,6 +9,7 @@ import { confirm } from "../wire/Confirmation.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { Conversations, type Target } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
+import type { Sent } from "../messages/Sent.ts"
 import { MessagesApi, type SendBody } from "./MessagesApi.ts"
 
 const HISTORY_LIMIT = 50
@@ -20,19 +21,26 @@ const SYNC_MAX = 500
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
   HttpServerResponse.text(text, { status, contentType: "application/json", ...(headers === undefined ? {} : { headers }) })
 
-const targetOf = (body: typeof SendBody.Type): Effect.Effect<Target, ValidationFailed> => {
+const targetOf = (body: typeof SendBody.Type): Target | ValidationFailed => {
   if (body.to !== undefined && body.conversation_id !== undefined) {
-    return Effect.fail(ValidationFailed.field("to", "cannot be combined with conversation_id: name one of them"))
+    return ValidationFailed.field("to", "cannot be combined with conversation_id: name one of them")
   }
-  if (body.to !== undefined) return Effect.succeed({ _tag: "Direct", handle: body.to })
-  if (body.conversation_id !== undefined) return Effect.succeed({ _tag: "Conversation", id: body.conversation_id })
-  return Effect.fail(ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id"))
+  if (body.to !== undefined) return { _tag: "Direct", handle: body.to }
+  if (body.conversation_id !== undefined) return { _tag: "Conversation", id: body.conversation_id }
+  return ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id")
 }
+
+const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sent) =>
+  jsonText(
+    body,
+    created ? 201 : 200,
+    backlog === null || payload.to === undefined ? undefined : { "x-backlog-warning": `${payload.to}=${backlog}` }
+  )
 
 /** An absent cursor may also be written as empty or `null`. */
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
 
-export const MessagesHttp = HttpApiBuilder.group(
+export const MessagesHttp = Endpoints.group(
   apiOf(MessagesApi),
   "messages",
   Effect.fnUntraced(function*(handlers) {
@@ -41,16 +49,14 @@ export const MessagesHttp = HttpApiBuilder.group(
     const deliveries = yield* Deliveries
 
     return handlers.handleAll({
-      send: Effect.fnUntraced(function*({ payload }) {
-        const agent = yield* CurrentAgent
-        const target = yield* targetOf(payload)
-        const draft = yield* draftOf(payload, config.LIMITS_MESSAGE_BYTES)
-        const sent = yield* conversations.send(agent, target, draft)
-        const warning = sent.backlog === null || payload.to === undefined
-          ? undefined
-          : { "x-backlog-warning": `${payload.to}=${sent.backlog}` }
-        return jsonText(sent.body, sent.created ? 201 : 200, warning)
-      }),
+      // Without a generator, because most requests are this one.
+      send: ({ payload }) =>
+        Effect.flatMap(CurrentAgent, (agent) => {
+          const target = targetOf(payload)
+          if (target instanceof ValidationFailed) return Effect.fail(target)
+          return Effect.flatMapEager(draftOf(payload, config.LIMITS_MESSAGE_BYTES), (draft) =>
+            Effect.map(conversations.send(agent, target, draft), (sent) => sentJson(payload, sent)))
+        }),
       history: Effect.fnUntraced(function*({ params, query }) {
         const agent = yield* CurrentAgent
         const before = seqOrNull(query.before_seq)

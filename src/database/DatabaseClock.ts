@@ -146,16 +146,13 @@ export const follow = Effect.fnUntraced(function*<E, R>(asks: Effect.Effect<Effe
   )
 
   const millis = () => time.at(monotonic())
-  const clock: Clock.Clock = {
+  // All but the wall clock is the machine's.
+  return Object.assign(Object.create(machine) as Clock.Clock, {
     currentTimeMillisUnsafe: () => Math.floor(millis()),
     currentTimeMillis: Effect.sync(() => Math.floor(millis())),
     currentTimeNanosUnsafe: () => BigInt(Math.floor(millis() * 1_000)) * 1_000n,
-    currentTimeNanos: Effect.sync(() => BigInt(Math.floor(millis() * 1_000)) * 1_000n),
-    monotonicTimeNanosUnsafe: () => machine.monotonicTimeNanosUnsafe(),
-    monotonicTimeNanos: machine.monotonicTimeNanos,
-    sleep: (duration) => machine.sleep(duration)
-  }
-  return clock
+    currentTimeNanos: Effect.sync(() => BigInt(Math.floor(millis() * 1_000)) * 1_000n)
+  })
 })
 
 /**

@@ -1,11 +1,11 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentCaller } from "../auth/OptionalAuthorization.ts"
 import { Directory } from "./Directory.ts"
 import { DirectoryApi } from "./DirectoryApi.ts"
 
-export const DirectoryHttp = HttpApiBuilder.group(
+export const DirectoryHttp = Endpoints.group(
   apiOf(DirectoryApi),
   "directory",
   Effect.fnUntraced(function*(handlers) {

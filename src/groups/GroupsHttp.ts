@@ -1,6 +1,6 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { avatarBody } from "../avatars/AvatarBody.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
@@ -8,7 +8,7 @@ import { confirm } from "../wire/Confirmation.ts"
 import { Groups } from "./Groups.ts"
 import { GroupsApi } from "./GroupsApi.ts"
 
-export const GroupsHttp = HttpApiBuilder.group(
+export const GroupsHttp = Endpoints.group(
   apiOf(GroupsApi),
   "groups",
   Effect.fnUntraced(function*(handlers) {

@@ -1,8 +1,10 @@
+import type { Fiber } from "effect"
 import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
 import { countRequest, refusals } from "../platform/Metrics.ts"
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
 import { type Body, failureHeaders } from "../wire/WireErrors.ts"
-import { answerHeadersOf } from "./AnswerHeaders.ts"
+import type { Asked } from "./Asked.ts"
+import { rateHeaders } from "./RateHeaders.ts"
 
 /** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
 export const CORS_REQUEST_HEADERS =
@@ -19,7 +21,7 @@ export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
  * added in `writeHead` because every response passes through it, and because headers passed to it together cost
  * less than headers set one by one.
  */
-export class Answer extends ServerResponse {
+export class Answer extends ServerResponse<Asked> {
   requestId = ""
   /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
   allowOrigin: string | undefined
@@ -29,10 +31,14 @@ export class Answer extends ServerResponse {
   path = ""
   /** How a refusal is written. */
   refusalBody: Body = wireBody
+  /** The fiber that works on the response, where it outlives its first turn. */
+  worker: Fiber.Fiber<unknown, unknown> | undefined
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
     const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
-    const all: OutgoingHttpHeaders = { ...answerHeadersOf(this.req), ...given, "x-request-id": this.requestId }
+    const { limit } = this.req
+    const all: OutgoingHttpHeaders = limit === undefined ? { ...given } : { ...rateHeaders(limit), ...given }
+    all["x-request-id"] = this.requestId
     if (this.allowOrigin !== undefined) {
       if (this.req.headers.origin !== undefined) all["access-control-expose-headers"] = CORS_RESPONSE_HEADERS
       if (this.allowOrigin !== "") all["access-control-allow-origin"] = this.allowOrigin

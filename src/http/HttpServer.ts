@@ -20,10 +20,13 @@ import { isUtf8 } from "node:buffer"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
 import type { Duplex } from "node:stream"
+import { Asked } from "./Asked.ts"
 import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
+import { makeDirect } from "./Direct.ts"
+import { isDirect } from "./Endpoints.ts"
 import { listen } from "./Listening.ts"
 import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
-import { discard, readBody } from "./RequestBody.ts"
+import { discard, hasBody, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -97,29 +100,44 @@ const takesFiles = (path: string): boolean => path === MCP || path.startsWith("/
 const isRaw = (method: string | undefined, path: string): boolean =>
   method === "PUT" && (path.endsWith("/avatar") || path.startsWith("/v1/files/"))
 
+const [HASH, SLASH, SEMICOLON, QUESTION_MARK] = [35, 47, 59, 63]
+
 /** The path of a request target as the router sees it: without query, repeated slashes or trailing slash. */
 const pathOf = (target: string): string => {
-  const end = target.search(/[?#;]/)
-  const path = (end === -1 ? target : target.slice(0, end)).replace(/\/{2,}/g, "/")
+  let end = target.length
+  let slashes = false
+  for (let i = 0; i < end; i++) {
+    const code = target.charCodeAt(i)
+    if (code === QUESTION_MARK || code === HASH || code === SEMICOLON) end = i
+    else if (code === SLASH && target.charCodeAt(i + 1) === SLASH) slashes = true
+  }
+  const given = end === target.length ? target : target.slice(0, end)
+  const path = slashes ? given.replace(/\/{2,}/g, "/") : given
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
 
 /** Errors on `/mcp` have that protocol's body wherever the path is known (wire.md M). */
 const bodyFor = (target: string) => pathOf(target) === MCP ? rpcBody : undefined
 
-/** Wraps a router to record the methods of each path in `routes`; they are needed for 405 and OPTIONS. */
-const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<string>): HttpRouter.HttpRouter => {
+/** A route of the server: its path's template and, if it can be run without the router, itself. */
+interface Recorded {
+  readonly path: string
+  readonly route: HttpRouter.Route<unknown, unknown> | undefined
+}
+
+/** Wraps a router to record its routes: their methods are needed for 405 and OPTIONS, and some can be run without it. */
+const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recorded>): HttpRouter.HttpRouter => {
   const seen = new Set<string>()
-  const record = (method: string, path: HttpRouter.PathInput) => {
+  const record = (method: string, path: HttpRouter.PathInput, route?: HttpRouter.Route<unknown, unknown>) => {
     // Outsiders get the same from every path of the operators' API, whatever the method (wire.md O.1).
     if (method === "*" || path.startsWith("/console/api") || seen.has(`${method} ${path}`)) return
     seen.add(`${method} ${path}`)
-    routes.on(method, path, path)
+    routes.on(method, path, { path, route: route !== undefined && isDirect(route) ? route : undefined })
   }
   return HttpRouter.HttpRouter.of({
     ...router,
     addAll: (added) => {
-      for (const route of added) record(route.method, route.path)
+      for (const route of added) record(route.method, route.path, route)
       return router.addAll(added)
     },
     add: (method, path, handler, options) => {
@@ -160,7 +178,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const stallGuard = yield* StallGuard
     const scope = yield* Effect.scope
 
-    const known = FindMyWay.make<string>({ maxParamLength: 16_384 })
+    const known = FindMyWay.make<Recorded>({ maxParamLength: 16_384 })
     const recordingRouter = Layer.effect(
       HttpRouter.HttpRouter,
       Effect.map(HttpRouter.HttpRouter, (router) => recording(router, known))
@@ -182,12 +200,14 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         ? toResponse(new NotFound({ message: "This API has no such path." }))
         : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") }, bodyFor(request.url))
     }
-    const bodies = new WeakMap<object, Effect.Effect<string>>()
     const withBody = Effect.withFiber((fiber) => {
       const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-      const text = bodies.get(request.source)
+      const { source } = request
       // Shadows the getter that would read the stream: it is already consumed.
-      if (text !== undefined) Object.defineProperty(request, "text", { value: text })
+      if (source instanceof Asked) {
+        if (source.answered !== undefined) return Effect.succeed(source.answered)
+        if (source.body !== undefined) Object.defineProperty(request, "text", { value: Effect.succeed(source.body) })
+      }
       return routed
     })
     const app = Effect.catchCause(withBody, (cause) => {
@@ -215,13 +235,34 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         }))
     })
 
+    const traces = config.OTEL_EXPORTER_OTLP_ENDPOINT !== undefined
     const requestScope = yield* Scope.fork(scope, "parallel")
     // The initial context is copied for every request. Handlers have their services already, so only the runtime's
     // own references are kept in it.
-    const handle = yield* NodeHttpServer.makeHandler(config.OTEL_EXPORTER_OTLP_ENDPOINT === undefined ? app : traced, { scope: requestScope }).pipe(
+    const [handleRouted, handleDirect] = yield* Effect.flatMap(
+      NodeHttpServer.makeHandler(traces ? traced : app, { scope: requestScope }),
+      (handleRouted) =>
+        Effect.map(
+          makeDirect(requestScope, (request, response, answered) => {
+            request.answered = answered
+            handleRouted(request, response)
+          }),
+          (handleDirect) => [handleRouted, handleDirect] as const
+        )
+    ).pipe(
       withRuntimeOnly,
       Effect.provideService(HttpIncomingMessage.MaxBodySize, ByteSize.bytes(config.LIMITS_BODY_BYTES))
     )
+    // A span for each request, and middleware of the router, are not in the direct way.
+    const mayBeDirect = !traces && (yield* Tracer.Tracer) === Tracer.nativeTracer
+    /** Runs the route: without the router where that is the same, and with it everything else, HEAD and errors included. */
+    const handle = (request: Asked, response: Answer): void => {
+      const { method = "", url = "" } = request
+      const whole = request.body !== undefined || !hasBody(request)
+      const found = mayBeDirect && whole && url.startsWith("/") ? known.find(method, url) : undefined
+      if (found?.handler.route === undefined) handleRouted(request, response)
+      else handleDirect(found.handler.route, found, request, response)
+    }
 
     const allowOrigin = apiOrigins(config)
     const allowMcpOrigin = mcpOrigins(config)
@@ -232,10 +273,11 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const state = { draining: false }
     countFailures((code) => refusals.at("http", code).add())
     let inFlight = 0
-    function finished(this: ServerResponse) {
+    function finished(this: Answer) {
       inFlight--
-      if (this instanceof Answer) times.observe(this.req.method, this.path, performance.now() - this.began)
-      if (volume.level === "debug" && this instanceof Answer) {
+      times.observe(this.req.method, this.path, performance.now() - this.began)
+      if (!this.writableEnded) this.worker?.interruptUnsafe()
+      if (volume.level === "debug") {
         log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
           request_id: this.requestId,
           method: this.req.method ?? "",
@@ -264,7 +306,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
     }
 
-    const onRequest = (request: IncomingMessage, response: Answer, expectsContinue = false) => {
+    const onRequest = (request: Asked, response: Answer, expectsContinue = false) => {
       inFlight++
       response.on("close", finished)
       const id = requestIdFrom(request.headers["x-request-id"], ids)
@@ -312,7 +354,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         if (body === undefined) return response.refuse(new PayloadTooLarge())
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
-        bodies.set(request, Effect.succeed(body.toString("utf8")))
+        request.body = body.toString("utf8")
         handle(request, response)
       })
     }
@@ -351,6 +393,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     const server = createServer({
+      IncomingMessage: Asked,
       ServerResponse: Answer,
       headersTimeout: patience.headers,
       requestTimeout: patience.request,

@@ -12,13 +12,16 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
   })
 }
 
+/** Whether a request announces a body. */
+export const hasBody = ({ headers }: IncomingMessage): boolean =>
+  headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
+
 /**
  * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`.
  * Callbacks cost half as much as a fiber that waits for the stream, and the request's fiber starts only when the body is complete.
  */
 export const readBody = (request: IncomingMessage, maxBytes: number, done: (body: Buffer | undefined) => void): void => {
-  const { "content-length": length, "transfer-encoding": encoding } = request.headers
-  if (encoding === undefined && (length === undefined || length === "0")) return done(Buffer.alloc(0))
+  if (!hasBody(request)) return done(Buffer.alloc(0))
   let first: Buffer | undefined
   let rest: Array<Buffer> | undefined
   let size = 0

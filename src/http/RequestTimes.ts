@@ -2,7 +2,7 @@ import type { FindMyWay } from "effect/http"
 import type { Spread } from "../platform/Meters.ts"
 import { httpSeconds, NO_ROUTE } from "../platform/Metrics.ts"
 
-type Method = Parameters<FindMyWay.Router<string>["find"]>[0]
+type Method = Parameters<FindMyWay.Router<unknown>["find"]>[0]
 
 /** Methods with routes; a HEAD is a GET. Requests with any other have no route, and no label of their own. */
 const ROUTED: ReadonlyMap<string, Method> = new Map<string, Method>([
@@ -14,9 +14,9 @@ const ROUTED: ReadonlyMap<string, Method> = new Map<string, Method>([
  * Observes how long requests take, by the template of their route: never by their path, which has handles in it. A path
  * that is a template itself costs one look-up after its first request.
  */
-export const makeRequestTimes = (routes: FindMyWay.Router<string>) => {
+export const makeRequestTimes = (routes: FindMyWay.Router<{ readonly path: string }>) => {
   const templateOf = (method: Method, path: string): string | undefined =>
-    routes.find(method, path)?.handler.replace(/:(\w+)/g, "{$1}")
+    routes.find(method, path)?.handler.path.replace(/:(\w+)/g, "{$1}")
   const literal = new Map<string, Map<string, Spread>>()
   const none = httpSeconds.at("other", NO_ROUTE)
 

@@ -1,6 +1,6 @@
 import { Clock, Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
@@ -35,7 +35,7 @@ const untilOf = Effect.fnUntraced(function*(text: string | null | undefined) {
   return at
 })
 
-export const MutesHttp = HttpApiBuilder.group(
+export const MutesHttp = Endpoints.group(
   apiOf(MutesApi),
   "mutes",
   Effect.fnUntraced(function*(handlers) {

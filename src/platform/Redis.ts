@@ -1,5 +1,5 @@
 import { Context, Data, Effect, Layer, Redacted } from "effect"
-import { Redis as Client } from "ioredis"
+import type { Redis as Client } from "ioredis"
 import { createHash } from "node:crypto"
 import { Config, ConfigInvalid } from "./Config.ts"
 
@@ -69,12 +69,14 @@ export class Redis extends Context.Service<Redis, {
       const config = yield* Config
       if (config.REDIS_URL === undefined) return yield* new ConfigInvalid({ problems: ["REDIS_URL: required for Redis"] })
       const url = Redacted.value(config.REDIS_URL)
+      // A standalone server needs no client, and need not load it.
+      const { Redis: Connection } = yield* Effect.promise(() => import("ioredis"))
       const log = Effect.runForkWith(yield* Effect.context<never>())
       let connected = false
       const channels: Array<Channel> = []
       const client = yield* Effect.acquireRelease(
         Effect.sync(() =>
-          new Client(url, {
+          new Connection(url, {
             lazyConnect: true,
             enableOfflineQueue: false,
             autoResendUnfulfilledCommands: false,

@@ -1,11 +1,11 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Presences } from "./Presences.ts"
 import { PresenceApi } from "./PresenceApi.ts"
 
-export const PresenceHttp = HttpApiBuilder.group(
+export const PresenceHttp = Endpoints.group(
   apiOf(PresenceApi),
   "presence",
   Effect.fnUntraced(function*(handlers) {

@@ -1,6 +1,5 @@
 import { Clock, Context, Effect, Layer } from "effect"
-import { HttpServerRequest } from "effect/http"
-import { addAnswerHeaders, answerHeadersOf } from "../http/AnswerHeaders.ts"
+import { showLimit } from "../http/RateHeaders.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Config } from "../platform/Config.ts"
 import { Limits, type LimitsShape } from "./Limits.ts"
@@ -49,7 +48,7 @@ export class RateLimits extends Context.Service<RateLimits, {
             showRefusal(fiber.context, taken)
             return Effect.fail(taken)
           }
-          show(fiber.context, taken)
+          showLimit(fiber.context, taken)
           return Effect.succeed(taken)
         })
       return RateLimits.of({
@@ -61,7 +60,7 @@ export class RateLimits extends Context.Service<RateLimits, {
               showRefusal(fiber.context, taken)
               return Effect.fail(taken)
             }
-            for (const state of taken) show(fiber.context, state)
+            for (const state of taken) showLimit(fiber.context, state)
             return Effect.succeed(taken)
           }),
         owing: (charge, effect) => Effect.andThen(take(charge.rule, charge.key), effect),
@@ -93,7 +92,7 @@ export class RateLimits extends Context.Service<RateLimits, {
               showRefusal(fiber.context, outcome)
               return Effect.fail(outcome)
             }
-            for (const state of outcome) show(fiber.context, state)
+            for (const state of outcome) showLimit(fiber.context, state)
             return Effect.succeed(owed === undefined ? outcome : outcome.slice(1))
           }
           const all = inForce(limits, owed === undefined ? charges : [owed, ...charges])
@@ -133,26 +132,9 @@ interface Debt {
 
 const Debt = Context.Reference<Debt | undefined>("parley/rates/RateLimits/Debt", { defaultValue: () => undefined })
 
-/** Sets the `RateLimit-*` headers on the response, unless they already show a limit with fewer requests remaining. */
-export const show = (
-  context: Context.Context<never>,
-  { limit, remaining, resetMs }: Pick<RateState, "limit" | "remaining" | "resetMs">
-): void => {
-  const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)
-  if (request === undefined) return
-  const shown = answerHeadersOf(request.source)?.[REMAINING]
-  if (shown !== undefined && Number(shown) < remaining) return
-  addAnswerHeaders(context, {
-    "ratelimit-limit": String(limit),
-    [REMAINING]: String(remaining),
-    "ratelimit-reset": String(Math.ceil(resetMs / 1000))
-  })
-}
-
-const REMAINING = "ratelimit-remaining"
-
+/** Describes the limit that refused a request in the headers of its response. */
 export const showRefusal = (context: Context.Context<never>, { details }: RateLimited): void =>
-  show(context, { limit: details?.limit ?? 0, remaining: 0, resetMs: details?.retry_after_ms ?? 0 })
+  showLimit(context, { limit: details?.limit ?? 0, remaining: 0, resetMs: details?.retry_after_ms ?? 0 })
 
 const inForce = (limits: LimitsShape, charges: ReadonlyArray<Charge>): ReadonlyArray<Charge> =>
   limits.any() ? charges.map(({ key, rule }) => ({ key, rule: limits.rule(rule, key) })) : charges

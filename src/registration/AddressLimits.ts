@@ -4,8 +4,9 @@ import type { SqlError } from "effect/sql"
 import { addressKey, addressOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
 import type { Batch } from "../cluster/Job.ts"
+import { showLimit } from "../http/RateHeaders.ts"
 import { Limits } from "../rates/Limits.ts"
-import { RateLimits, show, showRefusal } from "../rates/RateLimits.ts"
+import { RateLimits, showRefusal } from "../rates/RateLimits.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { rateRefusal, type RateRule } from "../rates/RateRule.ts"
@@ -96,7 +97,7 @@ export class AddressLimits extends Context.Service<AddressLimits, {
                 return Effect.fail(failure)
               },
               onSuccess: ({ remaining, resetMs }) => {
-                show(fiber.context, { limit: rule.limit, remaining, resetMs })
+                showLimit(fiber.context, { limit: rule.limit, remaining, resetMs })
                 return Effect.void
               }
             })

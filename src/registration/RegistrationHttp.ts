@@ -1,8 +1,8 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { isRegistrable, toRecord } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { Config } from "../platform/Config.ts"
 import { AddressLimits } from "./AddressLimits.ts"
 import { HandleInvalid } from "./Code.ts"
@@ -12,7 +12,7 @@ import { RegistrationApi } from "./RegistrationApi.ts"
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
 /** Onboarding and recovery. An invalid handle is not counted; every other attempt counts for its IP address. */
-export const RegistrationHttp = HttpApiBuilder.group(apiOf(RegistrationApi), "registration", (handlers) =>
+export const RegistrationHttp = Endpoints.group(apiOf(RegistrationApi), "registration", (handlers) =>
   Effect.gen(function*() {
     const agents = yield* Agents
     const config = yield* Config

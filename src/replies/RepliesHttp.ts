@@ -1,14 +1,14 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { Config } from "../platform/Config.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { leaseMs } from "./Reply.ts"
 import { Replies } from "./Replies.ts"
 import { RepliesApi } from "./RepliesApi.ts"
 
-export const RepliesHttp = HttpApiBuilder.group(
+export const RepliesHttp = Endpoints.group(
   apiOf(RepliesApi),
   "replies",
   Effect.fnUntraced(function*(handlers) {

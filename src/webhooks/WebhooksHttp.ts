@@ -1,13 +1,13 @@
 import { Effect } from "effect"
-import { HttpApiBuilder } from "effect/http-api"
 import { apiOf } from "../http/ApiOf.ts"
+import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { confirm } from "../wire/Confirmation.ts"
 import { toWebhook } from "./Webhook.ts"
 import { Webhooks } from "./Webhooks.ts"
 import { WebhooksApi } from "./WebhooksApi.ts"
 
-export const WebhooksHttp = HttpApiBuilder.group(
+export const WebhooksHttp = Endpoints.group(
   apiOf(WebhooksApi),
   "webhooks",
   Effect.fnUntraced(function*(handlers) {

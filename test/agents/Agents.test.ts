@@ -32,11 +32,9 @@ const tapped = Layer.effect(
       })
     return AgentsRepo.of({
       ...repo,
-      byKeyHash: (hash) => tapping(repo.byKeyHash(hash)),
-      byHandle: (handle) => tapping(repo.byHandle(handle)),
-      byIds: (ids) => {
-        tap.ids = ids.length
-        return tapping(repo.byIds(ids))
+      find: (sought) => {
+        tap.ids = sought.ids.length
+        return tapping(repo.find(sought))
       }
     })
   })
@@ -70,6 +68,9 @@ const insert = Effect.fnUntraced(function*(changes: Partial<NewAgent> = {}) {
   assert.isDefined(stored)
   return agent
 })
+
+/** Until the statements of this turn of the event loop have begun. */
+const nextTurn = Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
 
 /** From a clean slate: nothing cached of earlier tests, no queries counted. */
 const fresh = Effect.gen(function*() {
@@ -140,6 +141,8 @@ layer(room)("Agents", (it) => {
       const go = yield* Deferred.make<void>()
       tap.after = Deferred.await(go)
       const asking = yield* Effect.forkChild(agents.byKeyHash(alice.keyHash))
+      yield* Effect.yieldNow
+      yield* nextTurn
       yield* TestClock.adjust(700)
       yield* Deferred.succeed(go, undefined)
       yield* Fiber.join(asking)
@@ -166,18 +169,27 @@ layer(room)("Agents", (it) => {
       assert.strictEqual(tap.queries, 1)
     }))
 
-  it.effect("byIds asks once for all that is missing, and shares what is already being asked", () =>
+  it.effect("what is missing in one turn is one query, by keys, handles and ids; what is missed while it runs is another", () =>
     Effect.gen(function*() {
       const { agents, tap } = yield* fresh
-      const [a, b, c, d] = [yield* insert(), yield* insert(), yield* insert(), yield* insert()]
+      const [a, b, c, d, e, f] = [yield* insert(), yield* insert(), yield* insert(), yield* insert(), yield* insert(), yield* insert()]
       yield* agents.byIds([a.id])
       tap.queries = 0
       const go = yield* Deferred.make<void>()
       tap.before = Deferred.await(go)
       const one = yield* Effect.forkChild(agents.byIds([a.id, b.id, c.id, b.id]))
       const two = yield* Effect.forkChild(agents.byIds([c.id, d.id, "agt_nobody"]))
+      const three = yield* Effect.forkChild(agents.byHandle(e.handle))
+      const four = yield* Effect.forkChild(agents.byKeyHash(f.keyHash))
       yield* Effect.yieldNow
+      yield* nextTurn
+      const late = yield* Effect.forkChild(agents.byIds([d.id, e.id]))
+      yield* Effect.yieldNow
+      yield* nextTurn
       yield* Deferred.succeed(go, undefined)
+      assert.strictEqual((yield* Fiber.join(three))?.id, e.id)
+      assert.strictEqual((yield* Fiber.join(four))?.id, f.id)
+      assert.deepStrictEqual([...(yield* Fiber.join(late)).keys()].sort(), [d.id, e.id].sort())
       assert.deepStrictEqual([...(yield* Fiber.join(one)).keys()].sort(), [a.id, b.id, c.id].sort())
       assert.deepStrictEqual([...(yield* Fiber.join(two)).keys()].sort(), [c.id, d.id].sort())
       assert.strictEqual(tap.queries, 2)
@@ -203,6 +215,7 @@ layer(room)("Agents", (it) => {
       tap.after = Deferred.await(go)
       const early = yield* Effect.forkChild(agents.byKeyHash(alice.keyHash))
       yield* Effect.yieldNow
+      yield* nextTurn
       tap.after = Effect.void
       yield* repo.end(alice.id, 2000)
       agents.forget(alice.id)
@@ -288,6 +301,8 @@ layer(room)("Agents", (it) => {
       const { agents, tap } = yield* fresh
       tap.before = Effect.never
       const asking = yield* Effect.forkChild(Effect.flip(agents.byHandle("anybody")))
+      yield* Effect.yieldNow
+      yield* nextTurn
       yield* TestClock.adjust("5 seconds")
       assert.strictEqual((yield* Fiber.join(asking)).code, "UNAVAILABLE")
     }))

@@ -1,5 +1,6 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { AgentsRepo } from "../../src/agents/AgentsRepo.ts"
 import { AvatarsRepo } from "../../src/avatars/AvatarsRepo.ts"
 import { AttachmentsRepo } from "../../src/attachments/AttachmentsRepo.ts"
 import { ContactsRepo } from "../../src/contacts/ContactsRepo.ts"
@@ -18,6 +19,7 @@ it.effect("every statement that no other test of plans knows names what it looks
   Effect.gen(function*() {
     const found = yield* scansOf(Layer.build(Layer.mergeAll(
       AddressAttemptsRepo.layer,
+      AgentsRepo.layer,
       AttachmentsRepo.layer,
       AvatarsRepo.layer,
       ContactsRepo.layer,
@@ -36,6 +38,7 @@ it.effect("every statement that no other test of plans knows names what it looks
       "attachments: look_at <= $1",
       "attachments: used_at <= $1",
       "avatars: look_at <= $1",
+      "agents: id = ANY $1 handle = ANY $2 key_hash = ANY InitPlan 1.col1",
       "agents: avatar_key = $1",
       "groups: avatar_key = $1",
       "agents: id = k.contact_id",

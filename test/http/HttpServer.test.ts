@@ -7,6 +7,7 @@ import { TestClock } from "effect/testing"
 import { request as nodeRequest } from "node:http"
 import { connect } from "node:net"
 import { Config, type Settings } from "../../src/platform/Config.ts"
+import * as Endpoints from "../../src/http/Endpoints.ts"
 import { HttpServer, type Patience } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Forbidden, Unauthorized } from "../../src/wire/WireError.ts"
@@ -53,7 +54,7 @@ class Gate extends Context.Service<Gate, {
   )
 }
 
-const things = HttpApiBuilder.group(TestApi, "things", (handlers) =>
+const things = Endpoints.group(TestApi, "things", (handlers) =>
   Effect.gen(function*() {
     const gate = yield* Gate
     return handlers
@@ -204,6 +205,51 @@ describe("HttpServer", () => {
         const denied = yield* call(server, "/v1/denied")
         assertWire(denied, 401, "UNAUTHORIZED")
         assert.strictEqual(denied.headers.get("www-authenticate"), "Bearer")
+      })
+    ))
+
+  it.live("answers the same whether the router runs an endpoint or not", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        // A target with scheme and host goes through the router.
+        const replies = (method: string, path: string, body: string) =>
+          Effect.forEach(["", "http://x"], (origin) =>
+            Effect.map(
+              raw(
+                server,
+                `${method} ${origin}${path} HTTP/1.1\r\nhost: x\r\nx-request-id: one\r\nconnection: close\r\n` +
+                  `${body === "" ? "" : `content-length: ${Buffer.byteLength(body)}\r\n`}\r\n${body}`
+              ),
+              (received) => received.replace(/^date: .*\r\n/im, "")
+            ))
+        const statuses: Array<string> = []
+        for (
+          const [method, path, body = ""] of [
+            ["GET", "/v1/things/a%20b"],
+            ["GET", "/v1/things//A?limit=3&limit=4"],
+            ["GET", "/v1/things/a?limit=x"],
+            ["GET", "/v1/things/a", "{}"],
+            ["GET", "/v1/nothing"],
+            ["HEAD", "/v1/things/a"],
+            ["POST", "/v1/things", "{\"name\":\"☃\",\"n\":1,\"x\":2}"],
+            ["POST", "/v1/things", "{\"name\":1}"],
+            ["POST", "/v1/things", "{"],
+            ["POST", "/v1/things"],
+            ["DELETE", "/v1/things/a"],
+            ["GET", "/v1/defect"],
+            ["GET", "/v1/sql"],
+            ["GET", "/v1/denied"],
+            ["GET", "/v1/bad-answer"]
+          ] as const
+        ) {
+          const [direct, routed] = yield* replies(method, path, body)
+          assert.strictEqual(direct, routed, `${method} ${path} ${body}`)
+          statuses.push(direct!.slice(9, 12))
+        }
+        assert.deepStrictEqual(
+          statuses,
+          ["200", "400", "400", "200", "404", "200", "200", "400", "400", "400", "200", "500", "503", "401", "500"]
+        )
       })
     ))
 

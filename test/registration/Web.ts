@@ -7,7 +7,6 @@ import { AccountsApi } from "../../src/accounts/AccountsApi.ts"
 import { AccountsHttp } from "../../src/accounts/AccountsHttp.ts"
 import { Authorization, AuthorizationEvenSuspended } from "../../src/auth/Authorization.ts"
 import { AnonymousBudget, Budgets } from "../../src/auth/Budgets.ts"
-import { answerHeadersOf } from "../../src/http/AnswerHeaders.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { Idempotency } from "../../src/idempotency/Idempotency.ts"
 import { IdempotencyRepo } from "../../src/idempotency/IdempotencyRepo.ts"
@@ -81,8 +80,7 @@ export class Web extends Context.Service<Web, {
             })
             const response = await handle(request)
             const text = await response.text()
-            const answered = new Headers({ ...answerHeadersOf(request), ...Object.fromEntries(response.headers) })
-            return { status: response.status, headers: answered, text, body: JSON.parse(text) }
+            return { status: response.status, headers: response.headers, text, body: JSON.parse(text) }
           })
       })
     })

@@ -1,0 +1,19 @@
+import type { HttpServerResponse } from "effect/http"
+import { IncomingMessage } from "node:http"
+
+/** A limit as the `RateLimit-*` headers describe it. */
+export interface ShownLimit {
+  readonly limit: number
+  readonly remaining: number
+  readonly resetMs: number
+}
+
+/** A request to this server, with what becomes known of it before and beside its route. */
+export class Asked extends IncomingMessage {
+  /** The whole body, where it is read before the route is (RequestBody.ts). */
+  body: string | undefined = undefined
+  /** The limit that its answer describes: of all that the request counts against, the one with the fewest requests remaining. */
+  limit: ShownLimit | undefined = undefined
+  /** The response, where the router has nothing left to do but to send it. */
+  answered: HttpServerResponse.HttpServerResponse | undefined = undefined
+}

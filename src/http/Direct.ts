@@ -1,0 +1,61 @@
+import { Context, Effect, Exit, Fiber, Scope } from "effect"
+import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { answer } from "../wire/WireErrors.ts"
+import type { Answer } from "./Answer.ts"
+import type { Asked } from "./Asked.ts"
+import { DirectRequest } from "./DirectRequest.ts"
+
+type Route = HttpRouter.Route<unknown, unknown>
+
+/** What the request's target says besides which route it is for. */
+interface Found {
+  readonly params: HttpRouter.RouteContext["Service"]["params"]
+  readonly searchParams: HttpServerRequest.ParsedSearchParams
+}
+
+/** Whether a response is a status, headers and bytes that are there, and nothing else. */
+const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): boolean =>
+  (body._tag === "Uint8Array" || body._tag === "Empty") && Cookies.isEmpty(cookies)
+
+/**
+ * Runs routes that answer with a whole response (Endpoints.ts) for requests whose body is read already. It is the route's own
+ * effect that runs, with the same services in its context as behind the router; what is left out is what the router, the
+ * request's span and streamed responses need. `other` sends the responses that are not plain.
+ */
+export const makeDirect = (
+  scope: Scope.Scope,
+  other: (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse) => void
+) =>
+  Effect.map(Effect.context<never>(), (services) => {
+    const report = Effect.runForkWith(services)
+
+    const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
+      if (response.destroyed || response.writableEnded) return
+      if (!isPlain(answered)) return other(request, response, answered)
+      const { body, headers, status } = answered
+      response.strictContentLength = true
+      response.writeHead(status, headers)
+      if (body._tag === "Uint8Array") response.end(body.text ?? body.body)
+      else response.end()
+    }
+
+    return (route: Route, { params, searchParams }: Found, request: Asked, response: Answer): void => {
+      const ending = Scope.makeUnsafe()
+      let context = Context.add(services, HttpServerRequest.HttpServerRequest, new DirectRequest(request)) as Context.Context<unknown>
+      context = Context.add(context, HttpServerRequest.ParsedSearchParams, searchParams)
+      context = Context.add(context, HttpRouter.RouteContext, { params, route })
+      context = Context.add(context, Scope.Scope, ending)
+      const fiber = Fiber.runIn(Effect.runForkWith(context)(route.handler), scope)
+      const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
+        if (Exit.isSuccess(exit)) send(request, response, exit.value)
+        // WireErrors has made a response of every failure, so that it was interrupted.
+        else report(Effect.map(answer(exit.cause), (answered) => send(request, response, answered)))
+        const closing = Scope.closeUnsafe(ending, exit)
+        if (closing !== undefined) report(closing)
+      }
+      const exit = fiber.pollUnsafe()
+      if (exit !== undefined) return finish(exit)
+      response.worker = fiber
+      fiber.addObserver(finish)
+    }
+  })

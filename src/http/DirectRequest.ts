@@ -1,0 +1,93 @@
+import { NodeHttpIncomingMessage } from "@effect/platform-node/NodeHttpIncomingMessage"
+import { Effect, Option, Stream } from "effect"
+import { Cookies, Headers, HttpServerError, HttpServerRequest } from "effect/http"
+import type { Asked } from "./Asked.ts"
+
+type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0]
+
+/** A request whose body is read already, as its endpoint sees it. */
+export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
+  implements HttpServerRequest.HttpServerRequest
+{
+  readonly [HttpServerRequest.TypeId]: typeof HttpServerRequest.TypeId = HttpServerRequest.TypeId
+  declare readonly source: Asked
+  readonly method: string
+  readonly url: string
+  private readonly changes: Changes
+  private known: Headers.Headers | undefined
+
+  constructor(source: Asked, changes: Changes = {}) {
+    super(source, (cause) => new HttpServerError.HttpServerError({ reason: new HttpServerError.RequestParseError({ request: this, cause }) }))
+    this.method = source.method ?? ""
+    this.url = changes.url ?? source.url ?? ""
+    this.changes = changes
+    this.known = changes.headers
+  }
+
+  override get headers(): Headers.Headers {
+    return this.known ??= Headers.fromInput(this.source.headers)
+  }
+
+  override get text(): Effect.Effect<string> {
+    return Effect.succeed(this.source.body ?? "")
+  }
+
+  override get arrayBuffer(): Effect.Effect<ArrayBuffer> {
+    return Effect.sync(() => Uint8Array.from(Buffer.from(this.source.body ?? "")).buffer)
+  }
+
+  override get stream(): Stream.Stream<Uint8Array> {
+    return Stream.suspend(() => Stream.make<[Uint8Array]>(Buffer.from(this.source.body ?? "")))
+  }
+
+  override get remoteAddress(): Option.Option<string> {
+    return this.changes.remoteAddress ?? Option.fromNullishOr(this.source.socket.remoteAddress)
+  }
+
+  get peerAddress(): Option.Option<string> {
+    return this.changes.peerAddress ?? this.remoteAddress
+  }
+
+  get protocol(): "http" | "https" | undefined {
+    return this.changes.protocol
+  }
+
+  get originalUrl(): string {
+    const { host } = this.source.headers
+    return host === undefined ? this.url : `http://${host}${this.source.url ?? ""}`
+  }
+
+  get cookies(): Readonly<Record<string, string>> {
+    return Cookies.parseHeader(this.headers["cookie"] ?? "")
+  }
+
+  get multipart(): Effect.Effect<never> {
+    return Effect.die(new Error("No endpoint takes forms."))
+  }
+
+  get multipartStream(): Stream.Stream<never> {
+    return Stream.die(new Error("No endpoint takes forms."))
+  }
+
+  get upgrade(): Effect.Effect<never, HttpServerError.HttpServerError> {
+    return this.upgradeWith()
+  }
+
+  upgradeWith(): Effect.Effect<never, HttpServerError.HttpServerError> {
+    return Effect.fail(new HttpServerError.HttpServerError({
+      reason: new HttpServerError.RequestParseError({ request: this, description: "not an upgrade" })
+    }))
+  }
+
+  modify(changes: Changes): DirectRequest {
+    return new DirectRequest(this.source, { ...this.changes, ...changes })
+  }
+
+  override toString(): string {
+    return `DirectRequest(${this.method} ${this.url.replace(/\?.*$/s, "")})`
+  }
+
+  override toJSON(): unknown {
+    return { _id: "HttpServerRequest", method: this.method, url: this.url.replace(/\?.*$/s, "") }
+  }
+}

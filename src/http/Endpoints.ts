@@ -1,0 +1,229 @@
+import { Context, Effect, Layer, Option, Redacted, Result, Schema, SchemaIssue } from "effect"
+import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import { WireErrors } from "../wire/WireErrors.ts"
+import { bearerOf } from "./Bearer.ts"
+
+type Request = HttpServerRequest.HttpServerRequest
+type Answered = HttpServerResponse.HttpServerResponse
+type Handler = (given: object) => Effect.Effect<unknown, unknown>
+
+/** What `HttpApiBuilder.layer` expects of a group. */
+interface Served {
+  readonly routes: ReadonlyArray<HttpRouter.Route<unknown, unknown>>
+  readonly handlers: ReadonlyMap<string, { readonly endpoint: HttpApiEndpoint.Top; readonly handler: Handler }>
+}
+
+/** Routes that answer every request with a whole response, and need nothing but the request: see `isDirect`. */
+const direct = new WeakSet<object>()
+
+/**
+ * Whether a route can be run without the router: with the request, its path's parameters and its query in the context it
+ * answers as it does behind the router.
+ */
+export const isDirect = (route: HttpRouter.Route<unknown, unknown>): boolean => direct.has(route)
+
+/**
+ * The handlers of a group of endpoints, as `HttpApiBuilder.group` takes them, with the same types. The routes that are made
+ * of them do less for a request: everything that is the same for all requests is prepared here, a request is decoded and a
+ * value encoded in one step each, and what the handlers were built with is not merged into each request's context.
+ *
+ * The API has to have `WireErrors` as its outermost middleware, which turns every failure into the response. Bodies are JSON,
+ * whatever their content type; a handler of other bytes declares no payload and reads `request`.
+ */
+export const group: typeof HttpApiBuilder.group = ((
+  api: { readonly groups: Record<string, HttpApiGroup.Top> },
+  identifier: string,
+  build: (handlers: Handlers) => Handlers | Effect.Effect<Handlers>
+) =>
+  Layer.effectContext(Effect.gen(function*() {
+    const group = api.groups[identifier]!
+    const built = build(new Handlers(group))
+    const handlers = Effect.isEffect(built) ? yield* built : built
+    const context = yield* Effect.context<never>()
+    const routes = Array.from(handlers.all.values(), ({ endpoint, handler }) => {
+      const route = HttpRouter.route(endpoint.method, endpoint.path as HttpRouter.PathInput, servedBy(group, endpoint, handler, context))
+      direct.add(route)
+      return route
+    })
+    const served: Served = { routes, handlers: handlers.all }
+    return Context.makeUnsafe(new Map([[group.key, served]]))
+  }))) as unknown as typeof HttpApiBuilder.group
+
+/** Collects the handlers of a group by the names of their endpoints. */
+class Handlers {
+  readonly all = new Map<string, { readonly endpoint: HttpApiEndpoint.Top; readonly handler: Handler }>()
+  private readonly group: HttpApiGroup.Top
+
+  constructor(group: HttpApiGroup.Top) {
+    this.group = group
+  }
+
+  handle(name: string, handler: Handler): this {
+    const endpoint: HttpApiEndpoint.Top | undefined = this.group.endpoints[name]
+    if (endpoint === undefined) throw new Error(`The group ${this.group.identifier} has no endpoint ${name}.`)
+    this.all.set(name, { endpoint, handler })
+    return this
+  }
+
+  handleAll(handlers: Readonly<Record<string, Handler>>): this {
+    for (const [name, handler] of Object.entries(handlers)) this.handle(name, handler)
+    return this
+  }
+}
+
+/** The endpoint's effect for one request: decodes, runs the handler inside the middleware, encodes. */
+const servedBy = (
+  group: HttpApiGroup.Top,
+  endpoint: HttpApiEndpoint.Top,
+  handler: Handler,
+  context: Context.Context<never>
+): Effect.Effect<Answered, unknown, HttpServerRequest.HttpServerRequest> => {
+  const decode = decoderOf(endpoint)
+  const encode = encoderOf(endpoint)
+  const handle = (context: Context.Context<never>, request: Request, text: string): Effect.Effect<Answered, unknown> => {
+    const given = decode({ request, endpoint, group }, context, text)
+    return given instanceof HttpApiError.HttpApiSchemaError ? Effect.fail(given) : Effect.flatMap(handler(given), encode)
+  }
+  const handled = Effect.withFiber<Answered, unknown>((fiber) => {
+    const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+    return endpoint.payload.size === 0
+      ? handle(fiber.context, request, "")
+      : Effect.flatMapEager(request.text, (text) => handle(fiber.context, request, text))
+  })
+  return withMiddleware(group, endpoint, handled, context)
+}
+
+const schemaError = (kind: HttpApiError.HttpApiSchemaError["kind"], cause: Schema.SchemaError) =>
+  new HttpApiError.HttpApiSchemaError({ kind, cause })
+
+type Given = Record<string, unknown>
+
+/** One part of a request that an endpoint declares: decodes it into `given`, or returns why it cannot. */
+type Part = (given: Given, context: Context.Context<never>, text: string) => HttpApiError.HttpApiSchemaError | undefined
+
+const partOf = (
+  kind: "Params" | "Headers" | "Query",
+  schema: Schema.Top | undefined,
+  read: (context: Context.Context<never>) => unknown
+): ReadonlyArray<Part> => {
+  if (schema === undefined) return []
+  const name = kind.toLowerCase()
+  const decode = Schema.decodeUnknownResult(schema as unknown as Schema.ConstraintDecoder<unknown>)
+  return [(given, context) => {
+    const decoded = decode(read(context))
+    if (Result.isFailure(decoded)) return schemaError(kind, decoded.failure)
+    given[name] = decoded.success
+    return undefined
+  }]
+}
+
+const payloadOf = (payload: HttpApiEndpoint.PayloadMap): ReadonlyArray<Part> => {
+  const [declared, ...others] = payload.values()
+  if (declared === undefined) return []
+  if (others.length > 0 || declared.encoding._tag !== "Json") throw new Error("The payload of an endpoint is JSON.")
+  const schema = Schema.Union(declared.schemas as readonly [Schema.Top, ...Array<Schema.Top>])
+  const decode = Schema.decodeUnknownResult(schema as unknown as Schema.ConstraintDecoder<unknown>)
+  const whenEmpty = declared.schemas.some((schema) => schema.ast._tag === "Null") ? null : undefined
+  const notJson = new Schema.SchemaError(new SchemaIssue.InvalidValue({ message: "Expected a valid JSON body" }))
+  return [(given, _context, text) => {
+    let json: unknown
+    try {
+      json = text === "" ? whenEmpty : JSON.parse(text)
+    } catch {
+      return schemaError("Payload", notJson)
+    }
+    const decoded = decode(json)
+    if (Result.isFailure(decoded)) return schemaError("Payload", decoded.failure)
+    given["payload"] = decoded.success
+    return undefined
+  }]
+}
+
+/** Decodes all that an endpoint declares, in the order of `HttpApiBuilder`; the first part that its schema refuses is returned. */
+const decoderOf = (endpoint: HttpApiEndpoint.Top) => {
+  const parts = [
+    ...partOf("Params", endpoint.params, (context) => Context.getUnsafe(context, HttpRouter.RouteContext).params),
+    ...partOf("Headers", endpoint.headers, (context) => Context.getUnsafe(context, HttpServerRequest.HttpServerRequest).headers),
+    ...partOf(
+      "Query",
+      endpoint.query === undefined ? undefined : Schema.toCodecArrayFromSingle(endpoint.query),
+      (context) => Context.getUnsafe(context, HttpServerRequest.ParsedSearchParams)
+    ),
+    ...payloadOf(endpoint.payload)
+  ]
+  return (given: Given, context: Context.Context<never>, text: string): Given | HttpApiError.HttpApiSchemaError => {
+    for (const part of parts) {
+      const refused = part(given, context, text)
+      if (refused !== undefined) return refused
+    }
+    return given
+  }
+}
+
+/** Makes the response from what a handler returned: a response as it is, a value by the first of the endpoint's schemas that takes it. */
+const encoderOf = (endpoint: HttpApiEndpoint.Top) => {
+  const schemas = Array.from(endpoint.success, (schema) => ({
+    status: (Schema.resolveAnnotations(schema)?.["httpApiStatus"] as number | undefined) ?? 200,
+    encode: Schema.encodeUnknownResult(schema as unknown as Schema.ConstraintEncoder<unknown>)
+  }))
+  return (value: unknown): Effect.Effect<Answered, unknown> => {
+    if (HttpServerResponse.isHttpServerResponse(value)) return Effect.succeed(value)
+    let failure: Schema.SchemaError | undefined
+    for (const { encode, status } of schemas) {
+      const encoded = encode(value)
+      if (Result.isSuccess(encoded)) return Effect.succeed(HttpServerResponse.jsonUnsafe(encoded.success, { status }))
+      failure = encoded.failure
+    }
+    return failure === undefined ? Effect.die(new Error("This endpoint has no answer.")) : Effect.fail(schemaError("Body", failure))
+  }
+}
+
+/** What a middleware is called with. A credential is read only where it is asked for. */
+class Options {
+  readonly group: HttpApiGroup.Top
+  readonly endpoint: HttpApiEndpoint.Top
+  private readonly request: Request
+
+  constructor(group: HttpApiGroup.Top, endpoint: HttpApiEndpoint.Top, request: Request) {
+    this.group = group
+    this.endpoint = endpoint
+    this.request = request
+  }
+
+  get credential(): Redacted.Redacted {
+    return Redacted.make(bearerOf(this.request.headers["authorization"]))
+  }
+}
+
+type Middleware = (handled: Effect.Effect<Answered, unknown>, options: object) => Effect.Effect<Answered, unknown>
+
+/** The middleware of the endpoint around its handler: the first that was added is the innermost. */
+const withMiddleware = (
+  group: HttpApiGroup.Top,
+  endpoint: HttpApiEndpoint.Top,
+  handled: Effect.Effect<Answered, unknown>,
+  context: Context.Context<never>
+): Effect.Effect<Answered, unknown, HttpServerRequest.HttpServerRequest> => {
+  const keys = Array.from(endpoint.middlewares as ReadonlySet<HttpApiMiddleware.AnyService>)
+  if (keys.at(-1)?.key !== WireErrors.key) throw new Error(`${endpoint.path}: the outermost middleware of an endpoint is WireErrors.`)
+  let wrapped = handled
+  for (const key of keys) {
+    const service: unknown = Option.getOrThrow(Context.getOption(context as Context.Context<unknown>, key))
+    const inner = wrapped
+    if (HttpApiMiddleware.isSecurity(key)) {
+      const [scheme, ...others] = Object.entries(key.security)
+      if (scheme?.[1]._tag !== "Http" || scheme[1].scheme.toLowerCase() !== "bearer" || others.length > 0) {
+        throw new Error(`${key.key}: an endpoint is secured by a bearer key.`)
+      }
+      const secure = (service as Record<string, Middleware>)[scheme[0]]!
+      wrapped = Effect.withFiber((fiber) => {
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        return secure(inner, new Options(group, endpoint, request))
+      })
+    } else {
+      wrapped = (service as Middleware)(inner, { group, endpoint })
+    }
+  }
+  return wrapped
+}

@@ -1,0 +1,27 @@
+import { Context, Effect } from "effect"
+import { HttpEffect, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Asked, type ShownLimit } from "./Asked.ts"
+
+/** The `RateLimit-*` headers (wire.md C.0, Rate headers). */
+export const rateHeaders = ({ limit, remaining, resetMs }: ShownLimit): Readonly<Record<string, string>> => ({
+  "ratelimit-limit": String(limit),
+  "ratelimit-remaining": String(remaining),
+  "ratelimit-reset": String(Math.ceil(resetMs / 1000))
+})
+
+/**
+ * Describes a limit in the headers of the response of the request that this context belongs to, also if that response is a
+ * failure, unless they describe one with fewer requests remaining already. `Answer` writes them, once; headers that the
+ * route itself sets take precedence. Outside a request nothing happens.
+ */
+export const showLimit = (context: Context.Context<never>, shown: ShownLimit): void => {
+  const request = Context.getOrUndefined(context, HttpServerRequest.HttpServerRequest)
+  if (request === undefined) return
+  const { source } = request
+  if (source instanceof Asked) {
+    if (source.limit === undefined || source.limit.remaining >= shown.remaining) source.limit = shown
+  } else {
+    HttpEffect.appendPreResponseHandlerUnsafe(context, (_request, response) =>
+      Effect.succeed(HttpServerResponse.setHeaders(response, { ...rateHeaders(shown), ...response.headers })))
+  }
+}

@@ -1,0 +1,232 @@
+import { classifyInboundRequest, createMcpHandler, type JSONRPCRequest } from "@modelcontextprotocol/server"
+import { Effect, Exit, Scope } from "effect"
+import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Readable } from "node:stream"
+import { AgentSuspended } from "../agents/Agent.ts"
+import { Attachments } from "../attachments/Attachments.ts"
+import { Auth } from "../auth/Auth.ts"
+import type { CurrentAgent } from "../auth/Authorization.ts"
+import { Budgets } from "../auth/Budgets.ts"
+import { Deliveries } from "../deliveries/Deliveries.ts"
+import { hostIsOwn, mcpOrigins } from "../http/Origins.ts"
+import { Config } from "../platform/Config.ts"
+import { Ids } from "../platform/Ids.ts"
+import { RateLimits } from "../rates/RateLimits.ts"
+import { Waiters } from "../realtime/Waiters.ts"
+import { Forbidden, isWireFailure, Unauthorized, type WireFailure } from "../wire/WireError.ts"
+import { rpcBody, toResponse } from "../wire/WireErrors.ts"
+import { makeApiCalls } from "./ApiCalls.ts"
+import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
+import { MAX_INLINE } from "./FileTools.ts"
+import { makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
+import { makeSubscriptions } from "./Subscriptions.ts"
+import { instructions, waiting } from "./Texts.ts"
+import type { ToolCall } from "./Tool.ts"
+
+/** How often a client that asked for progress hears of a wait. */
+const PROGRESS_MS = 5_000
+
+const PARSE_ERROR = -32_700
+const INVALID_REQUEST = -32_600
+const UNSUPPORTED = -32_000
+
+type Id = string | number | null
+
+const rpcError = (status: number, code: number, message: string, id: Id = null) =>
+  HttpServerResponse.jsonUnsafe({ jsonrpc: "2.0", error: { code, message }, id }, { status })
+
+/** A refusal of the whole request, before it reached the protocol. */
+const refusal = (failure: WireFailure, id: Id = null) => toResponse(failure, undefined, () => rpcBody(failure, id))
+
+const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
+
+const fromExchange = (exchanged: Exchanged) =>
+  exchanged._tag === "Json"
+    ? HttpServerResponse.jsonUnsafe(exchanged.message)
+    : HttpServerResponse.raw(exchanged.stream, { contentType: "text/event-stream", headers: eventHeaders })
+
+/** `ended` is called when an event stream has ended, or at once. */
+const fromWeb = async (response: Response, ended: () => void = () => undefined) => {
+  const contentType = response.headers.get("content-type") ?? undefined
+  if (response.body !== null && contentType?.startsWith("text/event-stream") === true) {
+    const stream = Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0])
+    stream.once("close", ended)
+    return HttpServerResponse.raw(stream, { contentType: "text/event-stream", headers: eventHeaders })
+  }
+  ended()
+  const text = await response.text()
+  return text === ""
+    ? HttpServerResponse.empty({ status: response.status })
+    : HttpServerResponse.text(text, { status: response.status, ...(contentType === undefined ? {} : { contentType }) })
+}
+
+const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
+
+const idOf = (body: unknown): Id => {
+  const id = (body as { readonly id?: unknown } | null)?.id
+  return typeof id === "string" || typeof id === "number" ? id : null
+}
+
+interface Rpc {
+  readonly method?: unknown
+  readonly params?: { readonly name?: unknown; readonly notifications?: unknown }
+}
+
+/**
+ * What `POST /mcp` does (wire.md M): authenticates, counts the request, and hands it to the protocol. No session is kept: every
+ * request brings its key, and any node can answer it.
+ */
+export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
+  Effect.gen(function*() {
+    const attachments = yield* Attachments
+    const auth = yield* Auth
+    const budgets = yield* Budgets
+    const config = yield* Config
+    const deliveries = yield* Deliveries
+    const ids = yield* Ids
+    const limits = yield* RateLimits
+    const subscriptions = yield* makeSubscriptions
+    const waiters = yield* Waiters
+    const app = router.asHttpEffect()
+    const allowed = mcpOrigins(config)
+    const run = Effect.runForkWith(yield* Effect.context<never>())
+
+    const requests = new WeakMap<Request, McpRequest>()
+    const factory = ({ requestInfo }: { readonly requestInfo?: Request }) => {
+      const request = requestInfo === undefined ? undefined : requests.get(requestInfo)
+      if (request === undefined) throw new Error("A request without an agent.")
+      return makeServer("modern", request)
+    }
+    const modern = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS })
+    /** For answers that come late: silent connections are cut. */
+    const modernEvents = createMcpHandler(factory, { legacy: "reject", keepAliveMs: COMMENT_MS, responseMode: "sse" })
+
+    const callFor = (request: HttpServerRequest.HttpServerRequest, agent: CurrentAgent["Service"], key: string) => {
+      const api = makeApiCalls(app, request)
+      return (report: Report | undefined): ToolCall => ({
+        ...api,
+        agent,
+        freshId: () => `mcp-${ids.bytes(16).toString("hex")}`,
+        uploadSeconds: config.UPLOADS_URL_SECONDS,
+        fill: (id, bytes) => attachments.fill(agent.id, id, bytes),
+        open: (id) => attachments.open(agent.id, id, MAX_INLINE),
+        wait: (limit, timeoutMs) => {
+          const waited = waiters.wait(agent.id, key, limit, timeoutMs)
+          if (report === undefined) return waited
+          let elapsed = 0
+          const tell = Effect.suspend(() => Effect.ignore(Effect.tryPromise(() => report(elapsed / 1_000, timeoutMs / 1_000, waiting))))
+          const ticking = Effect.andThen(
+            Effect.sleep(PROGRESS_MS),
+            Effect.suspend(() => {
+              elapsed = Math.min(elapsed + PROGRESS_MS, timeoutMs)
+              return tell
+            })
+          )
+          return Effect.raceFirst(waited, Effect.andThen(tell, Effect.forever(ticking)))
+        }
+      })
+    }
+
+    /** Who the agent is and what waits for it: asked for when a client begins. */
+    const introduction = (agent: CurrentAgent["Service"]) =>
+      Effect.map(deliveries.page(agent.id, 0, 1), (page) => instructions(agent.handle, page?.undelivered ?? 0))
+
+    /** Whether the request belongs to the revision of 2026 or to the older ones, or is what none of them takes. */
+    const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
+      classifyInboundRequest({
+        httpMethod: "POST",
+        protocolVersionHeader: request.headers["mcp-protocol-version"],
+        mcpMethodHeader: request.headers["mcp-method"],
+        mcpNameHeader: request.headers["mcp-name"],
+        body
+      } as Parameters<typeof classifyInboundRequest>[0])
+
+    const serveModern = Effect.fnUntraced(function*(
+      request: HttpServerRequest.HttpServerRequest,
+      body: Rpc,
+      mine: McpRequest,
+      agent: CurrentAgent["Service"],
+      key: string
+    ) {
+      const fetched = (handler: typeof modern, parsedBody: unknown, ended?: () => void) =>
+        Effect.promise(async (signal) => {
+          const headers = new Headers({ "content-type": "application/json", accept: "application/json, text/event-stream" })
+          for (const name of ["mcp-protocol-version", "mcp-method", "mcp-name"]) {
+            const value = request.headers[name]
+            if (value !== undefined) headers.set(name, value)
+          }
+          const asked = new Request("http://parley/mcp", { method: "POST", headers, signal })
+          requests.set(asked, mine)
+          return fromWeb(await handler.fetch(asked, { parsedBody }), ended)
+        })
+      if (body.method !== "subscriptions/listen") {
+        return yield* fetched(body.params?.name === "agentchat_wait_for_messages" ? modernEvents : modern, body)
+      }
+      if (agent.status === "suspended") return yield* new AgentSuspended()
+      const scope = yield* Scope.make()
+      const end = Scope.close(scope, Exit.void)
+      return yield* Effect.gen(function*() {
+        const notifications = body.params?.notifications
+        const { allowed, handler } = yield* subscriptions.open(agent, key, notifications, mine)
+        const asked = typeof notifications === "object" && notifications !== null && "resourceSubscriptions" in notifications
+          ? { ...body, params: { ...body.params, notifications: { ...notifications, resourceSubscriptions: allowed } } }
+          : body
+        return yield* fetched(handler, asked, () => void run(end))
+      }).pipe(
+        Effect.provideService(Scope.Scope, scope),
+        Effect.onExit((exit) => Exit.isFailure(exit) ? end : Effect.void)
+      )
+    })
+
+    const serveOlder = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest, body: JSONRPCRequest, mine: McpRequest) {
+      const version = request.headers["mcp-protocol-version"]
+      if (version !== undefined && body.method !== "initialize" && !OLDER.includes(version)) {
+        return rpcError(400, UNSUPPORTED, `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`, body.id)
+      }
+      const exchanged = yield* Effect.promise((signal) => exchange(makeServer("legacy", mine), body, signal))
+      return fromExchange(exchanged)
+    })
+
+    const serve = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+      const origin = request.headers["origin"]
+      if (origin !== undefined && allowed(origin) === "") {
+        return yield* new Forbidden({ message: "Pages of this origin may not call this server: see ALLOWED_ORIGINS." })
+      }
+      if (!hostIsOwn(config, request.headers["host"])) {
+        return yield* new Forbidden({ message: "This server is not reached under this name: see PUBLIC_URL." })
+      }
+      const key = bearer(request.headers["authorization"])
+      if (key === "") return yield* new Unauthorized()
+      const agent = yield* auth.authenticate(key)
+      const { key: spent, rule } = budgets.agent(agent.id)
+      const counted = yield* Effect.match(limits.take(rule, spent), { onFailure: (failure) => failure, onSuccess: () => undefined })
+
+      const text = yield* Effect.orDie(request.text)
+      let body: unknown
+      try {
+        body = JSON.parse(text)
+      } catch {
+        return rpcError(400, PARSE_ERROR, "The body is not valid JSON.")
+      }
+      if (Array.isArray(body)) return rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.")
+      if (typeof body !== "object" || body === null) return rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.")
+      const { method } = body as Rpc
+      if (counted !== undefined && method !== "tools/call") return refusal(counted, idOf(body))
+      const introduces = method === "initialize" || method === "server/discover"
+      const mine: McpRequest = {
+        context: yield* Effect.context<never>(),
+        callFor: callFor(request, agent, key),
+        refused: counted,
+        instructions: introduces ? yield* introduction(agent) : undefined
+      }
+      const kind = kindOf(request, body)
+      if (kind.kind !== "legacy") return yield* serveModern(request, body as Rpc, mine, agent, key)
+      // Notifications and responses of the older revisions have no effect: nothing of before is remembered.
+      return idOf(body) !== null && typeof method === "string"
+        ? yield* serveOlder(request, body as JSONRPCRequest, mine)
+        : HttpServerResponse.empty({ status: 202 })
+    })
+
+    return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+      Effect.catch(serve(request), (failure) => isWireFailure(failure) ? Effect.succeed(refusal(failure)) : Effect.die(failure)))
+  })
