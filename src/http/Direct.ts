@@ -10,7 +10,7 @@ type Route = HttpRouter.Route<unknown, unknown>
 /** What the request's target says besides which route it is for. */
 interface Found {
   readonly params: HttpRouter.RouteContext["Service"]["params"]
-  readonly searchParams: HttpServerRequest.ParsedSearchParams
+  readonly searchParams: HttpServerRequest.ParsedSearchParams["Service"]
 }
 
 /** Whether a response is a status, headers and bytes that are there, and nothing else. */

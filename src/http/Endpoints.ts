@@ -61,6 +61,7 @@ class Handlers {
 
   handle(name: string, handler: Handler): this {
     const endpoint: HttpApiEndpoint.Top | undefined = this.group.endpoints[name]
+    if (typeof handler !== "function") throw new Error(`${name}: handlers with options are not supported.`)
     if (endpoint === undefined) throw new Error(`The group ${this.group.identifier} has no endpoint ${name}.`)
     this.all.set(name, { endpoint, handler })
     return this

@@ -1,6 +1,6 @@
 import { Clock, Effect, Fiber, FiberSet, Redacted } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { PrometheusMetrics } from "effect/observability"
+import * as PrometheusMetrics from "effect/observability/PrometheusMetrics"
 import { SqlClient } from "effect/sql"
 import { timingSafeEqual } from "node:crypto"
 import { apiOf } from "../http/ApiOf.ts"
