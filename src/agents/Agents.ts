@@ -76,11 +76,11 @@ export class Agents extends Context.Service<Agents, {
       }
 
       /** The statement that will find what is looked for under this name; what is missed in one turn shares one. */
-      const lookUp = (name: string, kind: keyof Sought, value: string): LookUp => {
+      const lookUp = (name: string, seek: (sought: Sought) => void): LookUp => {
         const known = underWay.get(name)
         if (known !== undefined) return known
         const { lookUp, names, sought } = next ??= gathering()
-        sought[kind].push(value)
+        seek(sought)
         names.push(name)
         underWay.set(name, lookUp)
         return lookUp
@@ -93,14 +93,14 @@ export class Agents extends Context.Service<Agents, {
             const cached = cache.byKey(key, now())
             return cached !== undefined
               ? Effect.succeed(cached)
-              : Effect.map(Fiber.join(lookUp(`key ${key}`, "keyHashes", hash.toString("hex"))), ({ keys }) => keys.get(key))
+              : Effect.map(Fiber.join(lookUp(`key ${key}`, (sought) => sought.keyHashes.push(hash))), ({ keys }) => keys.get(key))
           }),
         byHandle: (handle) =>
           Effect.suspend(() => {
             const cached = cache.byHandle(handle, now())
             return cached !== undefined
               ? Effect.succeed(living(cached))
-              : Effect.map(Fiber.join(lookUp(`handle ${handle}`, "handles", handle)), ({ handles }) => living(handles.get(handle)))
+              : Effect.map(Fiber.join(lookUp(`handle ${handle}`, (sought) => sought.handles.push(handle))), ({ handles }) => living(handles.get(handle)))
           }),
         byIds: (ids) =>
           Effect.suspend(() => {
@@ -110,7 +110,7 @@ export class Agents extends Context.Service<Agents, {
             for (const id of ids) {
               const cached = cache.byId(id, time)
               if (cached !== undefined) found.set(id, cached)
-              else waiting.set(id, lookUp(`id ${id}`, "ids", id))
+              else waiting.set(id, lookUp(`id ${id}`, (sought) => sought.ids.push(id)))
             }
             if (waiting.size === 0) return Effect.succeed(found)
             return Effect.map(Effect.forEach(new Set(waiting.values()), (lookUp) => Fiber.join(lookUp)), (answers) => {

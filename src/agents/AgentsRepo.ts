@@ -42,13 +42,12 @@ export interface Obstacles {
 export interface Sought {
   readonly ids: Array<AgentId>
   readonly handles: Array<string>
-  /** In hex. */
-  readonly keyHashes: Array<string>
+  readonly keyHashes: Array<Buffer>
 }
 
 /** All statements on accounts. Each change is one statement. */
 export class AgentsRepo extends Context.Service<AgentsRepo, {
-  /** All accounts with one of these ids, handles or keys; deleted accounts have no key, but the others. */
+  /** All accounts with one of these ids, handles or keys, some perhaps twice; deleted accounts have no key. */
   readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   /** The live account of an address. */
@@ -80,9 +79,9 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         created_at AS "createdAt", updated_at AS "updatedAt", deleted_at AS "deletedAt"`
       const columns = sql.literal(names)
       const find = (yield* Database).prepared<Row>("find_agents", `
-        SELECT ${names} FROM agents
-        WHERE id = ANY($1::text[]) OR handle = ANY($2::text[])
-          OR key_hash = ANY(ARRAY(SELECT decode(hex, 'hex') FROM unnest($3::text[]) AS hex))`)
+        SELECT ${names} FROM agents WHERE id = ANY($1::text[])
+        UNION ALL SELECT ${names} FROM agents WHERE handle = ANY($2::text[])
+        UNION ALL SELECT ${names} FROM agents WHERE key_hash = ANY($3::bytea[])`)
 
       /** The account with its status as of now. */
       const present = ({ restrictedUntil, ...row }: Row): StoredAgent => ({

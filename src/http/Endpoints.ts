@@ -162,10 +162,16 @@ const decoderOf = (endpoint: HttpApiEndpoint.Top) => {
   }
 }
 
+/** The status that `HttpApiSchema.status` gave a schema. */
+const statusOf = (schema: Schema.Top): number => {
+  const status = Schema.resolveAnnotations(schema)?.["httpApiStatus"] ?? Schema.resolveAnnotationsKey(schema)?.["httpApiStatus"]
+  return typeof status === "number" ? status : 200
+}
+
 /** Makes the response from what a handler returned: a response as it is, a value by the first of the endpoint's schemas that takes it. */
 const encoderOf = (endpoint: HttpApiEndpoint.Top) => {
   const schemas = Array.from(endpoint.success, (schema) => ({
-    status: (Schema.resolveAnnotations(schema)?.["httpApiStatus"] as number | undefined) ?? 200,
+    status: statusOf(schema),
     encode: Schema.encodeUnknownResult(schema as unknown as Schema.ConstraintEncoder<unknown>)
   }))
   return (value: unknown): Effect.Effect<Answered, unknown> => {
