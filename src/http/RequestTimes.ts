@@ -14,7 +14,7 @@ const ROUTED: ReadonlyMap<string, Method> = new Map<string, Method>([
  * Observes how long requests take, by the template of their route: never by their path, which has handles in it. A path
  * that is a template itself costs one look-up after its first request.
  */
-export const makeRequestTimes = (routes: FindMyWay.Router<{ readonly path: string }>) => {
+export const makeRequestTimes = (routes: Pick<FindMyWay.Router<{ readonly path: string }>, "find">) => {
   const templateOf = (method: Method, path: string): string | undefined =>
     routes.find(method, path)?.handler.path.replace(/:(\w+)/g, "{$1}")
   const literal = new Map<string, Map<string, Spread>>()
