@@ -4,7 +4,7 @@ import * as PrometheusMetrics from "effect/observability/PrometheusMetrics"
 import { SqlClient } from "effect/sql"
 import { timingSafeEqual } from "node:crypto"
 import { apiOf } from "../http/ApiOf.ts"
-import * as Endpoints from "../http/Endpoints.ts"
+import { HttpApiBuilder } from "effect/http-api"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -26,7 +26,7 @@ const COMMIT_MS = 1_000
 /** What programs get at `/` (wire.md C.13). */
 const alive = { name: "parley", version: VERSION, status: "alive" }
 
-export const ServiceHttp = Endpoints.group(apiOf(ServiceApi), "service", (handlers) =>
+export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (handlers) =>
   Effect.gen(function*() {
     const config = yield* Config
     const sql = yield* SqlClient.SqlClient
