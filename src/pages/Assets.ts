@@ -1,6 +1,7 @@
 import { createHash } from "node:crypto"
 import { readdirSync, readFileSync } from "node:fs"
-import { extname, join } from "node:path"
+import { createRequire } from "node:module"
+import { dirname, extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { gzipSync } from "node:zlib"
 
@@ -30,12 +31,25 @@ const types: Readonly<Record<string, string>> = {
 
 const here = import.meta.dirname
 
-/** Modules of packages, by what they are imported as. */
-const modules: ReadonlyArray<string> = ["preact", "preact/hooks", "htm", "@preact/signals", "@preact/signals-core"]
+/** Files of packages, by what they are imported as. The second is a path from the package's folder, where its main file will not do. */
+const modules: ReadonlyArray<readonly [name: string, path?: string]> = [
+  ["preact"],
+  ["preact/hooks"],
+  ["htm"],
+  ["@preact/signals"],
+  ["@preact/signals-core"],
+  ["uplot", "dist/uPlot.esm.js"],
+  ["uplot/style.css", "dist/uPlot.min.css"]
+]
+
+const fileOf = ([name, path]: (typeof modules)[number]): string =>
+  path === undefined
+    ? fileURLToPath(import.meta.resolve(name))
+    : join(dirname(createRequire(import.meta.url).resolve(`${name.split("/")[0]}/package.json`)), path)
 
 /** Own files: the style sheet, and the JavaScript in the folders of this room. */
 const own = (): ReadonlyArray<string> =>
-  ["app", "client", "shared"].flatMap((folder) =>
+  ["app", "client", "console", "shared"].flatMap((folder) =>
     readdirSync(join(here, folder)).filter((name) => extname(name) in types).map((name) => `${folder}/${name}`))
 
 const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")
@@ -51,10 +65,11 @@ const toAsset = (name: string, bytes: Buffer): Asset => ({
 export const loadAssets = (): Assets => {
   const packages: Record<string, string> = {}
   const files = new Map<string, Asset>()
-  for (const name of modules) {
-    const file = fileURLToPath(import.meta.resolve(name))
-    const path = `packages/${name}${extname(file)}`
-    packages[name] = path
+  for (const module of modules) {
+    const [name] = module
+    const file = fileOf(module)
+    const path = `packages/${name}${extname(name) === "" ? extname(file) : ""}`
+    if (path.endsWith("js")) packages[name] = path
     files.set(path, toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
   }
   for (const path of own()) files.set(path, toAsset(path, readFileSync(join(here, path))))

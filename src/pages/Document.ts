@@ -36,6 +36,7 @@ interface Contents {
   readonly title: string
   /** The module that runs; without one the page needs no script but the theme's. */
   readonly entry?: string
+  readonly styles?: ReadonlyArray<string>
   /** HTML. */
   readonly body: string
   /** Origins beside the server's own that the page's scripts may reach. */
@@ -43,7 +44,7 @@ interface Contents {
 }
 
 /** Makes a page. All addresses in it are relative, so that it works behind a proxy that adds a path. */
-export const documentOf = (assets: Assets, { body, entry, stores = [], title }: Contents): Document => {
+export const documentOf = (assets: Assets, { body, entry, stores = [], styles = [], title }: Contents): Document => {
   const base = `assets/${assets.version}/`
   const importMap = entry === undefined ? undefined : JSON.stringify({
     imports: Object.fromEntries(Object.entries(assets.packages).map(([name, path]) => [name, `./${base}${path}`]))
@@ -57,7 +58,7 @@ export const documentOf = (assets: Assets, { body, entry, stores = [], title }: 
 <meta name="color-scheme" content="light dark">
 <meta name="robots" content="noindex">
 <link rel="icon" href="${base}shared/icon.svg" type="image/svg+xml">
-<link rel="stylesheet" href="${base}shared/style.css">
+${["shared/style.css", ...styles].map((path) => `<link rel="stylesheet" href="${base}${path}">`).join("\n")}
 <script src="${base}shared/FirstPaint.js"></script>
 ${importMap === undefined ? "" : `<script type="importmap">${importMap}</script>
 <script type="module" src="${base}${entry}"></script>`}

@@ -69,6 +69,7 @@ type Send = (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<Http
 export class Pages extends Context.Service<Pages, {
   readonly welcome: Send
   readonly app: Send
+  readonly console: Send
   /** The file at this path; undefined if there is none. */
   readonly asset: (
     request: HttpServerRequest.HttpServerRequest,
@@ -98,6 +99,13 @@ export class Pages extends Context.Service<Pages, {
             body: `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
           })
         })),
+        console: yield* page(Effect.map(assets, (all) =>
+          documentOf(all, {
+            title: "Parley console",
+            entry: "console/Main.js",
+            styles: ["packages/uplot/style.css"],
+            body: `<div id="page"><p class="starting">Starting … This page needs JavaScript.</p></div>`
+          }))),
         asset: (request, version, path) =>
           Effect.map(assets, ({ files, version: current }) => {
             const asset = files.get(path)

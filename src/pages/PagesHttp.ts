@@ -4,11 +4,11 @@ import { NotFound } from "../wire/WireError.ts"
 import { toResponse } from "../wire/WireErrors.ts"
 import { Pages } from "./Pages.ts"
 
-/** `/app`, and the files that pages load. */
+/** `/app`, `/console`, and the files that pages load. */
 export const PagesHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
     const pages = yield* Pages
-    for (const name of ["app"] as const) {
+    for (const name of ["app", "console"] as const) {
       yield* router.add("GET", `/${name}`, Effect.gen(function*() {
         const request = yield* HttpServerRequest.HttpServerRequest
         const path = request.url.replace(/[?#].*$/s, "")

@@ -1,12 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
-import { mkdirSync } from "node:fs"
-import { join } from "node:path"
 import type { Browser, Locator, Page } from "playwright-core"
-import sharp from "sharp"
 import { eventually } from "../support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
+import { picture } from "./Pictures.ts"
 
 /** What runs in the page. */
 interface Node {
@@ -28,8 +26,6 @@ declare const requestAnimationFrame: (run: (now: number) => void) => number
 
 /** The rest of these tests: `npm run test:pages`. */
 const ALL = process.env["PAGES"] === "all"
-/** Where pictures for the documentation are put. */
-const PICTURES = process.env["PICTURES"]
 
 /** Markup and script in every shape; if any of it runs, `ran` is set. */
 const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>"><svg onload=ran=1>{{7*7}}javascript:ran=1`
@@ -65,11 +61,6 @@ const send = async (from: TestAgent, fields: object) => {
   return answer.body as { readonly id: string; readonly conversation_id: string }
 }
 const texts = async (at: Locator) => (await at.locator("article .text").allTextContents()).map((text) => text.trim())
-const picture = async (page: Page, name: string) => {
-  if (PICTURES === undefined) return
-  mkdirSync(PICTURES, { recursive: true })
-  await sharp(await page.screenshot()).png({ palette: true, colours: 128 }).toFile(join(PICTURES, `${name}.png`))
-}
 /** Two agents that have each written once. */
 const pair = async (a = "ada", b = "bob") => {
   const [ada, bob] = await Promise.all([newAgent(server, a), newAgent(server, b)])
@@ -444,7 +435,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await watched.close()
       const context = await browser.newContext()
       const foreign = await context.newPage()
-      await foreign.setContent(`<iframe src="${server.url}/app"></iframe><iframe src="${server.url}/"></iframe>`)
+      await foreign.setContent(`<iframe src="${server.url}/app"></iframe><iframe src="${server.url}/"></iframe><iframe src="${server.url}/console"></iframe>`)
       await foreign.waitForTimeout(1_000)
       for (const frame of foreign.frames().slice(1)) assert.notInclude(frame.url(), server.url)
       await context.close()

@@ -25,7 +25,7 @@ describe("pages", () => {
     const shown = await page("/")
     assert.strictEqual(shown.headers.get("content-type"), "text/html; charset=utf-8")
     const html = await shown.text()
-    for (const link of ["app", "docs"]) assert.include(html, `href="${link}"`)
+    for (const link of ["app", "console", "docs"]) assert.include(html, `href="${link}"`)
     for (const accept of ["*/*", "application/json", "application/json, text/plain, */*", ""]) {
       const answer = await fetch(`${server.url}/`, { headers: { accept } })
       assert.include(answer.headers.get("vary") ?? "", "Accept")
@@ -43,7 +43,7 @@ describe("pages", () => {
   })
 
   it("every page forbids inline script, eval, other origins and frames", async () => {
-    for (const path of ["/", "/app"]) {
+    for (const path of ["/", "/app", "/console"]) {
       const answer = await page(path)
       assert.strictEqual(answer.status, 200, path)
       const policy = answer.headers.get("content-security-policy") ?? ""

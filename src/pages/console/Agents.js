@@ -1,0 +1,105 @@
+import { useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
+import { Careful } from "../shared/Widgets.js"
+import { call, useList, useRead } from "./Api.js"
+import { Filters, More, Problem, State, Table, useActions } from "./Parts.js"
+
+export const Agents = () => {
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ handle: "", email: "", status: "" }))
+  const query = filter["email"] === "" ? filter : { ...filter, handle: "" }
+  const { next, problem, rows } = useList("agents", "agents", query)
+  return html`<div class="title"><h2>Agents</h2></div>
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[
+      { name: "handle", label: "Handle begins with" },
+      { name: "email", label: "or e-mail begins with" },
+      { name: "status", label: "State", options: [["", "Any"], ["active", "Active"], ["restricted", "Restricted"], ["suspended", "Suspended"], ["deleted", "Deleted"]] }
+    ]} />
+    <${Problem} text=${problem} />
+    <${Table} label="Agents" empty="No agent is like this." heads=${["Handle", "Name", "E-mail", "State", "Since"]}
+      rows=${rows?.map((agent) => html`<tr key=${agent.id}>
+        <th scope="row"><a class="handle" href=${`#/agents/${encodeURIComponent(agent.handle)}`}>@${agent.handle}</a></th>
+        <td><bdi>${agent.display_name ?? ""}</bdi></td><td>${agent.email ?? "–"}</td><td><${State} state=${agent.status} /></td><td>${exactly(agent.created_at)}</td></tr>`) ?? null} />
+    <${More} next=${next} />`
+}
+
+const links = /** @type {Record<string, string>} */ ({
+  account: "Account", messages: "Messages", waiting: "Waiting", mutes: "Mutes", nodes: "Nodes", sockets: "Sockets", reading: "Reading",
+  unsent: "Unsent", acknowledgement: "Acknowledgement", webhooks: "Webhooks"
+})
+
+/** Why an agent gets nothing: the way of a message, link by link. @param {{ handle: string }} props */
+const Why = ({ handle }) => {
+  const [asked, setAsked] = useState(false)
+  const { busy, data, problem, reload } = useRead(asked ? `agents/${encodeURIComponent(handle)}/why` : null)
+  if (!asked) return html`<p><button type="button" class="primary" onClick=${() => setAsked(true)}>Why does it get nothing?</button></p>`
+  return html`<section class="tile"><div class="title"><h3>Why does it get nothing?</h3><button type="button" disabled=${busy} onClick=${() => void reload()}>Look again</button></div>
+    <${Problem} text=${problem} />
+    ${data === null ? html`<p class="hint" role="status">Looking …</p>` : html`<p role="status"><strong>${data.words}</strong></p>
+      <ol class="chain">${data.chain.map((/** @type {any} */ link) => html`<li key=${link.link} class=${link.state}><span>${links[link.link] ?? link.link}</span>
+        <${State} state=${link.state} label=${link.state === "stops" ? "stops here" : link.state} /><p>${link.words}</p></li>`)}</ol>`}</section>`
+}
+
+/** @param {{ handle: string }} props */
+export const Agent = ({ handle }) => {
+  const path = `agents/${encodeURIComponent(handle)}`
+  const { data: agent, problem, reload, set } = useRead(path)
+  const [reason, setReason] = useState("")
+  const { act, busy, said } = useActions()
+  const body = reason.trim() === "" ? {} : { reason: reason.trim() }
+  if (agent === null) return html`<h2>@${handle}</h2><${Problem} text=${problem} />`
+  const deleted = agent.status === "deleted"
+  return html`<div class="title"><h2><bdi>${agent.display_name ?? handle}</bdi> <span class="handle">@${agent.handle}</span> <${State} state=${agent.status} /></h2>
+      <p class="hint">${agent.words}</p></div>
+    <${Problem} text=${problem} />${said}
+    <${Why} handle=${handle} />
+    <div class="tiles">
+      <section class="tile"><h3>Account</h3><dl class="facts"><dt>E-mail</dt><dd>${agent.email ?? "–"}</dd><dt>Id</dt><dd><code>${agent.id}</code></dd><dt>Since</dt><dd>${exactly(agent.created_at)}</dd>
+        ${agent.restricted_until === null ? null : html`<dt>Restricted until</dt><dd>${exactly(agent.restricted_until)}</dd>`}
+        ${agent.suspended_at === null ? null : html`<dt>Suspended at</dt><dd>${exactly(agent.suspended_at)}</dd>`}
+        <dt>Who may write</dt><dd>${agent.inbox_mode === "open" ? "everybody" : "contacts"}</dd><dt>Who may invite</dt><dd>${agent.group_invite_policy === "open" ? "everybody" : "contacts"}</dd></dl></section>
+      <section class="tile"><h3>Inbox</h3><dl class="facts"><dt>Not delivered</dt><dd>${number(agent.inbox.undelivered)}</dd>
+        <dt>Oldest waiting</dt><dd>${agent.inbox.oldest_waiting === null ? "–" : html`${exactly(agent.inbox.oldest_waiting.at)} <small>${spanOf((Date.now() - Date.parse(agent.inbox.oldest_waiting.at)) / 1000)}</small>`}</dd>
+        <dt>Conversations</dt><dd>${number(agent.conversations)}</dd><dt>Groups</dt><dd>${number(agent.groups)}</dd><dt>Contacts</dt><dd>${number(agent.contacts)}</dd>
+        <dt>Blocks made, received</dt><dd>${number(agent.blocks_made)}, ${number(agent.blocks_received)}</dd><dt>Mutes</dt><dd>${number(agent.mutes)}</dd><dt>Files</dt><dd>${sizeOf(agent.attachment_bytes)}</dd></dl></section>
+    </div>
+    <h3>What counts against it</h3>
+    <${Table} label="Counts" empty="Nothing." heads=${["What", "#Counted", "#Of", "Within", "Then"]} rows=${agent.counts.map((/** @type {any} */ one) => html`<tr key=${`${one.what}${one.effect}`}>
+      <th scope="row">${one.what}</th><td class="number">${number(one.counted)}</td><td class="number">${number(one.threshold)}</td><td>${spanOf(one.window_seconds)}</td><td>${one.effect}</td></tr>`)} />
+    <h3>Sockets</h3>
+    ${agent.silent_nodes.length === 0 ? null : html`<p class="problem">${agent.silent_nodes.join(", ")} did not answer: sockets there are not shown.</p>`}
+    <${Table} label="Sockets" empty="It has no socket." heads=${["Node", "Since", "Client", "Mode", "#Behind", "#Unsent", "#Unacknowledged"]}
+      rows=${agent.sockets.map((/** @type {any} */ socket, /** @type {number} */ index) => html`<tr key=${index}><th scope="row">${socket.node}</th><td>${exactly(socket.since)}</td>
+        <td><bdi>${socket.client ?? "–"}</bdi></td><td>${socket.acknowledges ? "acknowledges" : "legacy"}${socket.is_live ? "" : ", reading its backlog"}</td>
+        <td class="number">${number(socket.behind)}</td><td class="number">${sizeOf(socket.unsent_bytes)}</td><td class="number">${number(socket.unacknowledged)}</td></tr>`)} />
+    <h3>Rates now</h3>
+    <${Table} label="Rates" empty="None." heads=${["Limit", "#Used", "#Of", "Within"]} rows=${agent.rates.map((/** @type {any} */ rate) => html`<tr key=${rate.name}><th scope="row">${rate.name}</th>
+      <td class="number">${rate.count === null ? "–" : number(rate.count)}</td><td class="number">${number(rate.limit)}</td><td>${spanOf(rate.window_seconds)}</td></tr>`)} />
+    <h3>Webhooks</h3>
+    <${Table} label="Webhooks" empty="It has none." heads=${["URL", "Events", "State", "#Waiting", "#Dead", "Last failure"]} rows=${agent.webhooks.map((/** @type {any} */ hook) => html`<tr key=${hook.id}>
+      <th scope="row" class="long"><bdi>${hook.url}</bdi></th><td>${hook.events.join(", ")}</td><td>${hook.active ? html`<${State} state=${hook.circuit} />` : html`<${State} state="down" label="given up" />`}</td>
+      <td class="number">${number(hook.waiting)}</td><td class="number">${number(hook.dead)}</td><td class="long"><bdi>${typeof hook.last_failure === "string" ? hook.last_failure : hook.last_failure === null ? "–" : JSON.stringify(hook.last_failure)}</bdi></td></tr>`)} />
+    ${deleted ? null : html`<h3>Do</h3>
+      <label class="field reason"><span>Reason, for the audit log</span><input value=${reason} maxlength="500" onInput=${(/** @type {any} */ event) => setReason(event.currentTarget.value)} /></label>
+      <p class="row">
+        <button type="button" disabled=${busy} onClick=${() => act(async () => {
+          const { message } = await call("POST", `${path}/disconnect`, body)
+          await reload()
+          return message
+        })}>Disconnect</button>
+        ${agent.status === "active"
+          ? null
+          : html`<button type="button" disabled=${busy} onClick=${() => act(async () => {
+              set(await call("POST", `${path}/restore`, body))
+              return `@${handle} is restored; nothing of before counts any more.`
+            })}>Restore</button>`}
+        ${agent.status === "suspended" ? null : html`<${Careful} label="Suspend" disabled=${busy} sure=${`Suspend @${handle}? Its sockets are closed, and it can neither read nor write.`}
+            onConfirm=${() => act(async () => {
+              set(await call("POST", `${path}/suspend`, body))
+              return `@${handle} is suspended.`
+            })} />`}
+      </p>`}
+    <h3>What was done</h3>
+    <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${agent.log.map((/** @type {any} */ line, /** @type {number} */ index) => html`<tr key=${index}>
+      <td>${exactly(line.at)}</td><td><bdi>${line.operator ?? "enforcement"}</bdi></td><td>${line.action}</td><td class="long"><bdi>${line.reason ?? ""}</bdi></td></tr>`)} />`
+}

@@ -1,0 +1,145 @@
+import { useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { exactly, number } from "../shared/Texts.js"
+import { Careful } from "../shared/Widgets.js"
+import { call, useList, useRead } from "./Api.js"
+import { AgentLink, Filters, More, Problem, State, Table, useActions } from "./Parts.js"
+
+export const Groups = () => {
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ name: "", member: "" }))
+  const { next, problem, rows } = useList("groups", "groups", filter)
+  return html`<div class="title"><h2>Groups</h2></div>
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "name", label: "Name contains" }, { name: "member", label: "Has the member (handle)" }]} />
+    <${Problem} text=${problem} />
+    <${Table} label="Groups" empty="No group is like this." heads=${["Name", "#Members", "#Messages", "Made by", "Last message"]}
+      rows=${rows?.map((group) => html`<tr key=${group.id}><th scope="row"><a href=${`#/groups/${group.id}`}><bdi>${group.name}</bdi></a>${group.deleted_at === null ? null : html` <small class="tag">deleted</small>`}</th>
+        <td class="number">${number(group.member_count)}</td><td class="number">${number(group.last_seq)}</td><td><${AgentLink} handle=${group.created_by} /></td><td>${exactly(group.last_message_at)}</td></tr>`) ?? null} />
+    <${More} next=${next} />`
+}
+
+/** @param {{ id: string }} props */
+export const Group = ({ id }) => {
+  const { data: group, problem } = useRead(`groups/${encodeURIComponent(id)}`)
+  if (group === null) return html`<h2>Group</h2><${Problem} text=${problem} />`
+  return html`<div class="title"><h2><bdi>${group.name}</bdi></h2><p class="hint" dir="auto">${group.description ?? ""}</p></div>
+    <dl class="facts wide"><dt>Id</dt><dd><code>${group.id}</code></dd><dt>Made by</dt><dd><${AgentLink} handle=${group.created_by} /></dd><dt>Since</dt><dd>${exactly(group.created_at)}</dd>
+      <dt>Messages</dt><dd>${number(group.last_seq)}</dd><dt>Last</dt><dd>${exactly(group.last_message_at)}</dd><dt>Invited</dt><dd>${number(group.invites)}</dd>
+      ${group.deleted_at === null ? null : html`<dt>Deleted</dt><dd>${exactly(group.deleted_at)}</dd>`}</dl>
+    <${Table} label="Members" empty="Nobody." heads=${["Member", "Role", "Joined"]} rows=${group.members.map((/** @type {any} */ member) => html`<tr key=${member.handle}>
+      <th scope="row"><${AgentLink} handle=${member.handle} /></th><td>${member.role}</td><td>${exactly(member.joined_at)}</td></tr>`)} />`
+}
+
+export const Reports = () => {
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ state: "open", agent: "" }))
+  const { next, problem, reload, rows } = useList("reports", "reports", filter)
+  const { act, busy, said } = useActions()
+  const decide = (/** @type {string} */ id, /** @type {string} */ what) => act(async () => {
+    await call("POST", `reports/${encodeURIComponent(id)}/${what}`, {})
+    await reload()
+    return what === "uphold" ? "Upheld: it goes on counting." : "Dismissed: it counts no more."
+  })
+  return html`<div class="title"><h2>Reports</h2></div>
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "state", label: "State", options: [["open", "Open"], ["upheld", "Upheld"], ["dismissed", "Dismissed"]] }, { name: "agent", label: "About (handle)" }]} />
+    <${Problem} text=${problem} />${said}
+    <${Table} label="Reports" empty="None." heads=${["When", "About", "By", "Reason", "Counts", "State", "Decide"]} rows=${rows?.map((report) => html`<tr key=${report.id}>
+      <td>${exactly(report.created_at)}</td><th scope="row"><${AgentLink} handle=${report.reported} /> ${report.reported_status === "active" ? null : html`<${State} state=${report.reported_status} />`}</th>
+      <td><${AgentLink} handle=${report.reporter} /></td><td class="long"><bdi>${report.reason ?? ""}</bdi></td><td>${report.counts ? "yes" : "no"}</td>
+      <td><${State} state=${report.state} />${report.decided_by === null ? null : html` <small>${report.decided_by}, ${exactly(report.decided_at)}</small>`}</td>
+      <td>${report.state === "open" ? html`<span class="row"><button type="button" disabled=${busy} onClick=${() => decide(report.id, "uphold")}>Uphold</button>
+        <button type="button" disabled=${busy} onClick=${() => decide(report.id, "dismiss")}>Dismiss</button></span>` : null}</td></tr>`) ?? null} />
+    <${More} next=${next} />`
+}
+
+export const Webhooks = () => {
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ agent: "", webhook: "" }))
+  const { next, problem, reload, rows } = useList("webhooks/dead", "deliveries", filter)
+  const { act, busy, said } = useActions()
+  const retry = (/** @type {string} */ path, /** @type {unknown} */ body) => act(async () => {
+    const { message } = await call("POST", path, body)
+    await reload()
+    return message
+  })
+  const which = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""))
+  return html`<div class="title"><h2>Webhooks</h2><p class="hint">Deliveries that were given up after nine attempts.</p></div>
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "Of the agent (handle)" }, { name: "webhook", label: "Of the webhook (id)" }]} />
+    <${Problem} text=${problem} />${said}
+    ${rows === null || rows.length === 0 ? null : html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${Object.keys(which).length === 0 ? "Post every dead delivery of everybody again?" : "Post all of these again?"}
+      onConfirm=${() => retry("webhooks/retry", which)} /></p>`}
+    <${Table} label="Dead deliveries" empty="None is dead." heads=${["Died", "Agent", "URL", "Event", "#Attempts", "Failure", "Do"]} rows=${rows?.map((one) => html`<tr key=${one.no}>
+      <td>${exactly(one.dead_at)}</td><td><${AgentLink} handle=${one.agent} /></td><th scope="row" class="long"><bdi>${one.url}</bdi>${one.webhook_active ? null : html` <small class="tag">given up</small>`}</th>
+      <td>${one.event}</td><td class="number">${number(one.attempts)}</td><td class="long"><bdi>${one.failure ?? ""}</bdi></td>
+      <td><button type="button" disabled=${busy} onClick=${() => retry(`webhooks/dead/${encodeURIComponent(one.no)}/retry`, undefined)}>Retry</button></td></tr>`) ?? null} />
+    <${More} next=${next} />`
+}
+
+/** @param {{ limit: any, agent: string, onDone: (text: string) => void, busy: boolean }} props */
+const LimitRow = ({ agent, limit, onDone }) => {
+  const [value, setValue] = useState(String(limit.value))
+  const [hours, setHours] = useState("")
+  const { act, busy, said } = useActions()
+  const set = (/** @type {Event} */ event) => {
+    event.preventDefault()
+    void act(async () => {
+      await call("PUT", `limits/${encodeURIComponent(limit.name)}`, {
+        value: Number(value),
+        ...agent === "" ? {} : { agent },
+        ...hours === "" ? {} : { until: new Date(Date.now() + Number(hours) * 3_600_000).toISOString() }
+      })
+      onDone(`${limit.name} is ${value}${agent === "" ? " for all" : ` for @${agent}`}.`)
+    })
+  }
+  return html`<tr><th scope="row"><span>${limit.name}</span><small class="block">${limit.about}</small></th><td>${limit.per}</td>
+    <td class="number">${number(limit.default)}</td><td class="number"><strong>${number(limit.value)}</strong></td>
+    <td>${limit.changes.map((/** @type {any} */ change) => html`<p class="row" key=${change.agent ?? ""}><span>${change.agent === null ? "All" : html`<${AgentLink} handle=${change.agent} />`}: <strong>${number(change.value)}</strong>
+        <small> ${change.until === null ? "" : `until ${exactly(change.until)}, `}by <bdi>${change.by}</bdi></small></span>
+        <button type="button" class="quiet" disabled=${busy} onClick=${() => act(async () => {
+          await call("DELETE", `limits/${encodeURIComponent(limit.name)}${change.agent === null ? "" : `?agent=${encodeURIComponent(change.agent)}`}`)
+          onDone(`${limit.name}: the change is taken back.`)
+        })}>Take back</button></p>`)}
+      ${limit.can_change ? html`<form class="row" onSubmit=${set}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} />
+        <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours; empty: until it is taken back" onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
+        <button type="submit" disabled=${busy}>Set</button></form>` : html`<small>Set it in the configuration, and restart.</small>`}${said}</td></tr>`
+}
+
+export const Limits = () => {
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ agent: "" }))
+  const agent = (filter["agent"] ?? "").replace(/^@/, "")
+  const { data, problem, reload } = useRead(agent === "" ? "limits" : `limits?agent=${encodeURIComponent(agent)}`)
+  const [said, setSaid] = useState("")
+  return html`<div class="title"><h2>Limits</h2><p class="hint">${agent === "" ? "A change holds for all, on every node within a second." : html`What holds for @${agent}; a change holds for it alone.`}</p></div>
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "For one agent (handle)" }]} />
+    <${Problem} text=${problem} /><p role="status" aria-live="polite" class=${said === "" ? "unseen" : "said"}>${said}</p>
+    <${Table} label="Limits" empty="None." heads=${["Limit", "Per", "#Default", "#In force", "Changes"]} rows=${data?.limits.map((/** @type {any} */ limit) => html`<${LimitRow} key=${`${limit.name} ${agent} ${limit.value}`} limit=${limit} agent=${agent}
+      onDone=${(/** @type {string} */ text) => {
+        setSaid(text)
+        void reload()
+      }} />`) ?? null} />`
+}
+
+export const Audit = () => {
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ agent: "", operator: "", looks: "false" }))
+  const { next, problem, rows } = useList("audit", "entries", filter)
+  return html`<div class="title"><h2>Audit</h2></div>
+    <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "About (handle)" }, { name: "operator", label: "By (operator)" },
+      { name: "looks", label: "Show", options: [["false", "Changes"], ["true", "Changes and looks"]] }]} />
+    <${Problem} text=${problem} />
+    <${Table} label="Audit" empty="Nothing." heads=${["When", "Who", "What", "About", "Detail"]} rows=${rows?.map((entry) => html`<tr key=${entry.no}>
+      <td>${exactly(entry.at)}</td><td><bdi>${entry.operator ?? "enforcement"}</bdi></td><th scope="row">${entry.action}</th><td><${AgentLink} handle=${entry.agent} /></td>
+      <td class="long"><bdi>${entry.detail === null ? "" : typeof entry.detail === "string" ? entry.detail : JSON.stringify(entry.detail)}</bdi></td></tr>`) ?? null} />
+    <${More} next=${next} />`
+}
+
+/** @param {{ onLeave: () => void }} props */
+export const Sessions = ({ onLeave }) => {
+  const { data, problem, reload } = useRead("sessions")
+  const { act, busy, said } = useActions()
+  return html`<div class="title"><h2>Sessions</h2><p class="hint">Who can use this console now: people, and programs by their tokens.</p></div><${Problem} text=${problem} />${said}
+    <${Table} label="Sessions" empty="None." heads=${["Operator", "Kind", "Begun", "Last used", "Ends", "Do"]} rows=${data?.sessions.map((/** @type {any} */ one) => html`<tr key=${one.id}>
+      <th scope="row"><bdi>${one.operator}</bdi>${one.name === null ? null : html` <small><bdi>${one.name}</bdi></small>`}${one.is_own ? html` <small class="tag">this one</small>` : null}</th>
+      <td>${one.kind}</td><td>${exactly(one.created_at)}</td><td>${exactly(one.last_used_at)}</td><td>${exactly(one.expires_at)}</td>
+      <td><button type="button" disabled=${busy} onClick=${() => one.is_own ? onLeave() : act(async () => {
+        const { message } = await call("DELETE", `sessions/${encodeURIComponent(one.id)}`)
+        await reload()
+        return message
+      })}>End</button></td></tr>`) ?? null} />`
+}

@@ -1,0 +1,103 @@
+import { signal } from "@preact/signals"
+import { render } from "preact"
+import { useEffect } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { ThemeChoice } from "../shared/Theme.js"
+import { Agent, Agents } from "./Agents.js"
+import { call, onOutside, Refused, textOf } from "./Api.js"
+import { Audit, Group, Groups, Limits, Reports, Sessions, Webhooks } from "./Lists.js"
+import { Node } from "./Node.js"
+import { follow, Overview } from "./Overview.js"
+import { Problem } from "./Parts.js"
+
+/** Who is signed in; null: nobody; undefined: not known yet. @type {import("@preact/signals").Signal<any>} */
+const session = signal(undefined)
+const problem = signal(/** @type {string | null} */ (null))
+const route = signal("/")
+
+const pages = /** @type {ReadonlyArray<readonly [string, string]>} */ ([
+  ["/", "Overview"], ["/agents", "Agents"], ["/groups", "Groups"], ["/reports", "Reports"], ["/webhooks", "Webhooks"], ["/limits", "Limits"], ["/audit", "Audit"],
+  ["/sessions", "Sessions"]
+])
+
+const leave = async () => {
+  await call("DELETE", "session").catch(() => undefined)
+  session.value = null
+}
+
+const begin = async () => {
+  const token = /^#(?:token=)?(opl_[\w-]+)$/.exec(location.hash)?.[1]
+  // The token is for one use, and is in nobody's history from here on.
+  if (token !== undefined) history.replaceState(null, "", location.pathname)
+  for (let attempt = 0;; attempt++) {
+    try {
+      session.value = token === undefined ? await call("GET", "session") : await call("POST", "session", { token })
+      problem.value = null
+      return
+    } catch (error) {
+      if (error instanceof Refused && error.status !== 0 && error.status < 500) {
+        session.value = null
+        problem.value = token === undefined ? null : error.status === 404 ? "This link was used already, or is older than five minutes." : textOf(error)
+        return
+      }
+      problem.value = `${textOf(error)} It is tried again by itself.`
+      await new Promise((resolve) => setTimeout(resolve, Math.min(10_000, 500 * 2 ** attempt)))
+    }
+  }
+}
+
+const Outside = () =>
+  html`<main class="door"><section class="sign-in"><h2>Console</h2><${Problem} text=${problem.value} />
+    <p>This page is for whoever runs the server. On the machine that it runs on, a command prints a link that signs you in, once:</p>
+    <pre class="command">npm run admin -- console</pre></section></main>`
+
+const Inside = () => {
+  const [, page = "", id] = route.value.split("/")
+  const shown = id === undefined || id === "" ? undefined : decodeURIComponent(id)
+  useEffect(follow, [])
+  useEffect(() => {
+    document.title = `${pages.find(([path]) => path === `/${page}`)?.[1] ?? shown ?? "Console"} · Parley console`
+    document.getElementById("main")?.focus({ preventScroll: true })
+  }, [route.value])
+  return html`<div class="console-body">
+    <nav class="side" aria-label="Console"><ul>${pages.map(([path, label]) =>
+      html`<li key=${path}><a href=${`#${path}`} aria-current=${path === `/${page}` ? "page" : undefined}>${label}</a></li>`)}</ul></nav>
+    <main id="main" tabindex="-1" key=${route.value}>
+      ${page === "" ? html`<${Overview} />`
+        : page === "nodes" && shown !== undefined ? html`<${Node} address=${shown} />`
+        : page === "agents" ? shown === undefined ? html`<${Agents} />` : html`<${Agent} handle=${shown} />`
+        : page === "groups" ? shown === undefined ? html`<${Groups} />` : html`<${Group} id=${shown} />`
+        : page === "reports" ? html`<${Reports} />`
+        : page === "webhooks" ? html`<${Webhooks} />`
+        : page === "limits" ? html`<${Limits} />`
+        : page === "audit" ? html`<${Audit} />`
+        : page === "sessions" ? html`<${Sessions} onLeave=${leave} />`
+        : html`<p class="empty">There is no such page.</p>`}
+    </main></div>`
+}
+
+const Page = () =>
+  html`<div class="console"><header class="top"><h1><a href="./"><span class="mark" aria-hidden="true"></span>Parley</a> <span class="sub">console</span></h1>
+    <span class="agents">${session.value ? html`<small><bdi>${session.value.operator}</bdi> · ${session.value.node} · ${session.value.version}</small>` : null}</span>
+    ${session.value ? html`<button type="button" onClick=${() => void leave()}>Sign out</button>` : null}<${ThemeChoice} /></header>
+    ${session.value === undefined ? html`<main class="door"><${Problem} text=${problem.value} /></main>` : session.value === null ? html`<${Outside} />` : html`<${Inside} />`}</div>`
+
+onOutside.current = () => {
+  session.value = null
+  problem.value = "The session is over."
+}
+const place = () => {
+  const path = location.hash.replace(/^#/, "")
+  if (/^(token=)?opl_/.test(path)) void begin()
+  else route.value = path === "" ? "/" : path
+}
+addEventListener("hashchange", place)
+const root = document.getElementById("page")
+if (root !== null) {
+  root.replaceChildren()
+  render(html`<${Page} />`, root)
+}
+if (!/^#(token=)?opl_/.test(location.hash)) {
+  place()
+  void begin()
+} else place()

@@ -1,0 +1,133 @@
+import { signal } from "@preact/signals"
+import { useState } from "preact/hooks"
+import { html } from "../shared/Html.js"
+import { exactly, number, sizeOf, spanOf } from "../shared/Texts.js"
+import { call, streamUrl, textOf } from "./Api.js"
+import { Plot } from "./Plot.js"
+import { Problem, State, Table } from "./Parts.js"
+
+const MOST = 60
+
+/** The last overview, live by the stream. @type {import("@preact/signals").Signal<any>} */
+export const overview = signal(null)
+/** A minute and an hour of totals; the stream adds to it. @type {import("@preact/signals").Signal<any>} */
+const history = signal(null)
+const trouble = signal(/** @type {string | null} */ (null))
+
+/** @param {any} at */
+const add = (at) => {
+  const before = history.peek()
+  if (before === null) return
+  const { totals } = at
+  /** @param {any} series @param {boolean} whole */
+  const next = (series, whole) => {
+    /** @param {string} name @param {number} value */
+    const put = (name, value) => [...series[name], value].slice(-MOST)
+    return whole
+      ? {
+        ...series,
+        ends_at: at.at,
+        sends: put("sends", totals.sends_per_second),
+        pushes: put("pushes", totals.pushes_per_second),
+        requests: put("requests", totals.requests_per_second),
+        sockets: put("sockets", totals.sockets)
+      }
+      : series
+  }
+  history.value = { ...before, minute: next(before.minute, true) }
+}
+
+/** Follows the overview for as long as the page is open; connects again by itself. */
+export const follow = () => {
+  let ended = false
+  /** @type {EventSource | undefined} */
+  let source
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer
+  const read = async () => {
+    try {
+      const all = await call("GET", "overview")
+      overview.value = all
+      history.value = all.totals.history ?? null
+      trouble.value = null
+    } catch (error) {
+      trouble.value = textOf(error)
+    }
+  }
+  const connect = async () => {
+    await read()
+    if (ended) return
+    source = new EventSource(streamUrl())
+    source.addEventListener("overview", (event) => {
+      const at = JSON.parse(event.data)
+      trouble.value = null
+      overview.value = at
+      add(at)
+    })
+    source.addEventListener("end", () => again())
+    source.addEventListener("error", () => again())
+  }
+  const again = () => {
+    source?.close()
+    if (ended || timer !== undefined) return
+    trouble.value = "The server does not answer. It is tried again by itself; what is shown is old."
+    timer = setTimeout(() => {
+      timer = undefined
+      void connect()
+    }, 1000 + Math.random() * 2000)
+  }
+  void connect()
+  // The hour's values are made once a minute.
+  const hourly = setInterval(() => void read(), 60_000)
+  return () => {
+    ended = true
+    source?.close()
+    clearTimeout(timer)
+    clearInterval(hourly)
+  }
+}
+
+/** @param {number | null} value */
+const figure = (value) => value === null ? "–" : number(Math.round(value * 10) / 10)
+/** @param {string | null} at */
+const since = (at) => at === null ? "–" : html`<time datetime=${at} title=${exactly(at)}>${spanOf((Date.now() - Date.parse(at)) / 1000)}</time>`
+
+const parts = /** @type {ReadonlyArray<readonly [string, string]>} */ ([["database", "Database"], ["redis", "Redis"], ["files", "Files"], ["mail", "Mail"]])
+
+/** @param {{ name: string, part: any }} props */
+const Part = ({ name, part }) => html`<section class="tile"><h3>${name} <small>${part.kind}</small> <${State} state=${part.state} /></h3>
+  <p>${part.words}</p>
+  <dl class="facts">${part.answer_ms === null ? null : html`<dt>answers in</dt><dd>${figure(part.answer_ms)} ms</dd>`}
+    ${part.size_bytes === undefined || part.size_bytes === null ? null : html`<dt>size</dt><dd>${sizeOf(part.size_bytes)}</dd>`}
+    ${part.connections === undefined || part.connections === null ? null : html`<dt>connections</dt><dd>${part.connections}${part.connections_max === null ? "" : ` of ${part.connections_max}`}</dd>`}
+    ${part.oldest_transaction_seconds === undefined || part.oldest_transaction_seconds === null ? null : html`<dt>oldest transaction</dt><dd>${spanOf(part.oldest_transaction_seconds)}</dd>`}
+    ${part.batch_ms === undefined || part.batch_ms === null ? null : html`<dt>commit of messages</dt><dd>${figure(part.batch_ms)} ms</dd>`}</dl></section>`
+
+export const Overview = () => {
+  const now = overview.value
+  const [span, setSpan] = useState(/** @type {"minute" | "hour"} */ ("minute"))
+  const series = history.value?.[span]
+  if (now === null) return html`<${Problem} text=${trouble.value} />${trouble.value === null ? html`<p class="hint">Reading …</p>` : null}`
+  const { totals } = now
+  return html`<${Problem} text=${trouble.value} />
+    <div class="title"><h2>Overview</h2><p class="hint" role="status">${totals.nodes} ${totals.nodes === 1 ? "node" : "nodes"}${totals.silent === 0 ? "" : `, ${totals.silent} silent`} · ${number(totals.sockets)} sockets · ${figure(totals.sends_per_second)} sends/s · ${figure(totals.pushes_per_second)} pushes/s</p>
+      <div class="tabs" role="group" aria-label="Time shown">
+        <button type="button" aria-pressed=${span === "minute"} onClick=${() => setSpan("minute")}>Minute</button>
+        <button type="button" aria-pressed=${span === "hour"} onClick=${() => setSpan("hour")}>Hour</button></div></div>
+    <div class="plots" key=${span}>
+      <${Plot} label="Sends/s" also=${{ of: "pushes", label: "Pushes/s" }} series=${series} of="sends" />
+      <${Plot} label="Requests/s" series=${series} of="requests" />
+      <${Plot} label="Sockets" series=${series} of="sockets" />
+    </div>
+    <${Table} label="Nodes" empty="No node answered." heads=${["Node", "State", "Version", "Up", "#Shards", "#Sockets", "#Sends/s", "#Pushes/s", "#CPU", "#Memory", "#Lag"]}
+      rows=${now.nodes.map((/** @type {any} */ node) => html`<tr key=${node.address}>
+        <th scope="row"><a href=${`#/nodes/${encodeURIComponent(node.address)}`}>${node.address}</a>${node.is_this ? html` <small class="tag">answers you</small>` : null}</th>
+        <td><${State} state=${node.state} />${node.state === "ready" ? null : html` <small>${node.words}</small>`}</td>
+        <td>${node.version ?? "–"}</td><td>${since(node.since)}</td>
+        <td class="number">${figure(node.shards)}</td><td class="number">${figure(node.sockets)}</td>
+        <td class="number">${figure(node.sends_per_second)}</td><td class="number">${figure(node.pushes_per_second)}</td>
+        <td class="number">${node.cpu_percent === null ? "–" : `${Math.round(node.cpu_percent)} %`}</td>
+        <td class="number">${node.memory_bytes === null ? "–" : sizeOf(node.memory_bytes)}</td>
+        <td class="number">${node.lag_ms === null ? "–" : `${figure(node.lag_ms)} ms`}</td></tr>`)} />
+    <div class="tiles">${parts.map(([name, label]) => html`<${Part} key=${name} name=${label} part=${now[name]} />`)}</div>`
+}

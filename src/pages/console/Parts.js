@@ -1,0 +1,76 @@
+import { useState } from "preact/hooks"
+import { classes, html } from "../shared/Html.js"
+import { textOf } from "./Api.js"
+
+/** What states look like: a colour and always the word. @type {Record<string, string>} */
+const tones = {
+  ok: "good", ready: "good", active: "good", closed: "good", upheld: "bad", open: "warn",
+  slow: "warn", not_ready: "warn", drained: "warn", restricted: "warn", probing: "warn", unknown: "warn",
+  down: "bad", silent: "bad", suspended: "bad", stops: "bad", paused: "bad"
+}
+
+/** @param {{ state: string, label?: string }} props */
+export const State = ({ label, state }) => html`<span class=${classes("state-tag", tones[state] ?? "plain")}>${label ?? state.replace("_", " ")}</span>`
+
+/** @param {{ text: string | null }} props */
+export const Problem = ({ text }) => text === null ? null : html`<p class="problem" role="alert">${text}</p>`
+
+/**
+ * A table that can be scrolled sideways where it is too wide, by keyboard too.
+ * @param {{ label: string, heads: ReadonlyArray<string>, rows: ReadonlyArray<any> | null, empty: string, numbers?: ReadonlyArray<number> }} props
+ * `rows`: elements; null while they are read
+ */
+export const Table = ({ empty, heads, label, rows }) =>
+  rows !== null && rows.length === 0
+    ? html`<p class="empty">${empty}</p>`
+    : html`<div class="table" role="region" aria-label=${label} tabindex="0"><table>
+      <thead><tr>${heads.map((head) => html`<th scope="col" key=${head} class=${head.startsWith("#") ? "number" : ""}>${head.replace(/^#/, "")}</th>`)}</tr></thead>
+      <tbody>${rows ?? html`<tr><td colspan=${heads.length} class="hint">Reading …</td></tr>`}</tbody></table></div>`
+
+/** @param {{ next: (() => Promise<void>) | null }} props */
+export const More = ({ next }) => next === null ? null : html`<p><button type="button" onClick=${() => void next()}>More</button></p>`
+
+/**
+ * What a page does on the operator's word: says what came of it.
+ * @returns {{ said: any, act: (run: () => Promise<string | undefined | void>) => Promise<void>, busy: boolean }}
+ */
+export const useActions = () => {
+  const [state, setState] = useState(/** @type {{ busy: boolean, text: string | null, bad: boolean }} */ ({ busy: false, text: null, bad: false }))
+  return {
+    busy: state.busy,
+    said: html`<p role="status" aria-live="polite" class=${state.text === null ? "unseen" : state.bad ? "problem" : "said"}>${state.text}</p>`,
+    act: async (run) => {
+      setState({ busy: true, text: null, bad: false })
+      try {
+        setState({ busy: false, text: (await run()) ?? "Done.", bad: false })
+      } catch (error) {
+        setState({ busy: false, text: textOf(error), bad: true })
+      }
+    }
+  }
+}
+
+/** @param {{ handle: string | null }} props */
+export const AgentLink = ({ handle }) => handle === null ? html`–` : html`<a class="handle" href=${`#/agents/${encodeURIComponent(handle)}`}>@${handle}</a>`
+
+/**
+ * A form of filters; what it holds is asked for when it is submitted.
+ * @param {{ fields: ReadonlyArray<{ name: string, label: string, options?: ReadonlyArray<readonly [string, string]> }>, value: Record<string, string>, onChange: (value: Record<string, string>) => void }} props
+ */
+export const Filters = ({ fields, onChange, value }) => {
+  const [draft, setDraft] = useState(value)
+  return html`<form class="filters" role="search" onSubmit=${(/** @type {Event} */ event) => {
+    event.preventDefault()
+    onChange(draft)
+  }}>
+    ${fields.map(({ label, name, options }) => html`<label class="field" key=${name}><span>${label}</span>
+      ${options === undefined
+        ? html`<input value=${draft[name] ?? ""} autocomplete="off" autocapitalize="none" spellcheck=${false} onInput=${(/** @type {any} */ event) => setDraft({ ...draft, [name]: event.currentTarget.value })} />`
+        : html`<select value=${draft[name] ?? ""} onChange=${(/** @type {any} */ event) => {
+            const next = { ...draft, [name]: event.currentTarget.value }
+            setDraft(next)
+            onChange(next)
+          }}>${options.map(([key, text]) => html`<option value=${key} key=${key}>${text}</option>`)}</select>`}</label>`)}
+    <button type="submit">Find</button>
+  </form>`
+}

@@ -1,0 +1,84 @@
+import { useEffect, useRef } from "preact/hooks"
+import uPlot from "uplot"
+import { html } from "../shared/Html.js"
+import { number } from "../shared/Texts.js"
+
+/** @typedef {{ every_seconds: number, ends_at: string } & Record<string, any>} Series */
+
+/** @param {string} name */
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name)
+
+/** A colour of the style sheet as the canvas takes it: it does not know light-dark(). @param {string} name */
+const resolved = (name) => {
+  const probe = document.createElement("i")
+  probe.style.color = `var(${name})`
+  document.body.append(probe)
+  const { color } = getComputedStyle(probe)
+  probe.remove()
+  return color === "" ? colour(name) : color
+}
+
+/**
+ * A line over the last minute or hour.
+ * @param {{ label: string, series: Series | undefined, of: string, format?: (value: number) => string, also?: { of: string, label: string } }} props
+ */
+export const Plot = ({ also, format = (value) => number(Math.round(value * 10) / 10), label, of, series }) => {
+  const box = useRef(/** @type {HTMLDivElement | null} */ (null))
+  const plot = useRef(/** @type {uPlot | null} */ (null))
+  const values = /** @type {Array<number | null>} */ (series?.[of] ?? [])
+  const others = also === undefined ? undefined : /** @type {Array<number | null>} */ (series?.[also.of] ?? [])
+  const end = series === undefined ? 0 : Date.parse(series.ends_at) / 1000
+  const times = values.map((_, index) => end - (values.length - 1 - index) * (series?.every_seconds ?? 1))
+  const data = /** @type {uPlot.AlignedData} */ (others === undefined ? [times, values] : [times, values, others])
+  const last = values.at(-1)
+  const lastOther = others?.at(-1)
+  const highest = values.reduce((most, value) => Math.max(most ?? 0, value ?? 0), 0)
+
+  useEffect(() => {
+    const element = box.current
+    if (element === null) return
+    const make = () => {
+      plot.current?.destroy()
+      const soft = resolved("--soft")
+      const line = resolved("--line")
+      const axis = { stroke: soft, grid: { stroke: line, width: 1 }, ticks: { stroke: line, width: 1, size: 4 }, font: "11px system-ui" }
+      plot.current = new uPlot({
+        width: element.clientWidth,
+        height: 130,
+        legend: { show: false },
+        cursor: { show: false },
+        scales: { y: { range: (_self, _min, max) => [0, Math.max(1, (max ?? 0) * 1.15)] } },
+        axes: [{ ...axis, size: 24, space: 70 }, { ...axis, size: 52, space: 28, values: (_self, ticks) => ticks.map((tick) => format(tick)) }],
+        series: [
+          {},
+          { stroke: resolved("--accent"), width: 1.5, points: { show: false }, fill: resolved("--tint") },
+          ...also === undefined ? [] : [{ stroke: resolved("--warn"), width: 1.5, points: { show: false } }]
+        ]
+      }, data, element)
+    }
+    make()
+    const observer = new ResizeObserver(() => plot.current?.setSize({ width: element.clientWidth, height: 130 }))
+    observer.observe(element)
+    const theme = matchMedia("(prefers-color-scheme: dark)")
+    theme.addEventListener("change", make)
+    const chosen = new MutationObserver(make)
+    chosen.observe(document.documentElement, { attributeFilter: ["data-theme"] })
+    return () => {
+      observer.disconnect()
+      chosen.disconnect()
+      theme.removeEventListener("change", make)
+      plot.current?.destroy()
+      plot.current = null
+    }
+  }, [])
+  useEffect(() => {
+    plot.current?.setData(data)
+  }, [series])
+
+  const now = last === null || last === undefined ? "–" : format(last)
+  return html`<figure class="plot">
+    <figcaption><span>${label}</span><strong>${now}</strong>${also === undefined ? null : html`<span class="also">${also.label}</span>
+      <strong class="also">${lastOther === null || lastOther === undefined ? "–" : format(lastOther)}</strong>`}</figcaption>
+    <div ref=${box} role="img" aria-label=${`${label}: now ${now}, at most ${format(highest ?? 0)} in this time`}></div>
+  </figure>`
+}
