@@ -44,7 +44,8 @@ describe("operators' commands without a server that runs", () => {
         S3_SECRET_ACCESS_KEY: "hidden-from-view",
         SMTP_URL: "smtp://parley:hidden-from-view@localhost",
         METRICS_TOKEN: "hidden-from-view",
-        RUNNER_SECRET: "hidden-from-view"
+        RUNNER_SECRET: "hidden-from-view",
+        OTEL_EXPORTER_OTLP_HEADERS: "authorization=hidden-from-view"
       }
       assert.sameMembers(Object.entries(settings).filter(([, { secret }]) => secret).map(([name]) => name), Object.keys(secrets))
       const { stdout } = await adminHere({ ...secrets, S3_ACCESS_KEY_ID: "me", PORT: "4000" }, "config")
