@@ -27,7 +27,11 @@ export const Me = ({ onSignOut, session }) => {
     })
   const setPresence = (/** @type {object} */ body) =>
     session.attempt(async () => {
-      const next = await session.api.call("PUT", "v1/presence", { status: presence?.status ?? "online", custom_message: presence?.custom_message ?? null, ...body })
+      const before = session.presences.peek().get(me.handle)
+      const wanted = { status: before?.status ?? "online", custom_message: before?.custom_message ?? null, ...body }
+      // At once, so that a second change before the answer does not take this one back.
+      session.presences.value = new Map(session.presences.peek()).set(me.handle, { handle: me.handle, last_seen: null, ...before, ...wanted })
+      const next = await session.api.call("PUT", "v1/presence", wanted)
       session.presences.value = new Map(session.presences.peek()).set(me.handle, next)
     })
   const undo = (/** @type {string} */ path) => session.attempt(async () => {
