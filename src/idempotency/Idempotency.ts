@@ -141,7 +141,7 @@ export class Idempotency extends HttpApiMiddleware.Service<Idempotency, { requir
               key: attempt.key,
               createdAt: claim.createdAt
             }),
-            Effect.catchCause(answer)
+            Effect.catchCause((cause) => answer(cause))
           )
           // An interrupted handler may still have a statement under way, so its claim is left to lapse.
           if (!late) yield* settle(attempt, response)

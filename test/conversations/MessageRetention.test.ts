@@ -135,7 +135,9 @@ it.effect("what is about one message alone goes with it, whatever table it is in
       SELECT DISTINCT table_name AS name FROM information_schema.columns
       WHERE table_schema = current_schema() AND column_name IN ('seq', 'message_id') ORDER BY name`
     assert.includeMembers(tables.map(({ name }) => name), ["envelopes", "messages"])
-    assert.deepStrictEqual(tables.filter(({ name }) => !REMOVE.includes(`DELETE FROM ${name} `)), [])
+    // Tasks have a sweep of their own, which removes those whose message is gone (src/a2a/Tasks.ts).
+    const swept = ["a2a_tasks"]
+    assert.deepStrictEqual(tables.filter(({ name }) => !swept.includes(name) && !REMOVE.includes(`DELETE FROM ${name} `)), [])
   }).pipe(Effect.provide(layerPgliteTest)))
 
 it.effect("two that remove at once, while others write and read, count nothing twice", () =>
