@@ -11,11 +11,6 @@ import type { Unavailable } from "../wire/WireError.ts"
 export interface Behaviour<R extends Rpc.Any> {
   readonly run: (entityId: string, payload: Rpc.Payload<R>) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R>>
   /**
-   * What a node that does not own the shard tries itself before it calls the owner. Undefined: only the owner can do it,
-   * and nothing was done. A failure is the caller's answer.
-   */
-  readonly withoutOwner?: (entityId: string, payload: Rpc.Payload<R>) => Effect.Effect<Rpc.Success<R> | undefined, Rpc.Error<R>>
-  /**
    * Whether a refusal was given without checking for an earlier attempt: then it does not prove that the earlier
    * attempt failed. If the answer to that attempt was lost, the caller gets Unavailable instead of the refusal.
    */
@@ -26,8 +21,8 @@ export interface Behaviour<R extends Rpc.Any> {
 export type Behaviours<Rpcs extends Rpc.Any> = { readonly [R in Rpcs as R["_tag"]]: Behaviour<R> }
 
 /**
- * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard; otherwise, unless
- * `withoutOwner` can do it here, it is sent to the owner (RemoteCalls), with a deadline of 5 seconds.
+ * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard; otherwise it is sent
+ * to the owner (RemoteCalls), with a deadline of 5 seconds.
  */
 export type Client<Rpcs extends Rpc.Any> = {
   readonly [R in Rpcs as R["_tag"]]: (
@@ -45,7 +40,6 @@ export interface Procedures<Rpcs extends Rpc.Any> {
 /** A behaviour without its types. */
 interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
-  readonly withoutOwner?: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
   readonly inconclusive?: (failure: unknown) => boolean
 }
 

@@ -39,11 +39,6 @@ export interface Procedure<Payload extends Schema.Top, Success extends Schema.To
     readonly errorSchema: Failure
   }
   readonly here: (entityId: string, payload: Payload["Type"]) => Effect.Effect<Success["Type"], Failure["Type"]>
-  /** What a node that does not own the actor tries before it calls the owner; undefined: only the owner can do it. */
-  readonly withoutOwner?: (
-    entityId: string,
-    payload: Payload["Type"]
-  ) => Effect.Effect<Success["Type"] | undefined, Failure["Type"]>
   /** The call through effect's cluster, which waits while no node owns the actor. */
   readonly elsewhere: (
     entityId: string,
@@ -272,7 +267,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const served = new Map<string, Served>()
   const sessions = new Map<string, Session>()
 
-  const client: RemoteCalls["Service"]["client"] = Effect.fnUntraced(function*({ withoutOwner, elsewhere, entity, here, inconclusive, rpc }) {
+  const client: RemoteCalls["Service"]["client"] = Effect.fnUntraced(function*({ elsewhere, entity, here, inconclusive, rpc }) {
     type Success = typeof rpc.successSchema.Type
     type Failure = typeof rpc.errorSchema.Type
     const name = `${entity.type}/${rpc._tag}`
@@ -316,8 +311,10 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         })
       )
 
-    const away = (shard: ShardId.ShardId, entityId: string, payload: typeof rpc.payloadSchema.Type) =>
+    return (entityId: string, payload: typeof rpc.payloadSchema.Type) =>
       Effect.suspend((): Effect.Effect<Success, Failure | Unavailable> => {
+        const shard = shardOf(entityId)
+        if (sharding.hasShardId(shard)) return here(entityId, payload)
         const destination = destinationOf(shard)
         if (destination === undefined) return withRemoteDeadline(elsewhere(entityId, payload))
         return withRemoteDeadline(Effect.flatMap(
@@ -341,15 +338,6 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
             }
           }
         ))
-      })
-
-    return (entityId: string, payload: typeof rpc.payloadSchema.Type) =>
-      Effect.suspend((): Effect.Effect<Success, Failure | Unavailable> => {
-        const shard = shardOf(entityId)
-        if (sharding.hasShardId(shard)) return here(entityId, payload)
-        if (withoutOwner === undefined) return away(shard, entityId, payload)
-        return Effect.flatMap(withoutOwner(entityId, payload), (done) =>
-          done === undefined ? away(shard, entityId, payload) : Effect.succeed(done))
       })
   })
 

@@ -1,4 +1,4 @@
-import { Cause, Effect, Exit, type Fiber } from "effect"
+import { Cause, Effect, Exit } from "effect"
 import { AgentNotFound, AgentSuspended } from "../agents/Agent.ts"
 import { Unauthorized, Unavailable } from "../wire/WireError.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
@@ -63,15 +63,12 @@ export interface Published {
   readonly trace: TraceContext | undefined
 }
 
-/** Undefined: only the conversation's owner can decide the send, and nothing was done. */
-type Result = Exit.Exit<Sent | undefined, SendFailure>
+type Result = Exit.Exit<Sent, SendFailure>
 
 interface Waiting {
   readonly _tag: "Send"
   readonly command: SendCommand
   readonly key: string
-  /** Whether this node owned the conversation when the send arrived; if not, it is only continued here. */
-  readonly owned: boolean
   /** The id of its request, and its trace with the time of its arrival (`traceTime`). */
   readonly requestId: string | null
   readonly trace: TraceContext | undefined
@@ -109,17 +106,12 @@ const givenUp = new Seldom()
 const MAX_ATTEMPTS = 5
 
 /**
- * One direct conversation on this node. On the node that owns it: single writer of whether it is cold or
- * established, and of its blocks. Rebuilt from its row and the pair's blocks; its memory is a cache, and
- * the fence in every write (epoch and version) makes a stale cache harmless. Sends go into the group
- * commit in order of arrival; a first message, the first write of a new owner and a change of the blocks
- * are barriers. Safe to retry: equal client_msg_ids in flight share one result, later ones find the
- * stored key. A defect ends only the command that met it, and the state is read again.
- *
- * On every other node (`sendWithoutOwner`) it continues an established conversation, and nothing else. That
- * needs no owner: established is for good, a block raises the version that the write is fenced with, and
- * `seq` and inbox numbers are given out under the locks of their rows, whoever writes. It writes with the
- * epoch that it has read and never raises it, so any number of nodes may do so at once.
+ * One direct conversation on this node: single writer of its order and of whether it is cold or
+ * established. Rebuilt from its row and the pair's blocks; its memory is a cache, and the fence in every
+ * write (epoch and version) makes a stale cache harmless. Sends go into the group commit in order of
+ * arrival; a first message, the first write of a new owner and a change of the blocks are barriers. Safe
+ * to retry: equal client_msg_ids in flight share one result, later ones find the stored key. A defect
+ * ends only the command that met it, and the state is read again.
  */
 export class ConversationActor {
   readonly id: string
@@ -148,45 +140,29 @@ export class ConversationActor {
 
   send(command: SendCommand): Effect.Effect<Sent, SendFailure> {
     return Effect.withFiber((fiber) => Effect.callback((resume) => {
-      this.accept(command, fiber, true, (result) =>
-        // Only if it has joined a send that came before this node was the owner: the repetition is decided here.
-        resume(Exit.isSuccess(result) && result.value === undefined ? Exit.fail(new Unavailable()) : result as Exit.Exit<Sent, SendFailure>))
+      const key = `${command.sender.id} ${command.draft.clientMsgId}`
+      const known = this.inFlight.get(key)
+      if (known !== undefined) {
+        known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
+        return
+      }
+      const requestId = requestIdOf(fiber) ?? null
+      const trace = traceOf(fiber)
+      const waiting: Waiting = {
+        _tag: "Send",
+        command,
+        key,
+        requestId,
+        trace,
+        arrived: trace === undefined ? 0 : traceTime(),
+        settle: [resume],
+        since: this.deps.now(),
+        attempts: 0,
+        attached: false
+      }
+      this.inFlight.set(key, waiting)
+      this.dispatch(waiting)
     }))
-  }
-
-  /**
-   * For a node that does not own the conversation. Stores the message if it continues an established
-   * conversation; undefined: the owner must decide about it, and nothing was done.
-   */
-  sendWithoutOwner(command: SendCommand): Effect.Effect<Sent | undefined, SendFailure> {
-    return Effect.withFiber((fiber) => Effect.callback((resume) => {
-      this.accept(command, fiber, false, resume)
-    }))
-  }
-
-  private accept(command: SendCommand, fiber: Fiber.Fiber<unknown, unknown>, owned: boolean, settle: (result: Result) => void): void {
-    const key = `${command.sender.id} ${command.draft.clientMsgId}`
-    const known = this.inFlight.get(key)
-    if (known !== undefined) {
-      known.settle.push((result) => settle(Exit.map(result, (sent) => sent === undefined ? undefined : { ...sent, created: false })))
-      return
-    }
-    const trace = traceOf(fiber)
-    const waiting: Waiting = {
-      _tag: "Send",
-      command,
-      key,
-      owned,
-      requestId: requestIdOf(fiber) ?? null,
-      trace,
-      arrived: trace === undefined ? 0 : traceTime(),
-      settle: [settle],
-      since: this.deps.now(),
-      attempts: 0,
-      attached: false
-    }
-    this.inFlight.set(key, waiting)
-    this.dispatch(waiting)
   }
 
   /** Runs the statement of a block between two sends; every later send is decided on the resulting state. */
@@ -263,9 +239,6 @@ export class ConversationActor {
       return
     }
     const decision = decideSend(this.state, waiting.command.sender.id)
-    if (!waiting.owned && (decision._tag !== "Continue" || waiting.command.draft.attachmentId !== undefined)) {
-      return this.leaveToOwner(waiting)
-    }
     switch (decision._tag) {
       case "Continue":
       case "Establish":
@@ -286,12 +259,6 @@ export class ConversationActor {
         )
       }
     }
-  }
-
-  /** The owner's decision may change what this node has read: the next send reads it again. */
-  private leaveToOwner(waiting: Waiting): void {
-    this.state = undefined
-    this.settle(waiting, Exit.succeed(undefined))
   }
 
   private reload(waiting: Waiting): void {
@@ -348,7 +315,7 @@ export class ConversationActor {
   private append(waiting: Waiting, kind: { readonly opens: boolean; readonly establishes: boolean }): void {
     const { deps } = this
     const { draft, recipient, sender } = waiting.command
-    const claims = waiting.owned && !this.claimed
+    const claims = !this.claimed
     if (claims) this.barrier = waiting
     const append: Append = {
       conversationId: this.id,
@@ -397,7 +364,7 @@ export class ConversationActor {
     if (append.opens || append.establishes) this.overtaken = true
     if (append.nextEpoch >= this.epoch) {
       this.epoch = append.nextEpoch
-      if (waiting.owned) this.claimed = true
+      this.claimed = true
       if (append.opens) {
         this.state = { initiatorId: sender.id, createdAt: append.at, established: false, blocked: false }
       } else if (append.establishes && this.state !== undefined) {
@@ -445,9 +412,8 @@ export class ConversationActor {
     switch (outcome._tag) {
       case "Fenced":
         if (append.epoch === this.epoch && append.version === this.version) this.state = undefined
-        if (++waiting.attempts < MAX_ATTEMPTS) this.dispatch(waiting)
-        else if (!waiting.owned) this.leaveToOwner(waiting)
-        else this.giveUp(waiting, "Its conversation was changed by others each time a send was decided")
+        if (++waiting.attempts >= MAX_ATTEMPTS) this.giveUp(waiting, "Its conversation was changed by others each time a send was decided")
+        else this.dispatch(waiting)
         return
       case "Replayed":
         this.replay(waiting)

@@ -89,11 +89,10 @@ export const Unblock = Rpc.make("Unblock", {
 })
 
 /**
- * A direct conversation as an actor. Single writer of its state and its blocks while its node owns the
- * shard; each write carries the epoch that it was decided in, so the database fences off a second owner.
- * Messages of an established conversation are stored by whichever node takes them, fenced by the same
- * row (`ConversationActor`); the owner is called for the others. Rebuilt from its rows at the first send;
- * removed from memory five minutes after the last call. Safe to retry because a send finds its client_msg_id, a block finds itself and an unblock names
+ * A direct conversation as an actor. Single writer of its messages, its state and its blocks while its
+ * node owns the shard; each write carries the epoch that it was decided in, so the database fences off a
+ * second owner. Rebuilt from its rows at the first send; removed from memory five minutes after the last
+ * call. Safe to retry because a send finds its client_msg_id, a block finds itself and an unblock names
  * the block that it ends. The names of the entity and of its Rpcs never change.
  */
 export const ConversationEntity = Entity.make("Conversation", [Send, Block, Unblock])

@@ -223,7 +223,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const { client, entity } = yield* Procedures.make(ConversationEntity, {
         Send: {
           run: (conversationId, { command }) => actorOf(conversationId).send(command),
-          withoutOwner: (conversationId, { command }) => actorOf(conversationId).sendWithoutOwner(command),
           inconclusive: isOfSender
         },
         Block: {

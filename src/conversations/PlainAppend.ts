@@ -5,13 +5,11 @@ import { mayHook } from "../messages/Outbox.ts"
 import type { Append } from "./Append.ts"
 
 /**
- * A plain send: one in a conversation that is established, by an owner that has written before or by a node
- * that is not the owner. Nearly all are, and for them the statements here are enough. They test all that the general one tests, on the same
+ * A plain send: one in a conversation that is established, by an owner that has written before. Nearly all
+ * are, and for them the statements here are enough. They test all that the general one tests, on the same
  * locked rows and in the same order of locks, but they only store or decline: if anything is in the way of
  * any send of a batch (an older owner, a block, a replay, a suspended or deleted agent, a full inbox, a
- * webhook of the recipient), they change nothing, and the general statement judges the batch. So they do if
- * another node has written to a conversation while they waited for its lock (its locked `last_seq` is not the
- * snapshot's): what they would read of the sender's inbox is then too old to put its echo in order.
+ * webhook of the recipient), they change nothing, and the general statement judges the batch.
  */
 const isPlain = (append: Append): boolean => !append.opens && !append.establishes && append.epoch === append.nextEpoch
 
@@ -34,7 +32,7 @@ const ONE = `
 WITH held AS MATERIALIZED (
   SELECT c.last_seq
   FROM (SELECT set_config('lock_timeout', $1, true)) AS patience, conversations c
-  WHERE c.id = $2 AND c.epoch = $3 AND c.version = $4 AND c.last_seq = (SELECT s.last_seq FROM conversations s WHERE s.id = $2)
+  WHERE c.id = $2 AND c.epoch = $3 AND c.version = $4
   FOR NO KEY UPDATE OF c
 ), inbox AS MATERIALIZED (
   SELECT n.last_no, n.undelivered
@@ -71,9 +69,7 @@ WITH input AS MATERIALIZED (${
   )
 }), held AS MATERIALIZED (
   SELECT c.id, c.last_seq, c.epoch, c.version
-  FROM conversations c
-  WHERE (SELECT count(*) FROM input) > 0 AND c.id = ANY ($3::text[])
-    AND c.last_seq = (SELECT s.last_seq FROM conversations s WHERE s.id = c.id)
+  FROM conversations c WHERE (SELECT count(*) FROM input) > 0 AND c.id = ANY ($3::text[])
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
 ), ordered AS MATERIALIZED (

@@ -43,14 +43,12 @@ const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Depen
   const actor = new ConversationActor("conv_1", world)
   const send = (sender: typeof a, key: string) =>
     Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
-  const sendWithoutOwner = (sender: typeof a, key: string) =>
-    Effect.forkChild(Effect.exit(actor.sendWithoutOwner(command(sender, sender === a ? b : a, key))), { startImmediately: true })
   let seq = 0
   const stored = (i: number) =>
     commits[i]!.settle({ _tag: "Done", value: { _tag: "Stored", seq: ++seq, inboxNo: seq, undelivered: 1, senderLastInboxNo: 0, senderNextInboxNo: null } })
   const answer = (i: number, state = loaded.initiatorId === null ? ESTABLISHED : loaded, epoch = 1, version = 0) =>
     Effect.andThen(Deferred.succeed(loads[i]!, { epoch, version, state }), Effect.yieldNow)
-  return { actor, send, sendWithoutOwner, commits, loads, published, stored, answer }
+  return { actor, send, commits, loads, published, stored, answer }
 })
 
 const keys = (commits: ReadonlyArray<{ readonly append: Append }>) => commits.map(({ append }) => append.draft.clientMsgId)
@@ -69,68 +67,6 @@ describe("ConversationActor", () => {
       stored(0)
       assert.deepStrictEqual(keys(commits), ["m1", "m2", "m3"])
       assert.deepStrictEqual(commits.slice(1).map(({ append }) => [append.epoch, append.nextEpoch]), [[2, 2], [2, 2]])
-    }))
-
-  it.effect("where it is not owned, an established conversation is continued with the epoch that was read, in order and side by side", () =>
-    Effect.gen(function*() {
-      const { answer, commits, loads, published, sendWithoutOwner, stored } = yield* make(ESTABLISHED)
-      const fibers = [yield* sendWithoutOwner(a, "m1"), yield* sendWithoutOwner(b, "m2"), yield* sendWithoutOwner(a, "m1")]
-      assert.strictEqual(loads.length, 1)
-      yield* answer(0, ESTABLISHED, 4, 7)
-      assert.deepStrictEqual(commits.map(({ append }) => [append.draft.clientMsgId, append.epoch, append.nextEpoch, append.version]), [
-        ["m1", 4, 4, 7],
-        ["m2", 4, 4, 7]
-      ])
-      stored(0)
-      stored(1)
-      const exits = yield* Fiber.joinAll(fibers)
-      assert.deepStrictEqual(exits.map((exit) => Exit.isSuccess(exit) && exit.value?.created), [true, true, false])
-      assert.strictEqual(published.length, 2)
-    }))
-
-  it.effect("a node that becomes its owner raises the epoch with its first write, whatever it wrote before", () =>
-    Effect.gen(function*() {
-      const { answer, commits, send, sendWithoutOwner, stored } = yield* make(ESTABLISHED)
-      yield* sendWithoutOwner(a, "m1")
-      yield* answer(0)
-      stored(0)
-      for (const key of ["m2", "m3"]) yield* send(a, key)
-      assert.deepStrictEqual(commits.map(({ append }) => [append.epoch, append.nextEpoch]), [[1, 1], [1, 2]])
-      stored(1)
-      assert.deepStrictEqual(keys(commits), ["m1", "m2", "m3"])
-    }))
-
-  for (const [what, state, sender] of [
-    ["a first message", NEW, a],
-    ["the other side's first answer", COLD, b],
-    ["a message before the answer", COLD, a],
-    ["a message to a blocked pair", { ...ESTABLISHED, blocked: true }, a]
-  ] as const) {
-    it.effect(`where it is not owned, ${what} is left to the owner, and the next send reads the state again`, () =>
-      Effect.gen(function*() {
-        const { answer, commits, loads, sendWithoutOwner } = yield* make(state)
-        const first = yield* sendWithoutOwner(sender, "m1")
-        yield* answer(0, state)
-        assert.deepStrictEqual(yield* Fiber.join(first), Exit.succeed(undefined))
-        assert.deepStrictEqual(commits, [])
-        yield* sendWithoutOwner(sender, "m2")
-        assert.strictEqual(loads.length, 2)
-        yield* answer(1, ESTABLISHED)
-        assert.deepStrictEqual(keys(commits), ["m2"])
-      }))
-  }
-
-  it.effect("where it is not owned, a send that the row refuses is read and decided again, and left to the owner in the end", () =>
-    Effect.gen(function*() {
-      const { answer, commits, sendWithoutOwner } = yield* make(ESTABLISHED)
-      const fiber = yield* sendWithoutOwner(a, "m1")
-      for (let i = 0; i < 5; i++) {
-        yield* answer(i, ESTABLISHED, i + 1, i)
-        assert.deepStrictEqual([commits[i]?.append.epoch, commits[i]?.append.version], [i + 1, i])
-        commits[i]!.settle({ _tag: "Done", value: { _tag: "Fenced" } })
-      }
-      assert.deepStrictEqual(yield* Fiber.join(fiber), Exit.succeed(undefined))
-      assert.strictEqual(commits.length, 5)
     }))
 
   it.effect("equal ids in flight share one result, of which one is the creation", () =>

@@ -9,9 +9,9 @@ import type { TestDatabase } from "./Databases.ts"
 import { layerLeapingClock } from "./Leap.ts"
 
 /** Every room's services and entities in one process, on a database, with a test's settings. */
-export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = {}, cluster = Cluster.layerStandalone) =>
+export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = {}) =>
   Entities.layer.pipe(
-    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), cluster).pipe(
+    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Cluster.layerStandalone).pipe(
       Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
     )),
     Layer.provideMerge(database),

@@ -3,12 +3,10 @@ import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../../test/support/Databases.ts"
-import { layerNotTheOwner } from "../../test/support/NotTheOwner.ts"
 import { layerRooms } from "../../test/support/Rooms.ts"
 import type { Command } from "./Commands.ts"
 import {
   acknowledgeBeforeTheAnswer,
-  fencedByTheEpochAlone,
   keysInTheSnapshotAlone,
   keysNotLookedUp,
   looksBeforeItListens,
@@ -114,37 +112,6 @@ describe("keys in the snapshot alone", () => {
         for (let i = 0; i < 5 && said === "sound"; i++) said = yield* verdict(seam, reused)
         assert.notStrictEqual(said, "sound")
       }), 60_000)
-  })
-})
-
-describe("a node that is not the owner, fenced by the epoch alone", () => {
-  let started = false
-  const notTheOwner = (seam: Seam, mutant?: Mutant) =>
-    layerRooms(layerSeam(layerPgliteTest, seam, mutant), SETTINGS, layerNotTheOwner(() => started))
-  /** One more message that it stores itself, so that it knows the pair as established. */
-  const continued: ReadonlyArray<Command> = [
-    ...established(0, 1),
-    { _tag: "Send", from: 0, to: 1, key: 49 },
-    { _tag: "Block", agent: 1, other: 0 },
-    { _tag: "Send", from: 0, to: 1, key: 50 }
-  ]
-  const sound = new Seam()
-  layer(notTheOwner(sound))((it) => {
-    it.effect("a block that it has not heard of stops its next message", () =>
-      Effect.gen(function*() {
-        started = true
-        assert.strictEqual(yield* verdict(sound, continued), "sound")
-        // The next one holds its shards while it starts.
-        started = false
-      }))
-  })
-  const seam = new Seam()
-  layer(notTheOwner(seam, fencedByTheEpochAlone))((it) => {
-    it.effect("the checker finds the message that was stored after the block", () =>
-      Effect.gen(function*() {
-        started = true
-        assert.match(yield* verdict(seam, continued), /expected .*Blocked/)
-      }))
   })
 })
 

@@ -29,11 +29,6 @@ export const keysInTheSnapshotAlone: Mutant & { readonly schema: string } = {
   schema: "DROP INDEX messages_once"
 }
 
-/** Who does not own a conversation writes whatever it once read of it: its write is fenced by the epoch alone. */
-export const fencedByTheEpochAlone: Mutant = {
-  text: (append) => replacing(append, "h.epoch = x.epoch AND h.version = x.version", "h.epoch = x.epoch AND (h.version = x.version OR x.epoch = x.next_epoch)")
-}
-
 /**
  * Numbers of envelopes as an identity column gives them, each inbox from a sequence of
  * its own: taken when the statement runs, whatever is committed first. The counters are
