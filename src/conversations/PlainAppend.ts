@@ -1,6 +1,6 @@
 import { Effect } from "effect"
 import { Database } from "../database/Sql.ts"
-import { inputOf, isKnown } from "../messages/BatchStatement.ts"
+import { BY_KEY, inputOf, isKnown } from "../messages/BatchStatement.ts"
 import { mayHook } from "../messages/Outbox.ts"
 import type { Append } from "./Append.ts"
 
@@ -9,7 +9,8 @@ import type { Append } from "./Append.ts"
  * are, and for them the statements here are enough. They test all that the general one tests, on the same
  * locked rows and in the same order of locks, but they only store or decline: if anything is in the way of
  * any send of a batch (an older owner, a block, a replay, a suspended or deleted agent, a full inbox, a
- * webhook of the recipient), they change nothing, and the general statement judges the batch.
+ * webhook of the recipient, a conversation that was written to while the statement waited for its lock),
+ * they change nothing, and the general statement judges the batch.
  */
 const isPlain = (append: Append): boolean => !append.opens && !append.establishes && append.epoch === append.nextEpoch
 
@@ -33,6 +34,7 @@ WITH held AS MATERIALIZED (
   SELECT c.last_seq
   FROM (SELECT set_config('lock_timeout', $1, true)) AS patience, conversations c
   WHERE c.id = $2 AND c.epoch = $3 AND c.version = $4
+    AND c.last_seq = (SELECT s.last_seq FROM conversations s WHERE s.id = $2)
   FOR NO KEY UPDATE OF c
 ), inbox AS MATERIALIZED (
   SELECT n.last_no, n.undelivered
@@ -68,13 +70,14 @@ WITH input AS MATERIALIZED (${
     "$2"
   )
 }), held AS MATERIALIZED (
-  SELECT c.id, c.last_seq, c.epoch, c.version
+  SELECT c.id, c.last_seq, c.epoch, c.version,
+    c.last_seq = (SELECT s.last_seq FROM conversations s WHERE s.id = c.id) AS newest
   FROM conversations c WHERE (SELECT count(*) FROM input) > 0 AND c.id = ANY ($3::text[])
   ORDER BY c.id
   FOR NO KEY UPDATE OF c
 ), ordered AS MATERIALIZED (
   SELECT array_agg(last_seq ORDER BY id) AS bases,
-    array_agg(epoch ORDER BY id) = $4::bigint[] AND array_agg(version ORDER BY id) = $5::bigint[] AS holds
+    array_agg(epoch ORDER BY id) = $4::bigint[] AND array_agg(version ORDER BY id) = $5::bigint[] AND bool_and(newest) AS holds
   FROM held
 ), locked AS MATERIALIZED (
   SELECT n.agent_id, n.last_no, n.undelivered
@@ -94,6 +97,7 @@ WITH input AS MATERIALIZED (${
   INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
   SELECT ($3::text[])[x.c], (SELECT bases FROM ordered)[x.c] + x.s, x.id, x.sender, x.key, x.type, x.content, x.metadata, x.at
   FROM input x WHERE (SELECT fits FROM reached)
+  ${BY_KEY}
 ), enveloped AS (
   INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
   SELECT ($6::text[])[x.r], (SELECT numbers FROM reached)[x.r] + x.n, ($3::text[])[x.c], (SELECT bases FROM ordered)[x.c] + x.s

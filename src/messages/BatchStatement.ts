@@ -101,6 +101,12 @@ const REPLAYED: Repeated = { _tag: "Replayed" }
 const FENCED: Repeated = { _tag: "Fenced" }
 
 /**
+ * The order in which every batch stores its messages. A key that another transaction is storing too is waited for; in one
+ * order everywhere, two batches cannot wait for each other.
+ */
+export const BY_KEY = `ORDER BY sender COLLATE "C", key COLLATE "C"`
+
+/**
  * The end of every batch statement: stores the messages of `fresh` and the envelopes of `envelopes`, and
  * raises the counters of the recipients' inboxes, which are locked already.
  */
@@ -108,8 +114,7 @@ export const storing = (envelopes: "fresh" | "fan"): string => `
 stored AS (
   INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
   SELECT conv, seq, id, sender, key, type, content, metadata, at FROM fresh
-  -- in one order everywhere: one that another transaction is storing too is waited for
-  ORDER BY sender, key
+  ${BY_KEY}
 ), counted AS (
   UPDATE inboxes n
   SET last_no = n.last_no + w.n, undelivered = n.undelivered + w.n
