@@ -45,8 +45,9 @@ export class Answer extends ServerResponse<Asked> {
       if (this.allowOrigin !== "*") all["vary"] = all["vary"] === undefined ? "Origin" : `${String(all["vary"])}, Origin`
     }
     if (this.server?.draining === true) all["connection"] = "close"
+    super.writeHead(status, all)
     countRequest(this.req.method, status)
-    return super.writeHead(status, all)
+    return this
   }
 
   refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {

@@ -1,4 +1,4 @@
-import { Context, Effect, Exit, Fiber, Scope } from "effect"
+import { Cause, Context, Effect, Exit, Fiber, Scope } from "effect"
 import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { answer } from "../wire/WireErrors.ts"
 import type { Answer } from "./Answer.ts"
@@ -29,14 +29,25 @@ export const makeDirect = (
   Effect.map(Effect.context<never>(), (services) => {
     const report = Effect.runForkWith(services)
 
-    const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
-      if (response.destroyed || response.writableEnded) return
-      if (!isPlain(answered)) return other(request, response, answered)
-      const { body, headers, status } = answered
+    const write = (response: Answer, { body, headers, status }: HttpServerResponse.HttpServerResponse): void => {
       response.strictContentLength = true
       response.writeHead(status, headers)
       if (body._tag === "Uint8Array") response.end(body.text ?? body.body)
       else response.end()
+    }
+
+    const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
+      if (response.destroyed || response.writableEnded) return
+      if (!isPlain(answered)) return other(request, response, answered)
+      try {
+        write(response, answered)
+      } catch (defect) {
+        // Node takes no such headers. Thrown from here it would end the process.
+        report(Effect.map(answer(Cause.die(defect)), (instead) => {
+          if (response.headersSent) response.destroy()
+          else write(response, instead)
+        }))
+      }
     }
 
     return (route: Route, { params, searchParams }: Found, request: Asked, response: Answer): void => {
@@ -48,8 +59,8 @@ export const makeDirect = (
       const fiber = Fiber.runIn(Effect.runForkWith(context)(route.handler), scope)
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
-        // WireErrors has made a response of every failure, so that it was interrupted.
-        else report(Effect.map(answer(exit.cause), (answered) => send(request, response, answered)))
+        // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
+        else if (!response.destroyed) report(Effect.map(answer(exit.cause), (answered) => send(request, response, answered)))
         const closing = Scope.closeUnsafe(ending, exit)
         if (closing !== undefined) report(closing)
       }

@@ -15,7 +15,7 @@ import {
   Scope,
   Tracer
 } from "effect"
-import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest } from "effect/http"
+import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
 import type { AddressInfo } from "node:net"
@@ -217,7 +217,11 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
           reason.error.reason._tag === "RouteNotFound"
         ) return Effect.map(HttpServerRequest.HttpServerRequest, noRoute)
       }
-      return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ url }) => answer(cause, bodyFor(url)))
+      return Effect.flatMap(HttpServerRequest.HttpServerRequest, ({ source, url }) =>
+        // The client is gone: nothing is answered, and nothing counts as refused.
+        source instanceof Asked && source.socket.destroyed && Cause.hasInterruptsOnly(cause)
+          ? Effect.succeed(HttpServerResponse.empty())
+          : answer(cause, bodyFor(url)))
     })
 
     const times = makeRequestTimes(known)

@@ -1,6 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope } from "effect"
+import { HttpServerResponse } from "effect/http"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -10,6 +11,7 @@ import { Config, type Settings } from "../../src/platform/Config.ts"
 import * as Endpoints from "../../src/http/Endpoints.ts"
 import { HttpServer, type Patience } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
+import { refusals } from "../../src/platform/Metrics.ts"
 import { Forbidden, Unauthorized } from "../../src/wire/WireError.ts"
 import { refuse, WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
@@ -40,6 +42,7 @@ class TestApi extends HttpApi.make("test").add(
     .add(HttpApiEndpoint.get("sql", "/v1/sql", { success: Schema.String }))
     .add(HttpApiEndpoint.get("denied", "/v1/denied", { success: Schema.String, error: Unauthorized }))
     .add(HttpApiEndpoint.get("badAnswer", "/v1/bad-answer", { success: Schema.Struct({ n: Schema.Int }) }))
+    .add(HttpApiEndpoint.get("badHeader", "/v1/bad-header", { success: Schema.String }))
     .add(HttpApiEndpoint.get("wait", "/v1/wait", { success: Schema.Struct({ waited: Schema.Boolean }) }))
     .add(HttpApiEndpoint.get("root", "/", { success: Schema.Struct({ ok: Schema.Boolean }) }))
 ).middleware(WireErrors) {}
@@ -47,10 +50,12 @@ class TestApi extends HttpApi.make("test").add(
 class Gate extends Context.Service<Gate, {
   readonly entered: Deferred.Deferred<void>
   readonly open: Deferred.Deferred<void>
+  /** Done once its handler has ended, however. */
+  readonly left: Deferred.Deferred<void>
 }>()("test/Gate") {
   static readonly layer = Layer.effect(
     Gate,
-    Effect.all({ entered: Deferred.make<void>(), open: Deferred.make<void>() })
+    Effect.all({ entered: Deferred.make<void>(), open: Deferred.make<void>(), left: Deferred.make<void>() })
   )
 }
 
@@ -67,10 +72,12 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
         Effect.die(new SqlError.SqlError({ reason: new SqlError.ConnectionError({ cause: "gone" }) })))
       .handle("denied", () => Effect.fail(new Unauthorized()))
       .handle("badAnswer", () => Effect.succeed({ n: 1.5 }))
+      .handle("badHeader", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { "x-name": "one\ntwo" } })))
       .handle("wait", () =>
         Deferred.succeed(gate.entered, undefined).pipe(
           Effect.andThen(Deferred.await(gate.open)),
-          Effect.as({ waited: true })
+          Effect.as({ waited: true }),
+          Effect.ensuring(Deferred.succeed(gate.left, undefined))
         ))
       .handle("root", () => Effect.succeed({ ok: true }))
   }))
@@ -332,6 +339,7 @@ describe("HttpServer", () => {
         assertWire(defect, 500, "INTERNAL_ERROR")
         assert.notInclude(defect.text, "secret")
         assertWire(yield* call(server, "/v1/bad-answer"), 500, "INTERNAL_ERROR")
+        assertWire(yield* call(server, "/v1/bad-header"), 500, "INTERNAL_ERROR")
         const sql = yield* call(server, "/v1/sql")
         assertWire(sql, 503, "UNAVAILABLE")
         assert.strictEqual(sql.headers.get("retry-after"), "2")
@@ -580,16 +588,30 @@ describe("HttpServer", () => {
       })
     ))
 
-  it.live("does not wait for ever for what is in flight", () =>
-    withServer((server) =>
-      Effect.gen(function*() {
-        const waiting = yield* Effect.forkChild(call(server, "/v1/wait"))
-        yield* Deferred.await(server.gate.entered)
-        yield* server.close
-        const exit = yield* Effect.exit(Fiber.join(waiting))
-        if (Exit.isSuccess(exit)) assertWire(exit.value, 503, "UNAVAILABLE")
-        assert.deepStrictEqual(server.events, ["turn away", "drain"])
-      }), {}, { drain: 100 }))
+  it.live("ends the work for a client that hangs up, and counts no refusal for it", () =>
+    Effect.forEach(["/v1/wait", "http://x/v1/wait"], (target) =>
+      withServer((server) =>
+        Effect.gen(function*() {
+          const refused = () => refusals.at("http", "UNAVAILABLE").value
+          const before = refused()
+          const socket = connect(server.port, "127.0.0.1", () => socket.write(`GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`))
+          yield* Deferred.await(server.gate.entered)
+          socket.destroy()
+          yield* Deferred.await(server.gate.left)
+          yield* server.close
+          assert.strictEqual(refused(), before)
+        }))))
+
+  it.live("does not wait for ever for what is in flight, and answers it", () =>
+    Effect.forEach(["/v1/wait", "http://x/v1/wait"], (target) =>
+      withServer((server) =>
+        Effect.gen(function*() {
+          const waiting = yield* Effect.forkChild(raw(server, `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`))
+          yield* Deferred.await(server.gate.entered)
+          yield* server.close
+          assertRawWire(yield* Fiber.join(waiting), 503, "UNAVAILABLE")
+          assert.deepStrictEqual(server.events, ["turn away", "drain"])
+        }), {}, { drain: 100 })))
 
   it.live("says in one line that its port is taken", () =>
     withServer((server) =>
