@@ -16,7 +16,7 @@ import { Ids } from "../platform/Ids.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { actors } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import type { RateRule } from "../rates/RateRule.ts"
+import type { RateRule, RateState } from "../rates/RateRule.ts"
 import * as Procedures from "../cluster/Procedures.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
@@ -268,11 +268,11 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       }
       const monotonic = monotonicMillis(clock)
       const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
-      const warnFrom = rate.limit * config.LIMITS_WARNING_PERCENT / 100
+      const warnFrom = config.LIMITS_WARNING_PERCENT / 100
       const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
       /** When each sender was last warned, oldest first: saves asking the shared count again. */
       const warnings = new Map<string, number>()
-      const warn = (senderId: string, remaining: number, resetMs: number): void => {
+      const warn = (senderId: string, { limit, remaining, resetMs }: RateState): void => {
         const at = monotonic()
         for (const [id, then] of warnings) {
           if (at - then < warnEveryMs) break
@@ -284,7 +284,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           type: "rate_limit.warning",
           payload: {
             endpoint: "POST /v1/messages",
-            limit: rate.limit,
+            limit,
             remaining,
             reset_at: iso(now() + resetMs),
             message: "Most of this second's sends are used: slow down."
@@ -344,7 +344,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         Effect.matchEffect(limits.take(rate, sender.id), {
           onFailure: (limited) => unlessReplay(sender, draft, limited),
           onSuccess: (state) => {
-            if (state.limit - state.remaining >= warnFrom) warn(sender.id, state.remaining, state.resetMs)
+            if (state.limit - state.remaining >= state.limit * warnFrom) warn(sender.id, state)
             return Effect.matchEffect(
               target._tag === "Direct"
                 ? Effect.flatMap(agents.byHandle(target.handle), (recipient) => toRecipient(sender, recipient, draft))

@@ -4,6 +4,8 @@ import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { Conversations, type Sender, type Target } from "../../src/conversations/Conversations.ts"
 import { Groups } from "../../src/groups/Groups.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
+import { Limits } from "../../src/rates/Limits.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 import { WindowModel } from "../support/WindowModel.ts"
@@ -133,5 +135,27 @@ layer(layerRooms(layerPgliteTest, { LIMITS_SENDS_PER_SECOND: SENDS, LIMITS_GROUP
       for (let i = 0; i < 200 - SENDS; i++) assert.strictEqual((yield* send(a, target, "one")).outcome, "replayed")
       for (let i = 1; i < SENDS; i++) assert.strictEqual((yield* send(a, target, `fresh ${i}`)).outcome, "created")
       assert.strictEqual((yield* send(a, target, "too many")).outcome, "limited: second")
+    }))
+
+  it.effect("the warning before the limit goes by the limit that an operator has set", () =>
+    Effect.gen(function*() {
+      const limits = yield* Limits
+      const { agents: [a, b] } = yield* pair
+      const frames: Array<string> = []
+      ;(yield* LiveAgents).attach(a.id, {
+        hint: () => undefined,
+        echo: () => undefined,
+        event: (frame) => void frames.push(frame),
+        close: () => undefined
+      })
+      limits.set([{ name: "LIMITS_SENDS_PER_SECOND", agentId: a.id, value: 10, until: null }])
+      for (let i = 0; i < 7; i++) yield* send(a, { _tag: "Direct", handle: b.handle }, `slow ${i}`)
+      assert.deepStrictEqual(frames, [])
+      yield* send(a, { _tag: "Direct", handle: b.handle }, "the eighth")
+      limits.set([])
+      const [frame, ...others] = frames.map((text) => JSON.parse(text) as { type: string; payload: object })
+      assert.strictEqual(frame?.type, "rate_limit.warning")
+      assert.deepInclude(frame?.payload, { limit: 10, remaining: 2 })
+      assert.deepStrictEqual(others, [])
     }))
 })
