@@ -2,6 +2,7 @@ import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
 import { Effect, Layer } from "effect"
 import { HttpApiBuilder } from "effect/http-api"
 import { A2aHttp } from "./a2a/A2aHttp.ts"
+import { TaskPushes } from "./a2a/TaskPushes.ts"
 import { TaskWatches } from "./a2a/TaskWatches.ts"
 import { AccountsHttp } from "./accounts/AccountsHttp.ts"
 import { AvatarsHttp } from "./avatars/AvatarsHttp.ts"
@@ -81,7 +82,7 @@ export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
     Layer.provideMerge(GatewayLive),
     Layer.provideMerge(TaskWatches.layer),
     Layer.provideMerge(Waiters.layer),
-    Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer))
+    Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer, TaskPushes.layerRunning))
   )
 
 export const layer = layerOnce(Effect.void)

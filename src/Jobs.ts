@@ -1,4 +1,5 @@
 import { Effect, Layer } from "effect"
+import { TaskPushes } from "./a2a/TaskPushes.ts"
 import { Tasks } from "./a2a/Tasks.ts"
 import { Avatars } from "./avatars/Avatars.ts"
 import { Deletions } from "./agents/Deletions.ts"
@@ -40,6 +41,7 @@ export const layer = Layer.mergeAll(
   job({ name: "replies", every: "10 minutes", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
   job({ name: "a2a_tasks", every: "1 hour", batch: Effect.flatMap(Tasks, ({ sweep }) => sweep) }),
+  job({ name: "a2a_push_configs", every: "1 hour", batch: Effect.flatMap(TaskPushes, ({ retire }) => retire) }),
   job({ name: "files", every: "1 hour", batch: Effect.flatMap(Attachments, ({ retire }) => retire) }),
   job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),
   job({ name: "mutes", every: "1 hour", batch: Effect.flatMap(Mutes, ({ sweep }) => sweep) }),

@@ -1,4 +1,6 @@
 import { Effect, Layer } from "effect"
+import { PushConfigsRepo } from "./a2a/PushConfigsRepo.ts"
+import { TaskPushes } from "./a2a/TaskPushes.ts"
 import { Tasks } from "./a2a/Tasks.ts"
 import { TasksRepo } from "./a2a/TasksRepo.ts"
 import { Accounts } from "./agents/Accounts.ts"
@@ -54,6 +56,7 @@ import { RepliesRepo } from "./replies/RepliesRepo.ts"
 import { Backlog } from "./service/Backlog.ts"
 import { EventData } from "./webhooks/EventData.ts"
 import { PresencePosts } from "./webhooks/PresencePosts.ts"
+import { TaskPosts } from "./webhooks/TaskPosts.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
 import { Webhooks } from "./webhooks/Webhooks.ts"
 import { WebhookSignals } from "./messages/WebhookSignals.ts"
@@ -61,6 +64,7 @@ import { WebhooksRepo } from "./webhooks/WebhooksRepo.ts"
 
 /** The services of the rooms, on a database, a cluster and the platform's small services. */
 export const services = Registration.layer.pipe(
+  Layer.provideMerge(TaskPushes.layer),
   Layer.provideMerge(Tasks.layer),
   Layer.provideMerge(Accounts.layer),
   Layer.provideMerge(DeletionsLive),
@@ -99,10 +103,12 @@ export const services = Registration.layer.pipe(
     MessageRetention.layer,
     MutesRepo.layer,
     PresenceRepo.layer,
+    PushConfigsRepo.layer,
     PresenceStore.layer,
     RateLimits.layer,
     RepliesRepo.layer,
     Secrets.layer,
+    TaskPosts.layer,
     TasksRepo.layer,
     WebhookSignals.layer,
     WebhooksRepo.layer

@@ -86,9 +86,6 @@ export const A2aHttp = HttpRouter.use((router) =>
       Effect.map(run(call, given), (value) => ({ _tag: "Object", value }))
     const many = (run: (call: Call, params: Json) => Effect.Effect<Streamed, Failure>, strict: boolean): Method => (call, given) =>
       Effect.map(run(call, given), (streamed) => ({ _tag: "Stream", streamed, strict }))
-    const noPush: Method = () =>
-      Effect.fail(new A2aFailure("PUSH_NOTIFICATION_NOT_SUPPORTED", "This server does not push yet: stream, or ask."))
-
     const methods = {
       SendMessage: one(operations.sendMessage),
       SendStreamingMessage: many(operations.sendStreamingMessage, false),
@@ -96,10 +93,10 @@ export const A2aHttp = HttpRouter.use((router) =>
       ListTasks: one(operations.listTasks),
       CancelTask: one(operations.cancelTask),
       SubscribeToTask: many(operations.subscribeToTask, true),
-      CreateTaskPushNotificationConfig: noPush,
-      GetTaskPushNotificationConfig: noPush,
-      ListTaskPushNotificationConfigs: noPush,
-      DeleteTaskPushNotificationConfig: noPush,
+      CreateTaskPushNotificationConfig: one(operations.createPushConfig),
+      GetTaskPushNotificationConfig: one(operations.getPushConfig),
+      ListTaskPushNotificationConfigs: one(operations.listPushConfigs),
+      DeleteTaskPushNotificationConfig: one(operations.deletePushConfig),
       GetExtendedAgentCard: () =>
         Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card: the public one says all."))
     } satisfies Record<string, Method>
@@ -204,7 +201,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             profile = body.status === "suspended" ? undefined : body
           }
           if (profile === undefined) return yield* new AgentNotFound()
-          const text = JSON.stringify(agentCard(profile, publicUrl(config), false))
+          const text = JSON.stringify(agentCard(profile, publicUrl(config)))
           const etag = `"${createHash("sha256").update(text).digest("base64url").slice(0, 22)}"`
           const headers = { etag, "cache-control": "max-age=60" }
           return request.headers["if-none-match"] === etag

@@ -11,7 +11,7 @@ const MODES = [...new Set(["text/plain", "application/json", ...CONTENT_TYPES])]
 export type Profile = Pick<typeof Card.Type, "handle" | "display_name" | "description" | "avatar_url">
 
 /** The protocol's card of an agent; `base` is this server's URL (wire.md N, Card). */
-export const agentCard = (profile: Profile, base: string, pushNotifications: boolean): object => {
+export const agentCard = (profile: Profile, base: string): object => {
   const url = `${base}/a2a/${profile.handle}`
   return {
     name: profile.display_name,
@@ -21,7 +21,7 @@ export const agentCard = (profile: Profile, base: string, pushNotifications: boo
       { url, protocolBinding: "JSONRPC", protocolVersion: PROTOCOL },
       { url, protocolBinding: "HTTP+JSON", protocolVersion: PROTOCOL }
     ],
-    capabilities: { streaming: true, pushNotifications, extendedAgentCard: false },
+    capabilities: { streaming: true, pushNotifications: true, extendedAgentCard: false },
     securitySchemes: {
       bearer: {
         httpAuthSecurityScheme: { scheme: "Bearer", description: "The API key of an agent of this server: the caller." }

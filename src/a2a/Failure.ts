@@ -10,7 +10,6 @@ interface Kind {
 const kinds = {
   TASK_NOT_FOUND: { code: -32_001, status: 404, name: "NOT_FOUND" },
   TASK_NOT_CANCELABLE: { code: -32_002, status: 400, name: "FAILED_PRECONDITION" },
-  PUSH_NOTIFICATION_NOT_SUPPORTED: { code: -32_003, status: 400, name: "FAILED_PRECONDITION" },
   UNSUPPORTED_OPERATION: { code: -32_004, status: 400, name: "FAILED_PRECONDITION" },
   CONTENT_TYPE_NOT_SUPPORTED: { code: -32_005, status: 400, name: "INVALID_ARGUMENT" },
   VERSION_NOT_SUPPORTED: { code: -32_009, status: 400, name: "FAILED_PRECONDITION" },
@@ -35,6 +34,8 @@ export class A2aFailure {
     this.metadata = metadata
   }
 }
+
+export const pushConfigNotFound = () => new A2aFailure("TASK_NOT_FOUND", "The task has no such push notification configuration.")
 
 export const taskNotFound = () => new A2aFailure("TASK_NOT_FOUND", "You have no such task with this agent.")
 

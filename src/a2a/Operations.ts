@@ -9,12 +9,15 @@ import { draftOf } from "../conversations/DraftOf.ts"
 import type { ApiCalls } from "../mcp/ApiCalls.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
+import { Webhooks } from "../webhooks/Webhooks.ts"
 import { CursorId, decodeCursor, encodeCursor } from "../wire/Page.ts"
 import { HandleInput, isStorableJson } from "../wire/Text.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
-import { A2aFailure, type Failure, isThrown, taskNotFound } from "./Failure.ts"
+import { A2aFailure, type Failure, isThrown, pushConfigNotFound, taskNotFound } from "./Failure.ts"
 import { boolOf, field, type Incoming, incoming, intOf, isObject, type Json, objectOf, textOf } from "./Parts.ts"
+import { type PushConfig, pushConfigOf, shownPushConfig } from "./PushConfig.ts"
 import { isFinal, isInterrupted, type Task, type TaskState } from "./Task.ts"
+import { TaskPushes } from "./TaskPushes.ts"
 import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
 import { everything, makeTaskView, type Shown } from "./TaskView.ts"
 import { type TaskWatch, TaskWatches } from "./TaskWatches.ts"
@@ -91,6 +94,8 @@ const historyOf = (params: Json): number | undefined => intOf(params, "historyLe
 
 const idOf = (params: Json): string => textOf(params, "id") ?? ""
 
+const taskIdOf = (params: Json): string => textOf(params, "taskId") ?? ""
+
 /** The protocol's operations, the same for both bindings (the specification, 3.1). Their params are what a client gave. */
 export const makeOperations = Effect.gen(function*() {
   const agents = yield* Agents
@@ -99,7 +104,9 @@ export const makeOperations = Effect.gen(function*() {
   const conversations = yield* Conversations
   const feed = yield* ConversationFeed
   const ids = yield* Ids
+  const pushes = yield* TaskPushes
   const tasks = yield* Tasks
+  const webhooks = yield* Webhooks
   const watches = yield* TaskWatches
   const view = makeTaskView(tasks, attachments)
   const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
@@ -144,13 +151,20 @@ export const makeOperations = Effect.gen(function*() {
     return task ?? (yield* new ValidationFailed({ message: "message.messageId: was used by an ordinary message of yours" }))
   })
 
-  const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+  /** A configuration that is valid, and whose URL may be posted to. */
+  const pushOf = Effect.fnUntraced(function*(given: Json, taskId: string | undefined, fallback: string) {
+    const config = yield* parsed(() => pushConfigOf(given, taskId, fallback))
+    yield* webhooks.check(config.target.url)
+    return config
+  })
+
+  const push = Effect.fnUntraced(function*(side: Side, taskId: string, config: PushConfig): Effect.fn.Return<Task, Failure> {
+    return (yield* pushes.put(side, taskId, config)) ?? (yield* Effect.fail(taskNotFound()))
+  })
+
+  const sendOnly = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
     if (!isStorableJson(params)) {
       return yield* new ValidationFailed({ message: "The request must nest at most 64 deep and hold no NUL and no lone surrogate." })
-    }
-    const configuration = yield* parsed(() => objectOf(params, "configuration") ?? {})
-    if (field(configuration, "taskPushNotificationConfig") !== undefined) {
-      return yield* Effect.fail(new A2aFailure("PUSH_NOTIFICATION_NOT_SUPPORTED", "This server does not push yet: stream, or ask."))
     }
     const message = yield* parsed(() => {
       const given = objectOf(params, "message")
@@ -214,6 +228,23 @@ export const makeOperations = Effect.gen(function*() {
       log: [{ state: "SUBMITTED", at, seq, messageId: id }]
     }
     return { side, task }
+  })
+
+  /** Sends; a push configuration that comes along is stored before the answer, so that no change after it is missed. */
+  const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
+    const asked = yield* parsed(() => {
+      const given = objectOf(objectOf(params, "configuration") ?? {}, "taskPushNotificationConfig")
+      const { messageId, taskId } = objectOf(params, "message") ?? {}
+      // A repeat of the request is to make one configuration.
+      const name = `send-${hash("sha256", String(messageId), "hex").slice(0, 16)}`
+      return given && { given, taskId: typeof taskId === "string" && taskId !== "" ? taskId : undefined, name }
+    })
+    const config = asked && (yield* pushOf(asked.given, asked.taskId, asked.name))
+    if (config !== undefined && asked?.taskId !== undefined) {
+      yield* pushes.checkRoom((yield* taskOf(call, asked.taskId)).task.id, config.name)
+    }
+    const { side, task } = yield* sendOnly(call, params)
+    return { side, task: config === undefined ? task : yield* push(side, task.id, config) }
   })
 
   /** Reads the task again each time that it may have changed, until `done`; a read that fails is made again. */
@@ -326,6 +357,41 @@ export const makeOperations = Effect.gen(function*() {
       }
       return { side, task, first: { task: yield* view.task(task, everything) } }
     }),
+    createPushConfig: Effect.fn("A2a.createPushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const { side, task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
+      const config = yield* pushOf(params, task.id, `push-${ids.bytes(12).toString("hex")}`)
+      if (isFinal((yield* push(side, task.id, config)).state)) {
+        return yield* Effect.fail(
+          new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended, so there is nothing to push any more: get it.")
+        )
+      }
+      return shownPushConfig(task.id, config)
+    }),
+    getPushConfig: Effect.fn("A2a.getPushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
+      const name = yield* parsed(() => idOf(params))
+      const config = (yield* pushes.list(task.id)).find((one) => one.name === name)
+      return config === undefined ? yield* Effect.fail(pushConfigNotFound()) : shownPushConfig(task.id, config)
+    }),
+    listPushConfigs: Effect.fn("A2a.listPushConfigs")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
+      const asked = yield* parsed(() => ({ size: intOf(params, "pageSize", 0, MAX_PAGE_SIZE) || MAX_PAGE_SIZE, token: textOf(params, "pageToken") }))
+      const all = yield* pushes.list(task.id)
+      const from = asked.token === undefined ? 0 : all.findIndex(({ name }) => name === asked.token) + 1
+      if (asked.token !== undefined && from === 0) {
+        return yield* ValidationFailed.field("pageToken", "is not one that this server gave out")
+      }
+      const page = all.slice(from, from + asked.size)
+      return {
+        configs: page.map((config) => shownPushConfig(task.id, config)),
+        nextPageToken: from + page.length < all.length ? page.at(-1)?.name ?? "" : ""
+      }
+    }),
+    deletePushConfig: Effect.fn("A2a.deletePushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
+      const { task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))
+      yield* pushes.remove(task.id, yield* parsed(() => idOf(params)))
+      return {}
+    })
   }
 })
 

@@ -107,6 +107,15 @@ const changed = (task: Task, state: TaskState, at: number, by: { readonly id: st
   }
 }
 
+/** The task as it was after its nth change; one that the log has no more is shown as it is. */
+export const asOf = (task: Task, changes: number): Task => {
+  const behind = task.changes - changes
+  const log = task.log.slice(0, Math.max(task.log.length - behind, 0))
+  const last = log.at(-1)
+  const isKept = behind >= 0 && last !== undefined && (changes === 1 || log.length > 1)
+  return isKept ? { ...task, state: last.state, updatedAt: last.at, changes, log } : task
+}
+
 const opened = (conversationId: string, message: Posted): Task => ({
   id: message.id,
   conversationId,

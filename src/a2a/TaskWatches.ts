@@ -76,10 +76,10 @@ export class TaskWatches extends Context.Service<TaskWatches, {
           seq: waitsFor(task) ?? null
         }))
         const progress = yield* feed.progress(places)
-        const versions = yield* repo.versions([...new Set(places.map(({ conversationId }) => conversationId))])
+        const heads = yield* repo.heads([...new Set(places.map(({ conversationId }) => conversationId))])
         for (const [i, watch] of open.entries()) {
           const { deliveredAt, lastSeq } = progress[i]!
-          const seen = `${lastSeq} ${versions.get(watch.task.conversationId) ?? ""} ${deliveredAt !== null}`
+          const seen = `${lastSeq} ${heads.get(watch.task.conversationId)?.version ?? ""} ${deliveredAt !== null}`
           if (seen !== watch.seen) {
             watch.seen = seen
             watch.news.openUnsafe()

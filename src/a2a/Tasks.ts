@@ -5,9 +5,12 @@ import type { Batch } from "../cluster/Job.ts"
 import { ConversationFeed } from "../conversations/ConversationFeed.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { StoredMessage } from "../messages/Message.ts"
+import { WebhookActors } from "../webhooks/WebhookActors.ts"
+import { Webhooks } from "../webhooks/Webhooks.ts"
 import { Unavailable } from "../wire/WireError.ts"
+import { PushConfigsRepo } from "./PushConfigsRepo.ts"
 import { decideCancel, decideDelivered, decideMessage, markOf, type Posted, type Task, waitsFor, withTask } from "./Task.ts"
-import { type Progress, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
+import { type Changed, type Progress, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
 
 /** What the client_msg_id of every message begins with that came in by A2A. */
 export const KEY_PREFIX = "a2a:"
@@ -42,6 +45,11 @@ export class Tasks extends Context.Service<Tasks, {
   readonly begin: (conversationId: string) => Effect.Effect<void, Unavailable>
   /** Undefined: there is no such task of this caller with this agent. */
   readonly find: (side: Side, id: string) => Effect.Effect<Task | undefined, Unavailable>
+  /** The same, and the version that must be held for nothing to have changed since. */
+  readonly standing: (
+    side: Side,
+    id: string
+  ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
   /** The tasks of one caller with one agent, the one updated last first, and how many match in all. */
   readonly list: (
     filter: TaskFilter,
@@ -68,7 +76,10 @@ export class Tasks extends Context.Service<Tasks, {
       const clock = yield* Clock.Clock
       const feed = yield* ConversationFeed
       const repo = yield* TasksRepo
+      const actors = yield* WebhookActors
+      const pushConfigs = yield* PushConfigsRepo
       const sql = yield* SqlClient.SqlClient
+      const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
       /** Conversations that are followed already. */
       const begun = new Set<string>()
@@ -99,11 +110,12 @@ export class Tasks extends Context.Service<Tasks, {
           const known: Progress | undefined = read ?? (yield* repo.load(conversationId))
           if (known === undefined) return undefined
           let { open } = known
-          const changed = new Map<string, Task>()
+          const changed = new Map<string, Changed>()
           const apply = (task: Task | undefined): void => {
             if (task === undefined) return
+            const before = changed.get(task.id)?.before ?? known.open.find(({ id }) => id === task.id)?.changes ?? 0
             open = withTask(open, task)
-            changed.set(task.id, task)
+            changed.set(task.id, { task, before })
           }
           const { from, rows } = yield* news(conversationId, known)
           for (const row of rows) apply(decideMessage(conversationId, open, posted(row, sides)))
@@ -118,7 +130,9 @@ export class Tasks extends Context.Service<Tasks, {
           }
           const worth = open.length > WORTH_A_WRITE ? 1 : WORTH_A_WRITE
           if (!more && changed.size === 0 && through - known.through < worth) return { ...known, through }
-          if (yield* repo.advance(conversationId, known.version, through, [...changed.values()])) {
+          const hooks = yield* repo.advance(conversationId, known.version, through, [...changed.values()])
+          if (hooks !== undefined) {
+            hooks.forEach(actors.wake)
             read = { through, version: known.version + 1, open }
             if (!more) return read
           } else {
@@ -161,9 +175,11 @@ export class Tasks extends Context.Service<Tasks, {
         const amended = JSON.stringify({ ...metadata, a2a: { ...metadata.a2a, state: "CANCELED" } })
         const both = Effect.gen(function*() {
           if (!(yield* feed.amend(side.conversationId, through, task.seq, amended))) return yield* new Overtaken()
-          if (!(yield* repo.advance(side.conversationId, version, through, [canceled]))) return yield* new Overtaken()
+          const hooks = yield* repo.advance(side.conversationId, version, through, [{ task: canceled, before: task.changes }])
+          return hooks ?? (yield* new Overtaken())
         })
-        yield* sql.withTransaction(both)
+        const hooks = yield* sql.withTransaction(both)
+        hooks.forEach(actors.wake)
         return { _tag: "Canceled" as const, task: canceled }
       })
 
@@ -181,6 +197,9 @@ export class Tasks extends Context.Service<Tasks, {
           }))
         },
         find: Effect.fn("Tasks.find")((side, id) => Effect.map(unavailableOnSqlError(find(side, id)), (found) => found?.task)),
+        standing: Effect.fn("Tasks.standing")((side, id) =>
+          Effect.map(unavailableOnSqlError(find(side, id)), (found) =>
+            found && { task: found.task, version: found.progress.version })),
         list: Effect.fn("Tasks.list")(function*(filter, after, limit) {
           const tasks = yield* unavailableOnSqlError(repo.list(filter, after, limit))
           return { tasks, total: yield* unavailableOnSqlError(repo.count(filter)) }
@@ -205,7 +224,14 @@ export class Tasks extends Context.Service<Tasks, {
             if (isGone(row.caller_id) || isGone(row.recipient_id)) gone.push(row.id)
             else if ((yield* feed.at(row.conversation_id, [row.seq])).length === 0) gone.push(row.id)
           }
-          if (gone.length > 0) yield* repo.remove(gone)
+          if (gone.length > 0) {
+            const hooks = (yield* pushConfigs.of(gone)).map(({ webhookId }) => webhookId)
+            if (hooks.length > 0) {
+              yield* webhooks.removeForTasks(hooks)
+              yield* pushConfigs.remove(hooks)
+            }
+            yield* repo.remove(gone)
+          }
           above = rows.length < SLICE ? "" : rows.at(-1)!.id
           return { rows: gone.length, more: above !== "" }
         })

@@ -1,12 +1,17 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
-import { type Change, isFinal, type Task, type TaskState } from "./Task.ts"
+import { intoOutboxOf, TASK_EVENT } from "../messages/Outbox.ts"
+import { type Change, isFinal, LOG, type Task, type TaskState } from "./Task.ts"
 
-/** How far a conversation's messages have been taken into account, and its open tasks, oldest first. */
-export interface Progress {
+/** How far a conversation's messages have been taken into account. */
+export interface Head {
   readonly through: number
   readonly version: number
+}
+
+/** The same, with its open tasks, oldest first. */
+export interface Progress extends Head {
   readonly open: ReadonlyArray<Task>
 }
 
@@ -41,24 +46,50 @@ const HEAD = `SELECT through_seq, version FROM a2a_conversations WHERE conversat
 
 const BEGIN = `INSERT INTO a2a_conversations (conversation_id, through_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
 
-/** Writes nothing unless the version is still the one that was read. */
+/**
+ * Writes nothing unless the version is still the one that was read. Each change is in the outbox of the task's push
+ * configurations as soon as it is in the task: the version lets every change be written once.
+ */
 const ADVANCE = `
 WITH moved AS (
   UPDATE a2a_conversations SET through_seq = $3, version = version + 1
   WHERE conversation_id = $1 AND version = $2
   RETURNING conversation_id
+), given AS MATERIALIZED (
+  SELECT x.*, m.conversation_id
+  FROM moved m, json_to_recordset($4::json) AS x(
+    id text, seq bigint, caller text, recipient text, state text, open boolean, updated bigint, changes integer, log text,
+    before integer
+  )
 ), put AS (
   INSERT INTO a2a_tasks (id, conversation_id, seq, caller_id, recipient_id, state, open, updated_at, changes, log)
-  SELECT x.id, m.conversation_id, x.seq, x.caller, x.recipient, x.state, x.open, x.updated, x.changes, x.log
-  FROM moved m, json_to_recordset($4::json) AS x(
-    id text, seq bigint, caller text, recipient text, state text, open boolean, updated bigint, changes integer, log text
-  )
+  SELECT id, conversation_id, seq, caller, recipient, state, open, updated, changes, log FROM given
   ON CONFLICT (id) DO UPDATE SET
     state = excluded.state, open = excluded.open, updated_at = excluded.updated_at, changes = excluded.changes, log = excluded.log
+), configs AS MATERIALIZED (
+  SELECT p.webhook_id, g.id, g.open, g.updated, g.before, g.changes
+  FROM given g
+  JOIN LATERAL (SELECT webhook_id FROM a2a_push_configs WHERE task_id = g.id AND ended_at IS NULL OFFSET 0) p ON true
+), posted AS (${
+  intoOutboxOf(
+    TASK_EVENT,
+    `SELECT c.webhook_id, json_build_object('task', c.id, 'change', n.no)::text AS subject, c.updated AS at
+    FROM configs c CROSS JOIN LATERAL generate_series(GREATEST(c.before + 1, c.changes - ${LOG - 1}), c.changes) AS n(no)
+    ORDER BY c.id, n.no`
+  )
+}), ended AS (
+  UPDATE a2a_push_configs p SET ended_at = c.updated
+  FROM configs c WHERE p.webhook_id = c.webhook_id AND NOT c.open
 )
-SELECT conversation_id FROM moved`
+SELECT ARRAY(SELECT DISTINCT webhook_id FROM posted) AS webhooks FROM moved`
+
+/** Lets whoever has read the version decide again. */
+const HOLD = `
+UPDATE a2a_conversations SET version = version + 1 WHERE conversation_id = $1 AND version = $2 RETURNING version`
 
 const FIND = `SELECT * FROM a2a_tasks WHERE id = $1 AND conversation_id = $2 AND caller_id = $3`
+
+const FIND_ALL = `SELECT * FROM a2a_tasks WHERE id = ANY ($1::text[])`
 
 const MATCHING = `
 FROM a2a_tasks
@@ -70,7 +101,7 @@ ORDER BY updated_at DESC, id DESC LIMIT $7`
 
 const COUNT = `SELECT count(*) AS total ${MATCHING}`
 
-const VERSIONS = `SELECT conversation_id, version FROM a2a_conversations WHERE conversation_id = ANY ($1::text[])`
+const HEADS = `SELECT conversation_id, version, through_seq FROM a2a_conversations WHERE conversation_id = ANY ($1::text[])`
 
 const SLICE = `SELECT id, conversation_id, caller_id, recipient_id, seq FROM a2a_tasks WHERE id > $1 ORDER BY id LIMIT $2`
 
@@ -88,7 +119,13 @@ const toTask = (row: TaskColumns): Task => ({
   log: JSON.parse(row.log) as ReadonlyArray<Change>
 })
 
-const encode = ({ callerId, changes, id, log, recipientId, seq, state, updatedAt }: Task) => ({
+/** A task that has changed, and how many changes it had before. */
+export interface Changed {
+  readonly task: Task
+  readonly before: number
+}
+
+const encode = ({ before, task: { callerId, changes, id, log, recipientId, seq, state, updatedAt } }: Changed) => ({
   id,
   seq,
   caller: callerId,
@@ -97,7 +134,8 @@ const encode = ({ callerId, changes, id, log, recipientId, seq, state, updatedAt
   open: !isFinal(state),
   updated: updatedAt,
   changes,
-  log: JSON.stringify(log)
+  log: JSON.stringify(log),
+  before
 })
 
 /** All SQL on tasks. */
@@ -105,17 +143,23 @@ export class TasksRepo extends Context.Service<TasksRepo, {
   /** Undefined: no task was ever made in this conversation. */
   readonly load: (conversationId: string) => Effect.Effect<Progress | undefined, SqlError.SqlError>
   /** The same without the tasks. */
-  readonly head: (conversationId: string) => Effect.Effect<Omit<Progress, "open"> | undefined, SqlError.SqlError>
+  readonly head: (conversationId: string) => Effect.Effect<Head | undefined, SqlError.SqlError>
   /** Begins to follow a conversation after this seq, unless it is followed already. */
   readonly begin: (conversationId: string, after: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Stores how far the messages have been taken into account, and the tasks that changed; false: somebody else was first. */
+  /**
+   * Stores how far the messages have been taken into account, and the tasks that changed, with what is to be posted about
+   * them: the webhooks that have something to do. Undefined: somebody else was first, and nothing is stored.
+   */
   readonly advance: (
     conversationId: string,
     version: number,
     through: number,
-    tasks: ReadonlyArray<Task>
-  ) => Effect.Effect<boolean, SqlError.SqlError>
+    changed: ReadonlyArray<Changed>
+  ) => Effect.Effect<ReadonlyArray<string> | undefined, SqlError.SqlError>
+  /** Raises the version, so that nobody stores what was decided before; false: somebody else was first. */
+  readonly hold: (conversationId: string, version: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly find: (id: string, conversationId: string, callerId: string) => Effect.Effect<Task | undefined, SqlError.SqlError>
+  readonly findAll: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
   /** The one updated last first. */
   readonly list: (
     filter: TaskFilter,
@@ -123,8 +167,8 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
   readonly count: (filter: TaskFilter) => Effect.Effect<number, SqlError.SqlError>
-  /** The versions of some conversations. */
-  readonly versions: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, SqlError.SqlError>
+  /** How far some conversations are. */
+  readonly heads: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, Head>, SqlError.SqlError>
   /** A slice of all tasks by id. */
   readonly slice: (
     above: string,
@@ -143,11 +187,13 @@ export class TasksRepo extends Context.Service<TasksRepo, {
       const load = database.prepared<Loaded>("load_a2a_tasks", LOAD)
       const head = database.prepared<{ through_seq: number; version: number }>("a2a_head", HEAD)
       const begin = database.prepared("begin_a2a_tasks", BEGIN)
-      const advance = database.prepared("advance_a2a_tasks", ADVANCE)
+      const advance = database.prepared<{ webhooks: ReadonlyArray<string> }>("advance_a2a_tasks", ADVANCE)
       const find = database.prepared<TaskColumns>("find_a2a_task", FIND)
       const list = database.prepared<TaskColumns>("list_a2a_tasks", LIST)
       const count = database.prepared<{ total: number }>("count_a2a_tasks", COUNT)
-      const versions = database.prepared<{ conversation_id: string; version: number }>("a2a_versions", VERSIONS)
+      const hold = database.prepared("hold_a2a_tasks", HOLD)
+      const findAll = database.prepared<TaskColumns>("find_a2a_tasks", FIND_ALL)
+      const heads = database.prepared<{ conversation_id: string; version: number; through_seq: number }>("a2a_heads", HEADS)
       const slice = database.prepared<
         { id: string; conversation_id: string; caller_id: string; recipient_id: string; seq: number }
       >("slice_a2a_tasks", SLICE)
@@ -168,19 +214,18 @@ export class TasksRepo extends Context.Service<TasksRepo, {
           Effect.map(head([conversationId]), ([row]) =>
             row === undefined ? undefined : { through: row.through_seq, version: row.version }),
         begin: (conversationId, after) => Effect.asVoid(begin([conversationId, after])),
-        advance: (conversationId, version, through, tasks) =>
-          Effect.map(
-            advance([conversationId, version, through, JSON.stringify(tasks.map(encode))]),
-            (rows) => rows.length > 0
-          ),
+        advance: (conversationId, version, through, changed) =>
+          Effect.map(advance([conversationId, version, through, JSON.stringify(changed.map(encode))]), ([row]) => row?.webhooks),
+        hold: (conversationId, version) => Effect.map(hold([conversationId, version]), (rows) => rows.length > 0),
         find: (id, conversationId, callerId) =>
           Effect.map(find([id, conversationId, callerId]), ([row]) => row === undefined ? undefined : toTask(row)),
+        findAll: (ids) => Effect.map(findAll([ids]), (rows) => rows.map(toTask)),
         list: (filter, after, limit) =>
           Effect.map(list([...matching(filter), after?.at ?? null, after?.id ?? null, limit]), (rows) => rows.map(toTask)),
         count: (filter) => Effect.map(count(matching(filter)), ([row]) => row?.total ?? 0),
-        versions: (conversationIds) =>
-          Effect.map(versions([conversationIds]), (rows) =>
-            new Map(rows.map((row) => [row.conversation_id, row.version]))),
+        heads: (conversationIds) =>
+          Effect.map(heads([conversationIds]), (rows) =>
+            new Map(rows.map((row) => [row.conversation_id, { version: row.version, through: row.through_seq }]))),
         slice: (above, limit) => slice([above, limit]),
         remove: (ids) => Effect.asVoid(remove([ids]))
       })

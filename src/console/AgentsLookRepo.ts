@@ -148,7 +148,7 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
               (
                 SELECT d.failure FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.failure IS NOT NULL ORDER BY d.no DESC LIMIT 1
               ) AS failure
-            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.deleted_at IS NULL ORDER BY w.created_at`,
+            FROM webhooks w WHERE w.agent_id = ${agentId} AND w.slot IS NOT NULL ORDER BY w.created_at`,
         log: (agentId, limit) =>
           sql<LogRow>`
             SELECT at, operator, action, reason FROM audit_log

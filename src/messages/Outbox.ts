@@ -13,6 +13,9 @@ export const webhookEvents = [
 
 export type WebhookEvent = typeof webhookEvents[number]
 
+/** A task of A2A has changed: posted to the webhooks of its caller's push configurations; nobody can subscribe to it. */
+export const TASK_EVENT = "a2a.task"
+
 export const eventBit = (event: WebhookEvent): number => 1 << webhookEvents.indexOf(event)
 
 /**
@@ -35,6 +38,17 @@ export const intoOutbox = (event: WebhookEvent, rows: string): string => `
     SELECT id FROM webhooks WHERE agent_id = r.agent_id AND slot IS NOT NULL AND active AND '${event}' = ANY (events)
     OFFSET 0
   ) w ON true`
+
+/**
+ * The same for webhooks that are known: `rows` selects `webhook_id`, `subject` and `at`. After the commit the caller wakes
+ * those of them that come back as `webhook_id`.
+ */
+export const intoOutboxOf = (event: typeof TASK_EVENT, rows: string): string => `
+  INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
+  SELECT w.id, '${event}', r.subject, r.at, r.at
+  FROM (${rows}) r
+  JOIN LATERAL (SELECT id FROM webhooks WHERE id = r.webhook_id AND deleted_at IS NULL AND active OFFSET 0) w ON true
+  RETURNING webhook_id`
 
 /**
  * SQL query for those of many agents that have a webhook for an event, as `agent_id`: for statements that

@@ -2,9 +2,9 @@ import { createHmac } from "node:crypto"
 
 const hmac = (key: string | Buffer, text: string): Buffer => createHmac("sha256", key).update(text).digest()
 
-/** The headers of one attempt, signed in both forms (wire.md C.12). */
+/** The headers of one attempt, signed in both forms if there is a secret (wire.md C.12). */
 export const signedHeaders = (options: {
-  readonly secret: string
+  readonly secret: string | undefined
   readonly body: string
   readonly event: string
   readonly deliveryId: string
@@ -15,8 +15,10 @@ export const signedHeaders = (options: {
 }): Readonly<Record<string, string>> => ({
   "content-type": "application/json",
   "user-agent": "Parley-Webhooks",
-  "Agentchat-Signature": `t=${options.at},v1=${hmac(options.secret, `${options.at}.${options.body}`).toString("hex")}`,
-  "X-AgentChat-Signature": hmac(options.secret, options.body).toString("hex"),
+  ...(options.secret === undefined ? {} : {
+    "Agentchat-Signature": `t=${options.at},v1=${hmac(options.secret, `${options.at}.${options.body}`).toString("hex")}`,
+    "X-AgentChat-Signature": hmac(options.secret, options.body).toString("hex")
+  }),
   "X-AgentChat-Event": options.event,
   "X-AgentChat-Delivery": options.deliveryId,
   ...(options.requestId === null ? {} : { "X-Request-Id": options.requestId })

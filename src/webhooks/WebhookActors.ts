@@ -13,13 +13,15 @@ import { iso } from "../wire/Text.ts"
 import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
 import { makeHostConcurrency, makeSpareConcurrency } from "./HostConcurrency.ts"
-import type { WebhookEvent } from "../messages/Outbox.ts"
+import { TASK_EVENT, type WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
+import { TaskPosts } from "./TaskPosts.ts"
+import { decodeCredentials, headersOf } from "./TaskTarget.ts"
 import { type Outcome, type Dependencies, WebhookActor } from "./WebhookActor.ts"
 import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
-import { type Target, WebhooksRepo } from "./WebhooksRepo.ts"
+import { type Target, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
 
 /**
  * Limits of `postOnce`, in all and per host: posts at once, and (`ONCE_MOST`) posts running or waiting. They are separate
@@ -72,6 +74,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const key = (yield* Secrets).deliveryIds
       const sharding = yield* Sharding.Sharding
       const signals = yield* WebhookSignals
+      const taskPosts = yield* TaskPosts
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
       const permits = makeHostConcurrency(config.WEBHOOK_POSTS, config.WEBHOOK_POSTS_PER_HOST)
@@ -87,17 +90,18 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         })
       const attempt = Effect.fn("WebhookActors.post")(function*(
         url: URL,
-        secret: string,
+        secret: string | undefined,
         event: string,
         id: string,
-        body: string
+        body: string,
+        more: Readonly<Record<string, string>> = {}
       ) {
         const addresses = yield* Effect.provideService(
           checkedAddresses(url, config.WEBHOOK_ALLOW_PRIVATE),
           NameLookup,
           names
         )
-        const headers = signedHeaders({
+        const signed = signedHeaders({
           secret,
           body,
           event,
@@ -105,6 +109,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           at: Math.floor(now() / 1_000),
           requestId: yield* requestId
         })
+        const headers = { ...signed, ...more }
         const context = yield* trace
         const status = yield* postTo({
           url,
@@ -136,17 +141,30 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
-      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, { createdAt, deliveryNo, event, subject }, wanted) {
-        const rendered = yield* data.render(work.agentId, event, subject)
+      /** What to post; undefined: nothing is left. */
+      const rendering = Effect.fnUntraced(function*({ agentId, secret }: Work, { createdAt, event, subject }: Waiting) {
+        if (event === TASK_EVENT) {
+          const body = yield* taskPosts.render(subject)
+          const credentials = decodeCredentials(secret)
+          return body === undefined ? undefined : { body, secret: credentials.token, headers: headersOf(credentials), envelope: null }
+        }
+        const rendered = yield* data.render(agentId, event, subject)
+        if (rendered === undefined) return undefined
+        return { body: bodyOf(event, createdAt, rendered.data), secret, headers: {}, envelope: rendered.envelope }
+      })
+
+      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, delivery, wanted) {
+        const what = yield* rendering(work, delivery)
         // If nothing is left to post, the delivery counts as done.
-        if (rendered === undefined) return { _tag: "Delivered" as const }
-        const body = bodyOf(event, createdAt, rendered.data)
+        if (what === undefined) return { _tag: "Delivered" as const }
         const url = yield* Effect.orDie(parseTarget(work.url))
         const outcome = yield* Effect.suspend(() =>
-          wanted() ? attempt(url, work.secret, event, deliveryId(key, deliveryNo), body) : Effect.succeed(undefined)
+          wanted()
+            ? attempt(url, what.secret, delivery.event, deliveryId(key, delivery.deliveryNo), what.body, what.headers)
+            : Effect.succeed(undefined)
         ).pipe(permits(url.host))
-        if (outcome?._tag === "Delivered" && rendered.envelope !== null) {
-          deliveries.acknowledge(work.agentId, rendered.envelope)
+        if (outcome?._tag === "Delivered" && what.envelope !== null) {
+          deliveries.acknowledge(work.agentId, what.envelope)
         }
         return outcome
       }, (effect, _id, _work, delivery) => {

@@ -9,6 +9,7 @@ import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "../wire/W
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
 import { type StoredWebhook, TooManyWebhooks } from "./Webhook.ts"
+import { decodeCredentials, encodeCredentials, type TaskTarget, type TaskWebhook } from "./TaskTarget.ts"
 import { WebhooksRepo } from "./WebhooksRepo.ts"
 
 const LIMIT = 50
@@ -43,6 +44,17 @@ export class Webhooks extends Context.Service<Webhooks, {
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
   /** Posts that are under way still finish; no others begin. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
+  /** Refuses a URL that no webhook may have. */
+  readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
+  /** A webhook for one task of an agent, whose URL has been checked; the id. Its events are written to the outbox by its id. */
+  readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
+  /** Those of these that exist. */
+  readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
+  /** What waits goes to the new URL. */
+  readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
+  readonly removeForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
+  /** Removes those of these for which nothing waits and of which nothing is remembered. */
+  readonly removeIdleForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
   /** Removes the webhooks of a deleted agent (wire.md G.12); idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/webhooks/Webhooks") {
@@ -122,6 +134,24 @@ export class Webhooks extends Context.Service<Webhooks, {
         remove: Effect.fn("Webhooks.remove")(function*(agentId, id) {
           const done = yield* unavailableOnSqlError(repo.remove(agentId, id, yield* Clock.currentTimeMillis))
           if (!done) return yield* unknown()
+        }),
+        check: checkUrl,
+        createForTask: Effect.fn("Webhooks.createForTask")(function*(agentId, target) {
+          const id = ids.make("whk")
+          const at = yield* Clock.currentTimeMillis
+          const made = yield* unavailableOnSqlError(repo.createForTask(id, agentId, target.url, encodeCredentials(target), at))
+          return made ? id : yield* new Unauthorized()
+        }),
+        forTasks: (ids) =>
+          Effect.map(unavailableOnSqlError(repo.forTasks(ids)), (rows) =>
+            rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))),
+        changeForTask: (id, target) =>
+          unavailableOnSqlError(repo.changeForTask(id, target.url, encodeCredentials(target))),
+        removeForTasks: Effect.fn("Webhooks.removeForTasks")(function*(ids) {
+          yield* unavailableOnSqlError(repo.removeForTasks(ids, yield* Clock.currentTimeMillis, false))
+        }),
+        removeIdleForTasks: Effect.fn("Webhooks.removeIdleForTasks")(function*(ids) {
+          yield* unavailableOnSqlError(repo.removeForTasks(ids, yield* Clock.currentTimeMillis, true))
         }),
         removeAgent: Effect.fn("Webhooks.removeAgent")(function*(agentId) {
           yield* unavailableOnSqlError(repo.removeAll(agentId, yield* Clock.currentTimeMillis))

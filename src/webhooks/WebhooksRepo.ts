@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
-import type { WebhookEvent } from "../messages/Outbox.ts"
+import { TASK_EVENT, type WebhookEvent } from "../messages/Outbox.ts"
 import type { StoredWebhook } from "./Webhook.ts"
 
 export interface NewWebhook {
@@ -18,7 +18,7 @@ export interface NewWebhook {
 /** A delivery that waits in the outbox. */
 export interface Waiting {
   readonly deliveryNo: number
-  readonly event: WebhookEvent
+  readonly event: WebhookEvent | typeof TASK_EVENT
   readonly subject: string
   readonly createdAt: number
   readonly attempts: number
@@ -106,7 +106,24 @@ const GONE = `SET slot = NULL, active = false, deleted_at = $2, secret = '', pau
 
 const REMOVE = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND slot IS NOT NULL AND id = $3 RETURNING id`
 
-const REMOVE_ALL = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND slot IS NOT NULL`
+const REMOVE_ALL = `UPDATE webhooks ${GONE} WHERE agent_id = $1 AND deleted_at IS NULL`
+
+const CREATE_FOR_TASK = `
+INSERT INTO webhooks (id, agent_id, url, events, secret, created_at)
+SELECT $1, id, $3, ARRAY['${TASK_EVENT}'], $4, $5::bigint FROM agents WHERE id = $2 AND (deleted_at IS NULL) IS TRUE
+RETURNING id`
+
+const FOR_TASKS = `SELECT id, url, secret FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
+
+/** A new address begins anew: without pause, and trusted again. */
+const CHANGE_FOR_TASK = `
+UPDATE webhooks SET url = $2, secret = $3, active = true, dead_in_a_row = 0, paused_until = NULL
+WHERE id = $1 AND slot IS NULL AND deleted_at IS NULL`
+
+const REMOVE_FOR_TASKS = `
+UPDATE webhooks SET active = false, deleted_at = $2, secret = '', paused_until = NULL
+WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL
+  AND (NOT $3::boolean OR (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id LIMIT 1) IS NULL)`
 
 const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active`
 
@@ -117,7 +134,7 @@ WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active AND $2::text =
 
 /** Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. */
 const DUE = `
-SELECT w.id, w.active AND w.slot IS NOT NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND COALESCE(
+SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND COALESCE(
   (SELECT true FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at <= $2 ORDER BY d.due_at LIMIT 1),
   false
 ) AS due
@@ -131,7 +148,7 @@ LEFT JOIN LATERAL (
   WHERE webhook_id = w.id AND due_at IS NOT NULL
   ORDER BY due_at, no LIMIT $2
 ) d ON true
-WHERE w.id = $1 AND w.active AND w.slot IS NOT NULL
+WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL
 ORDER BY d.due_at, d.no`
 
 /** Writes the webhook's row only when there is something to reset. Only a probe ends a pause. */
@@ -158,7 +175,7 @@ UPDATE webhooks w SET
   dead_in_a_row = w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL)::integer,
   active = w.active AND w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL) < $7,
   paused_until = GREATEST(w.paused_until, $6)
-WHERE w.id = $1 AND w.slot IS NOT NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
+WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
 RETURNING w.active`
 
 /** Marks as dead the deliveries that wait for a webhook that was given up. */
@@ -168,7 +185,7 @@ WITH waiting AS MATERIALIZED (
   JOIN LATERAL (
     SELECT no FROM webhook_deliveries WHERE webhook_id = w.id AND due_at IS NOT NULL LIMIT $2
   ) d ON true
-  WHERE NOT w.active AND w.slot IS NOT NULL
+  WHERE NOT w.active AND w.deleted_at IS NULL
   LIMIT $2
 )
 UPDATE webhook_deliveries
@@ -222,6 +239,21 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** False: there was none. */
   readonly remove: (agentId: string, id: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly removeAll: (agentId: string, at: number) => Effect.Effect<void, SqlError.SqlError>
+  /** A webhook without a slot. False: the account has ended. */
+  readonly createForTask: (
+    id: string,
+    agentId: string,
+    url: string,
+    secret: string,
+    at: number
+  ) => Effect.Effect<boolean, SqlError.SqlError>
+  /** Those of these webhooks without a slot that are not deleted. */
+  readonly forTasks: (
+    ids: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, SqlError.SqlError>
+  readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, SqlError.SqlError>
+  /** With `idle` only those that have no deliveries. */
+  readonly removeForTasks: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, SqlError.SqlError>
   /** Ids of the active webhooks of these agents. */
   readonly activeOf: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** The active webhooks of these agents for an event, without those whose circuit is open. */
@@ -258,6 +290,10 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const find = database.prepared<WebhookColumns & { secret: string }>("find_webhook", FIND)
       const remove = database.prepared("remove_webhook", REMOVE)
       const removeAll = database.prepared("remove_webhooks_of_agent", REMOVE_ALL)
+      const createForTask = database.prepared("create_webhook_for_task", CREATE_FOR_TASK)
+      const forTasks = database.prepared<{ id: string; url: string; secret: string }>("webhooks_for_tasks", FOR_TASKS)
+      const changeForTask = database.prepared("change_webhook_for_task", CHANGE_FOR_TASK)
+      const removeForTasks = database.prepared("remove_webhooks_for_tasks", REMOVE_FOR_TASKS)
       const activeOf = database.prepared<{ id: string }>("active_webhooks", ACTIVE_OF)
       const targets = database.prepared<{ agent_id: string; url: string; secret: string }>("webhook_targets", TARGETS)
       const due = database.prepared<{ id: string; due: boolean }>("due_webhooks", DUE)
@@ -267,7 +303,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         secret: string
         paused_until: number | null
         no: number | null
-        event: WebhookEvent
+        event: Waiting["event"]
         subject: string
         created_at: number
         attempts: number
@@ -295,6 +331,11 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
             row === undefined ? undefined : { webhook: stored(row), secret: row.secret }),
         remove: (agentId, id, at) => Effect.map(remove([agentId, at, id]), (rows) => rows.length > 0),
         removeAll: (agentId, at) => Effect.asVoid(removeAll([agentId, at])),
+        createForTask: (id, agentId, url, secret, at) =>
+          Effect.map(createForTask([id, agentId, url, secret, at]), (rows) => rows.length > 0),
+        forTasks: (ids) => forTasks([ids]),
+        changeForTask: (id, url, secret) => Effect.asVoid(changeForTask([id, url, secret])),
+        removeForTasks: (ids, at, idle) => Effect.asVoid(removeForTasks([ids, at, idle])),
         activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),
         targets: (agentIds, event, now) =>
           Effect.map(targets([agentIds, event, now]), (rows) =>

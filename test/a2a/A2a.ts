@@ -1,10 +1,11 @@
-import type { Message, StreamResponse, Task } from "@a2a-js/sdk"
-import { Role, TaskState } from "@a2a-js/sdk"
+import type { Message, Task, TaskPushNotificationConfig } from "@a2a-js/sdk"
+import { Role, StreamResponse, TaskState } from "@a2a-js/sdk"
 import { type Client, ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory } from "@a2a-js/sdk/client"
 import { assert } from "@effect/vitest"
 import { randomUUID } from "node:crypto"
 import { setTimeout as pause } from "node:timers/promises"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
+import type { Post, Receiver } from "../support/Receiver.ts"
 import type { Server, TestAgent } from "../support/Server.ts"
 
 export type Binding = "JSONRPC" | "HTTP+JSON"
@@ -107,3 +108,24 @@ export const refusal = async (what: string, call: Promise<unknown>): Promise<Err
   assert.instanceOf(outcome, Error, `${what} was granted`)
   return outcome as Error
 }
+
+/** A push notification configuration as the official client wants it. */
+export const pushTo = (url: string, fields: Partial<TaskPushNotificationConfig> = {}): TaskPushNotificationConfig => ({
+  tenant: "",
+  id: "",
+  taskId: "",
+  url,
+  token: "",
+  authentication: undefined,
+  ...fields
+})
+
+/** What was posted to a path about a task: its state and answer, in the order in which it came. */
+export const pushed = (receiver: Receiver, path: string): ReadonlyArray<{ readonly task: Task; readonly post: Post }> =>
+  receiver.posts.filter((post) => post.path === path).map((post) => {
+    const { payload } = StreamResponse.fromJSON(post.body)
+    if (payload?.$case !== "task") throw new Error(`a post about no task: ${post.text}`)
+    return { task: payload.value, post }
+  })
+
+export const statesAt = (receiver: Receiver, path: string): ReadonlyArray<string> => pushed(receiver, path).map(({ task }) => stateOf(task))

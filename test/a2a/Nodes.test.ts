@@ -3,7 +3,8 @@ import { eventually, within } from "../support/Eventually.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { agentOf, makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { say } from "../contract/Talk.ts"
-import { answerOf, begin, connect, get, listing, message, said, stateOf } from "./A2a.ts"
+import { Receiver } from "../support/Receiver.ts"
+import { answerOf, begin, connect, get, listing, message, pushed, pushTo, said, stateOf, statesAt } from "./A2a.ts"
 
 const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]> => {
   const [alice, bob] = await Promise.all([newAgent(node, "alice"), newAgent(node, "bob")])
@@ -15,15 +16,24 @@ const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]
 describe("tasks of a server that is killed in between", () => {
   it("wait, are answered and cancelled afterwards as if nothing had been", async () => {
     const dataDir = await makeDataDir()
-    const first = await startServer({ dataDir })
+    const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1" }
+    const receiver = await Receiver.start()
+    receiver.answers.set("/down", 503)
+    const first = await startServer({ dataDir, env })
     const [alice, bob] = await acquainted(first)
     const before = await connect(first, alice, bob, "JSONRPC")
     const waits = await begin(before, "before")
     const given = message("twice")
     const twice = await begin(before, given)
+    await before.createTaskPushNotificationConfig(pushTo(receiver.url("/down"), { taskId: waits.id }))
+    const answered = await begin(before, "answered before the end")
+    await before.createTaskPushNotificationConfig(pushTo(receiver.url("/up"), { taskId: answered.id }))
+    // Nobody has taken it into account yet, or somebody has: it is posted all the same.
+    await say(bob, alice, { metadata: { reply_to: answered.id } })
     await first.kill()
-    const second = await startServer({ dataDir })
+    const second = await startServer({ dataDir, env })
     try {
+      await eventually("the answer of before", () => statesAt(receiver, "/up").at(-1) === "COMPLETED" || undefined)
       const [caller, called] = [agentOf(second, alice, alice.key), agentOf(second, bob, bob.key)]
       const after = await connect(second, caller, called, "HTTP+JSON")
       assert.strictEqual(stateOf(await get(after, waits.id)), "SUBMITTED")
@@ -31,7 +41,12 @@ describe("tasks of a server that is killed in between", () => {
       await say(called, caller, { content: { text: "after" } })
       assert.strictEqual(answerOf(await get(after, waits.id)), "after")
       assert.strictEqual(stateOf(await after.cancelTask({ tenant: "", id: twice.id, metadata: undefined })), "CANCELED")
+      await eventually("an attempt that fails", () => statesAt(receiver, "/down")[0])
+      receiver.answers.set("/down", 200)
+      const failed = statesAt(receiver, "/down").length
+      await eventually("one that does not", () => statesAt(receiver, "/down")[failed])
     } finally {
+      receiver.stop()
       await second.stop()
     }
   })
@@ -44,7 +59,7 @@ describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`
   let alice: TestAgent
   let bob: TestAgent
   beforeAll(async () => {
-    cluster = await Cluster.start(2)
+    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1" })
     ;[one, two] = cluster.nodes as [Server, Server]
     ;[alice, bob] = await acquainted(one)
   })
@@ -93,6 +108,31 @@ describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`
       (await here.listTasks(listing({ pageSize: 100 }))).tasks.map(({ id }) => id),
       (await there.listTasks(listing({ pageSize: 100 }))).tasks.map(({ id }) => id)
     )
+  })
+
+  it("configurations of either node are the same, and changes of either are posted once", async () => {
+    const receiver = await Receiver.start()
+    try {
+      const here = await connect(one, alice, bob, "JSONRPC")
+      const there = await connect(two, alice, bob, "HTTP+JSON")
+      const tasks = await Promise.all(Array.from({ length: 6 }, (_, i) => begin(i % 2 === 0 ? here : there, `pushed ${i}`)))
+      for (const [i, { id }] of tasks.entries()) {
+        const config = await (i % 2 === 0 ? there : here).createTaskPushNotificationConfig(pushTo(receiver.url(`/${id}`), { taskId: id }))
+        assert.deepStrictEqual(await (i % 2 === 0 ? here : there).getTaskPushNotificationConfig({ tenant: "", taskId: id, id: config.id }), config)
+      }
+      await Promise.all(tasks.map(async ({ id }, i) => {
+        const called = on(i < 3 ? one : two, bob)
+        await say(called, alice, { metadata: { a2a: { task_id: id, state: "INPUT_REQUIRED" } } })
+        await Promise.all([say(called, alice, { metadata: { reply_to: id } }), ...[here, there].map((client) => get(client, id))])
+      }))
+      for (const { id } of tasks) {
+        await eventually("the end", () => statesAt(receiver, `/${id}`).length === 2 || undefined)
+        assert.sameMembers([...statesAt(receiver, `/${id}`)], ["INPUT_REQUIRED", "COMPLETED"])
+        assert.lengthOf(new Set(pushed(receiver, `/${id}`).map(({ post }) => post.headers["x-agentchat-delivery"])), 2)
+      }
+    } finally {
+      receiver.stop()
+    }
   })
 
   it("a node that stops ends its streams, and the next one of the same caller goes on elsewhere", async () => {

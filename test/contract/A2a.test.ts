@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import type { Client } from "@a2a-js/sdk/client"
-import { randomUUID } from "node:crypto"
+import { createHmac, randomUUID } from "node:crypto"
 import {
   answerOf,
   baseOf,
@@ -11,10 +11,13 @@ import {
   get,
   listing,
   message,
+  pushed,
+  pushTo,
   refusal,
   said,
   sending,
-  stateOf
+  stateOf,
+  statesAt
 } from "../a2a/A2a.ts"
 import { connect as connectMcp, granted } from "../mcp/Mcp.ts"
 import { eventually, within } from "../support/Eventually.ts"
@@ -54,7 +57,7 @@ describe("cards", () => {
     assert.strictEqual(open.status, 200, open.text)
     assert.strictEqual(open.text, closed.text)
     assert.deepInclude(open.body, { name: "Bob the Builder", description: "" })
-    assert.deepEqual(open.body.capabilities.streaming, true)
+    assert.deepStrictEqual(open.body.capabilities, { streaming: true, pushNotifications: true, extendedAgentCard: false })
     assert.deepEqual(open.body.supportedInterfaces.map((one: { protocolBinding: string; protocolVersion: string }) =>
       [one.protocolBinding, one.protocolVersion]), [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"]])
     const again = await raw(undefined, url, { headers: { "if-none-match": open.headers.get("etag") ?? "" } })
@@ -349,33 +352,135 @@ for (const binding of bindings) {
 }
 
 describe("A2A on a server whose webhooks may go to this machine", () => {
-  it("164. an agent that hears by webhook works on what was posted to it, and completes it; a suspended one has no card and is called all the same", async () => {
-    const own = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
-    const receiver = await Receiver.start()
-    try {
-      const { alice, bob } = await newPair(own)
-      await bob.http.post("/v1/webhooks", { url: receiver.url("/bob"), events: ["message.new"] })
-      const client = await connect(own, alice, bob, "JSONRPC")
-      const task = await begin(client, "by webhook")
-      const posted = await receiver.data("/bob", "message.new")
-      assert.deepInclude((posted["metadata"] as { a2a: object }).a2a, { task_id: task.id })
-      await eventually("the delivery", async () => stateOf(await get(client, task.id)) === "WORKING" || undefined)
-      await say(bob, alice, { content: { text: "posted" } })
-      assert.strictEqual(answerOf(await get(client, task.id)), "posted")
+  let own: Server
+  let receiver: Receiver
+  beforeAll(async () => {
+    own = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1,1,1,1", LIMITS_PUSH_CONFIGS_PER_TASK: "3" } })
+    receiver = await Receiver.start()
+  })
+  afterAll(async () => {
+    receiver?.stop()
+    await own?.stop()
+  })
 
-      assert.strictEqual((await adminHere(own.place, "agents", "suspend", bob.handle, "--reason", "a test")).code, 0)
-      for (const key of [alice.key, undefined]) {
-        await eventually("404", async () => {
-          const response = await fetchAs(key)(`${baseOf(own, bob)}.well-known/agent-card.json`)
-          await response.body?.cancel()
-          return response.status === 404 || undefined
-        })
+  for (const binding of bindings) {
+    it(`164. every change of a task is posted to its configurations, with token, credentials and signature (${binding})`, async () => {
+      const { alice, bob } = await newPair(own)
+      const client = await connect(own, alice, bob, binding)
+      const path = `/all-${binding}`
+      const authentication = { scheme: "Bearer", credentials: "open sesame" }
+      const request = sending(message("with a configuration"), true)
+      const config = pushTo(receiver.url(path), { id: "mine", token: "a token of hers", authentication })
+      const task = await client.sendMessage({
+        ...request,
+        configuration: { ...request.configuration, taskPushNotificationConfig: config }
+      }) as Awaited<ReturnType<typeof get>>
+      assert.strictEqual(stateOf(task), "SUBMITTED")
+      const stored = { ...config, taskId: task.id }
+      assert.deepStrictEqual(await client.getTaskPushNotificationConfig({ tenant: "", taskId: task.id, id: "mine" }), stored)
+      await catchUp(bob)
+      await eventually("the first post", () => statesAt(receiver, path)[0])
+      await say(bob, alice, { metadata: { a2a: { task_id: task.id, state: "INPUT_REQUIRED" } }, content: { text: "which ones?" } })
+      await eventually("the question", () => statesAt(receiver, path)[1])
+      await say(bob, alice, { metadata: { reply_to: task.id }, content: { text: "done" } })
+      await eventually("the end", () => statesAt(receiver, path)[2])
+      assert.deepStrictEqual(statesAt(receiver, path), ["WORKING", "INPUT_REQUIRED", "COMPLETED"])
+      const [first, second, last] = pushed(receiver, path)
+      assert.strictEqual(answerOf(last!.task), "done")
+      assert.deepStrictEqual([first!.task.id, second!.task.status?.message?.parts[0]?.content], [task.id, { $case: "text", value: "which ones?" }])
+      const { headers, text } = last!.post
+      assert.deepInclude(headers, {
+        "content-type": "application/a2a+json",
+        "x-a2a-notification-token": "a token of hers",
+        authorization: "Bearer open sesame",
+        "x-agentchat-event": "a2a.task"
+      })
+      const [, at, signature] = /^t=(\d+),v1=([0-9a-f]{64})$/.exec(String(headers["agentchat-signature"])) ?? []
+      assert.strictEqual(signature, createHmac("sha256", "a token of hers").update(`${at}.${text}`).digest("hex"))
+      assert.lengthOf(new Set(pushed(receiver, path).map(({ post }) => post.headers["x-agentchat-delivery"])), 3)
+      const late = await refusal("a configuration of a task that has ended", client.createTaskPushNotificationConfig({ ...config, taskId: task.id }))
+      assert.strictEqual(reasonOf(late), "UNSUPPORTED_OPERATION", late.message)
+    })
+
+    it(`164. configurations are created, read, listed by pages, replaced and deleted, by their caller alone, up to a limit (${binding})`, async () => {
+      const { alice, bob } = await newPair(own)
+      const eve = await newAgent(own, "eve")
+      const client = await connect(own, alice, bob, binding)
+      const theirs = await connect(own, eve, bob, binding)
+      const task = await begin(client, "configured later")
+      const path = `/later-${binding}`
+      const created = await client.createTaskPushNotificationConfig(pushTo(receiver.url(path), { taskId: task.id }))
+      assert.match(created.id, /^push-[0-9a-f]{24}$/)
+      const named = pushTo(receiver.url(`${path}-named`), { taskId: task.id, id: "named", token: "one" })
+      await client.createTaskPushNotificationConfig(named)
+      await client.createTaskPushNotificationConfig({ ...named, token: "two" })
+      const third = await client.createTaskPushNotificationConfig(pushTo(receiver.url(`${path}-third`), { taskId: task.id }))
+      const full = await refusal("a fourth", client.createTaskPushNotificationConfig(pushTo(receiver.url(path), { taskId: task.id })))
+      assert.match(full.message, /as many push notification configurations/)
+      const { configs } = await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" })
+      assert.deepStrictEqual(configs, [created, { ...named, token: "two" }, third])
+      if (binding === "JSONRPC") {
+        const first = await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 2, pageToken: "" })
+        const rest = await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 2, pageToken: first.nextPageToken })
+        assert.deepStrictEqual([first.configs.length, rest.configs, rest.nextPageToken], [2, [third], ""])
       }
-      assert.strictEqual(stateOf(await begin(client, "still")), "SUBMITTED")
-    } finally {
-      receiver.stop()
-      await own.stop()
+      for (const [by, taskId, id] of [[theirs, task.id, "named"], [client, "msg_AAAAAAAAAAAAAAAA", "named"]] as const) {
+        const calls = {
+          create: () => by.createTaskPushNotificationConfig({ ...named, taskId }),
+          get: () => by.getTaskPushNotificationConfig({ tenant: "", taskId, id }),
+          list: () => by.listTaskPushNotificationConfig({ tenant: "", taskId, pageSize: 0, pageToken: "" }),
+          delete: () => by.deleteTaskPushNotificationConfig({ tenant: "", taskId, id })
+        }
+        for (const [what, call] of Object.entries(calls)) {
+          const error = await refusal(what, call())
+          assert.deepStrictEqual([reasonOf(error), error.message.includes("no such task")], ["TASK_NOT_FOUND", true], error.message)
+        }
+      }
+      const unknown = await refusal("another", client.getTaskPushNotificationConfig({ tenant: "", taskId: task.id, id: "other" }))
+      assert.strictEqual(reasonOf(unknown), "TASK_NOT_FOUND")
+      for (const id of ["named", "named", "never"]) await client.deleteTaskPushNotificationConfig({ tenant: "", taskId: task.id, id })
+      await say(bob, alice, { metadata: { reply_to: task.id } })
+      await eventually("the posts", () => statesAt(receiver, path).at(-1) === "COMPLETED" && statesAt(receiver, `${path}-third`).at(-1))
+      assert.lengthOf(pushed(receiver, `${path}-named`), 0)
+    })
+
+    it(`164. a target that fails is tried again, until it is back (${binding})`, async () => {
+      const { alice, bob } = await newPair(own)
+      const client = await connect(own, alice, bob, binding)
+      const path = `/fails-${binding}`
+      receiver.answers.set(path, 500)
+      const task = await begin(client, "to a target that is down")
+      await client.createTaskPushNotificationConfig(pushTo(receiver.url(path), { taskId: task.id }))
+      await say(bob, alice, { metadata: { reply_to: task.id } })
+      await eventually("two attempts", () => pushed(receiver, path)[1])
+      receiver.answers.set(path, 200)
+      const before = pushed(receiver, path).length
+      await eventually("another", () => pushed(receiver, path)[before])
+      const ids = pushed(receiver, path).filter(({ task: { status } }) => status?.state === 3).map(({ post }) => post.headers["x-agentchat-delivery"])
+      assert.lengthOf(new Set(ids), 1)
+    })
+  }
+
+  it("164. an agent that hears by webhook works on what was posted to it, and completes it; a suspended one has no card and is called all the same", async () => {
+    const { alice, bob } = await newPair(own)
+    await bob.http.post("/v1/webhooks", { url: receiver.url("/bob"), events: ["message.new"] })
+    const client = await connect(own, alice, bob, "JSONRPC")
+    const task = await begin(client, "by webhook")
+    const posted = await receiver.data("/bob", "message.new")
+    assert.deepInclude((posted["metadata"] as { a2a: object }).a2a, { task_id: task.id })
+    await eventually("the delivery", async () => stateOf(await get(client, task.id)) === "WORKING" || undefined)
+    await say(bob, alice, { content: { text: "posted" } })
+    assert.strictEqual(answerOf(await get(client, task.id)), "posted")
+
+    assert.strictEqual((await adminHere(own.place, "agents", "suspend", bob.handle, "--reason", "a test")).code, 0)
+    for (const key of [alice.key, undefined]) {
+      await eventually("404", async () => {
+        const response = await fetchAs(key)(`${baseOf(own, bob)}.well-known/agent-card.json`)
+        await response.body?.cancel()
+        return response.status === 404 || undefined
+      })
     }
+    assert.strictEqual(stateOf(await begin(client, "still")), "SUBMITTED")
   })
 })
 
@@ -432,6 +537,33 @@ describe("A2A, as any program sees it", () => {
     }
     const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
     assert.match(limit.message, /bytes/)
+  })
+
+  it("164. a configuration that cannot be posted to is refused, in a send before there is a task", async () => {
+    const client = await connect(server, alice, bob, "JSONRPC")
+    const task = await begin(client, "no target")
+    const before = (await client.listTasks(listing())).totalSize
+    const good = { taskId: task.id, url: "https://example.com/hook" }
+    for (const wrong of [
+      { url: "http://127.0.0.1:9/hook" },
+      { url: "http://169.254.169.254/latest" },
+      { url: "http://localhost/hook" },
+      { url: "ftp://example.com/hook" },
+      { url: "https://user:password@example.com/" },
+      { url: "" },
+      { token: "two\r\nlines" },
+      { id: "a/b" },
+      { authentication: { scheme: "Bearer x: y", credentials: "z" } },
+      { authentication: { scheme: "Bearer", credentials: "a\nb" } }
+    ]) {
+      const config = { ...good, ...wrong }
+      const created = await rpc(alice.key, bob.handle, "CreateTaskPushNotificationConfig", config)
+      const { taskId: _, ...ofSend } = config
+      const sent = await rpc(alice.key, bob.handle, "SendMessage", { ...body(), configuration: { returnImmediately: true, taskPushNotificationConfig: ofSend } })
+      for (const answer of [created, sent]) assert.strictEqual(answer.body.error?.code, -32_602, `${JSON.stringify(wrong)} ${answer.text}`)
+    }
+    assert.strictEqual((await client.listTasks(listing())).totalSize, before)
+    assert.lengthOf((await client.listTaskPushNotificationConfig({ tenant: "", taskId: task.id, pageSize: 0, pageToken: "" })).configs, 0)
   })
 
   it("164. names of the protocol's definition are understood like those of its JSON", async () => {

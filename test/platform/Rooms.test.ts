@@ -86,7 +86,7 @@ const domain = {
     "service"
   ],
   /** A2A. It calls the API inside of the process with what MCP has for it. */
-  a2a: ["agents", "messages", "auth", "attachments", "conversations", "directory", "realtime", "service", "mcp"]
+  a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service", "mcp"]
 }
 
 /** More than this, and a folder can no longer be taken in at a glance. */

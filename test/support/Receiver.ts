@@ -6,20 +6,24 @@ import { eventually } from "./Eventually.ts"
 export interface Post {
   readonly path: string
   readonly headers: IncomingHttpHeaders
+  readonly text: string
   readonly body: { readonly event: string; readonly timestamp: string; readonly data: Readonly<Record<string, unknown>> }
 }
 
-/** An HTTP server that receives the posts of webhooks: keeps all of them, and answers 200. */
+/** An HTTP server that receives the posts of webhooks: keeps all of them, and answers 200 unless told otherwise. */
 export class Receiver {
   readonly posts: Array<Post> = []
+  /** What is answered to posts to a path. */
+  readonly answers = new Map<string, number>()
   private readonly server: Server
 
   private constructor() {
     this.server = createServer((request, response) => {
       let text = ""
       request.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => {
-        this.posts.push({ path: request.url ?? "", headers: request.headers, body: JSON.parse(text) as Post["body"] })
-        response.writeHead(200).end()
+        const path = request.url ?? ""
+        this.posts.push({ path, headers: request.headers, text, body: JSON.parse(text) as Post["body"] })
+        response.writeHead(this.answers.get(path) ?? 200).end()
       })
     })
   }

@@ -1,0 +1,54 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../database/Sql.ts"
+
+/** A configuration, less what its webhook has. */
+export interface StoredPushConfig {
+  readonly webhookId: string
+  readonly name: string
+}
+
+const OF = `SELECT webhook_id, name FROM a2a_push_configs WHERE task_id = ANY ($1::text[]) ORDER BY created_at, webhook_id`
+
+const ADD = `INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at) VALUES ($1, $2, $3, $4)`
+
+const REMOVE = `DELETE FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[])`
+
+/** Tasks that have not ended and that have configurations, by id. */
+const WATCHED = `
+SELECT DISTINCT task_id FROM a2a_push_configs WHERE ended_at IS NULL AND task_id > $1 ORDER BY task_id LIMIT $2`
+
+const ENDED = `
+SELECT webhook_id FROM a2a_push_configs WHERE ended_at IS NOT NULL AND webhook_id > $1 ORDER BY webhook_id LIMIT $2`
+
+/** All SQL on push notification configurations, but that a task's change is written with what it makes of them (TasksRepo.ts). */
+export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
+  /** Oldest first. */
+  readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, SqlError.SqlError>
+  readonly add: (webhookId: string, taskId: string, name: string, at: number) => Effect.Effect<void, SqlError.SqlError>
+  readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
+  /** A slice of the ids of the tasks that have not ended and have configurations. */
+  readonly watched: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  /** A slice of the webhooks of tasks that have ended. */
+  readonly ended: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+}>()("parley/a2a/PushConfigsRepo") {
+  static readonly layer = Layer.effect(
+    PushConfigsRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const of = database.prepared<{ webhook_id: string; name: string }>("a2a_push_configs_of", OF)
+      const add = database.prepared("add_a2a_push_config", ADD)
+      const remove = database.prepared("remove_a2a_push_configs", REMOVE)
+      const watched = database.prepared<{ task_id: string }>("watched_a2a_tasks", WATCHED)
+      const ended = database.prepared<{ webhook_id: string }>("ended_a2a_push_configs", ENDED)
+      return PushConfigsRepo.of({
+        of: (taskIds) =>
+          Effect.map(of([taskIds]), (rows) => rows.map(({ name, webhook_id }) => ({ webhookId: webhook_id, name }))),
+        add: (webhookId, taskId, name, at) => Effect.asVoid(add([webhookId, taskId, name, at])),
+        remove: (webhookIds) => Effect.asVoid(remove([webhookIds])),
+        watched: (above, limit) => Effect.map(watched([above, limit]), (rows) => rows.map(({ task_id }) => task_id)),
+        ended: (above, limit) => Effect.map(ended([above, limit]), (rows) => rows.map(({ webhook_id }) => webhook_id))
+      })
+    })
+  )
+}

@@ -1,0 +1,191 @@
+import { Clock, Context, Data, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Agents } from "../agents/Agents.ts"
+import { Attachments } from "../attachments/Attachments.ts"
+import { type Batch, job } from "../cluster/Job.ts"
+import { ConversationFeed } from "../conversations/ConversationFeed.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
+import { Config } from "../platform/Config.ts"
+import { TaskPosts } from "../webhooks/TaskPosts.ts"
+import { Webhooks } from "../webhooks/Webhooks.ts"
+import { type Unauthorized, Unavailable } from "../wire/WireError.ts"
+import { type PushConfig, TooManyPushConfigs } from "./PushConfig.ts"
+import { PushConfigsRepo } from "./PushConfigsRepo.ts"
+import { asOf, isFinal, type Task, waitsFor } from "./Task.ts"
+import { type Side, Tasks } from "./Tasks.ts"
+import { TasksRepo } from "./TasksRepo.ts"
+import { makeTaskView } from "./TaskView.ts"
+
+/** How often tasks with configurations are compared with their conversations. */
+const LOOK = "1 second"
+const SLICE = 500
+const RETIRED = 200
+const TRIES = 20
+const REMEMBERED = 50_000
+const AT_ONCE = 4
+
+/** Somebody else has written first: read and decide again. */
+class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
+
+/** What the outbox keeps of a change (TasksRepo.ts). */
+interface Subject {
+  readonly task: string
+  readonly change: number
+}
+
+/**
+ * Push notification configurations of tasks, and what is posted for them (wire.md N, Push). Nothing is done when a message
+ * is sent: a job compares the tasks that have configurations with their conversations, in one query for many, and takes what
+ * is new into account as a caller's question would. The statement that stores a task's change writes it to the webhooks'
+ * outbox, from where it is posted like any other event.
+ */
+export class TaskPushes extends Context.Service<TaskPushes, {
+  /**
+   * Creates a configuration, or changes the one of this name, and returns the task as it was then: nothing is stored if it
+   * has ended. Undefined: there is no such task.
+   */
+  readonly put: (
+    side: Side,
+    taskId: string,
+    config: PushConfig
+  ) => Effect.Effect<Task | undefined, TooManyPushConfigs | Unauthorized | Unavailable>
+  /** Refuses one more configuration than a task may have. */
+  readonly checkRoom: (taskId: string, name: string) => Effect.Effect<void, TooManyPushConfigs | Unavailable>
+  /** Those of a task, oldest first; whose task it is has been checked. */
+  readonly list: (taskId: string) => Effect.Effect<ReadonlyArray<PushConfig>, Unavailable>
+  readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
+  /** Takes what happened to some of the tasks with configurations into account. */
+  readonly look: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+  /** Removes configurations of tasks that ended, once nothing of theirs waits or is kept as posted or dead. */
+  readonly retire: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+}>()("parley/a2a/TaskPushes") {
+  static readonly layer = Layer.effect(
+    TaskPushes,
+    Effect.gen(function*() {
+      const agents = yield* Agents
+      const feed = yield* ConversationFeed
+      const most = (yield* Config).LIMITS_PUSH_CONFIGS_PER_TASK
+      const repo = yield* PushConfigsRepo
+      const sql = yield* SqlClient.SqlClient
+      const tasks = yield* Tasks
+      const tasksRepo = yield* TasksRepo
+      const webhooks = yield* Webhooks
+      const view = makeTaskView(tasks, yield* Attachments)
+
+      /** With their webhooks; those whose webhook is gone are left out. */
+      const configsOf = Effect.fnUntraced(function*(taskId: string) {
+        const stored = yield* unavailableOnSqlError(repo.of([taskId]))
+        const hooks = stored.length === 0 ? [] : yield* webhooks.forTasks(stored.map(({ webhookId }) => webhookId))
+        const targets = new Map(hooks.map(({ id, target }) => [id, target]))
+        return stored.flatMap(({ name, webhookId }) => {
+          const target = targets.get(webhookId)
+          return target === undefined ? [] : [{ name, webhookId, target }]
+        })
+      })
+
+      /** The configuration of this name; undefined: there is none, but room for it. */
+      const roomFor = Effect.fnUntraced(function*(taskId: string, name: string) {
+        const configs = yield* configsOf(taskId)
+        const same = configs.find((one) => one.name === name)
+        return same === undefined && configs.length >= most ? yield* new TooManyPushConfigs() : same
+      })
+
+      /**
+       * Fenced by the conversation's version, so that the limit is exact, and so that every change after the task that is
+       * returned is posted: whoever stores one has read the configuration.
+       */
+      const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
+        const found = yield* tasks.standing(side, taskId)
+        if (found === undefined) return undefined
+        const { task, version } = found
+        if (isFinal(task.state)) return task
+        const same = yield* roomFor(taskId, name)
+        const store = Effect.gen(function*() {
+          if (!(yield* tasksRepo.hold(side.conversationId, version))) return yield* new Overtaken()
+          if (same !== undefined) return yield* webhooks.changeForTask(same.webhookId, target)
+          const left = (yield* repo.of([taskId])).filter((one) => one.name === name)
+          yield* repo.remove(left.map(({ webhookId }) => webhookId))
+          const id = yield* webhooks.createForTask(side.callerId, target)
+          yield* repo.add(id, taskId, name, yield* Clock.currentTimeMillis)
+        })
+        yield* unavailableOnSqlError(sql.withTransaction(store))
+        return task
+      })
+
+      const render = Effect.fnUntraced(function*(subject: string) {
+        const { change, task: id } = JSON.parse(subject) as Subject
+        const [task] = yield* unavailableOnSqlError(tasksRepo.findAll([id]))
+        if (task === undefined) return undefined
+        const known = yield* agents.byIds([task.callerId, task.recipientId])
+        const isThere = (agentId: string) => (known.get(agentId)?.deletedAt ?? null) === null
+        // A task with an agent that is gone is unknown to its caller.
+        if (!isThere(task.callerId) || !isThere(task.recipientId)) return undefined
+        return JSON.stringify({ task: yield* view.task(asOf(task, change), { historyLength: 0, artifacts: true }) })
+      })
+      ;(yield* TaskPosts).renderWith(render)
+
+      // In memory: a job that moves to another process starts over.
+      let above = ""
+      let aboveEnded = ""
+      /** The newest message that each conversation was compared with. */
+      const seen = new Map<string, number>()
+
+      return TaskPushes.of({
+        put: Effect.fn("TaskPushes.put")((side, taskId, config) =>
+          putOnce(side, taskId, config).pipe(
+            Effect.retry({ times: TRIES, while: (error) => error instanceof Overtaken }),
+            Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable()))
+          )
+        ),
+        checkRoom: (taskId, name) => Effect.asVoid(roomFor(taskId, name)),
+        list: configsOf,
+        remove: Effect.fn("TaskPushes.remove")(function*(taskId, name) {
+          const ids = (yield* unavailableOnSqlError(repo.of([taskId]))).flatMap((one) => one.name === name ? [one.webhookId] : [])
+          if (ids.length === 0) return
+          yield* webhooks.removeForTasks(ids)
+          yield* unavailableOnSqlError(repo.remove(ids))
+        }),
+        look: Effect.gen(function*() {
+          const ids = yield* repo.watched(above, SLICE)
+          const watched = ids.length === 0 ? [] : yield* tasksRepo.findAll(ids)
+          const heads = yield* tasksRepo.heads([...new Set(watched.map(({ conversationId }) => conversationId))])
+          const progress = yield* feed.progress(watched.map((task) => ({
+            conversationId: task.conversationId,
+            recipientId: task.recipientId,
+            seq: waitsFor(task) ?? null
+          })))
+          const moved = new Map<string, { readonly task: Task; readonly lastSeq: number }>()
+          for (const [i, task] of watched.entries()) {
+            const { deliveredAt, lastSeq } = progress[i]!
+            const { conversationId } = task
+            const known = Math.max(heads.get(conversationId)?.through ?? 0, seen.get(conversationId) ?? 0)
+            if (lastSeq > known || deliveredAt !== null) moved.set(conversationId, { task, lastSeq })
+          }
+          yield* Effect.forEach(moved.values(), ({ lastSeq, task }) =>
+            Effect.andThen(
+              tasks.find(task, task.id),
+              Effect.sync(() => {
+                if (seen.size >= REMEMBERED) seen.clear()
+                seen.set(task.conversationId, lastSeq)
+              })
+            ), { concurrency: AT_ONCE, discard: true })
+          above = ids.length < SLICE ? "" : ids.at(-1)!
+          return { rows: moved.size, more: above !== "" }
+        }),
+        retire: Effect.gen(function*() {
+          const ids = yield* repo.ended(aboveEnded, RETIRED)
+          aboveEnded = ids.length < RETIRED ? "" : ids.at(-1)!
+          if (ids.length === 0) return { rows: 0, more: false }
+          yield* webhooks.removeIdleForTasks(ids)
+          const kept = new Set((yield* webhooks.forTasks(ids)).map(({ id }) => id))
+          const gone = ids.filter((id) => !kept.has(id))
+          if (gone.length > 0) yield* repo.remove(gone)
+          return { rows: gone.length, more: aboveEnded !== "" }
+        })
+      })
+    })
+  )
+
+  /** Looks as long as the server runs, on one node. Not in Jobs.ts: too often for tests that move their clock far. */
+  static readonly layerRunning = job({ name: "a2a_pushes", every: LOOK, batch: Effect.flatMap(TaskPushes, ({ look }) => look) })
+}

@@ -1,0 +1,260 @@
+import { assert, describe, it, layer } from "@effect/vitest"
+import { Effect, Exit, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { PushConfigsRepo } from "../../src/a2a/PushConfigsRepo.ts"
+import { asOf, LOG, type Change, type Task } from "../../src/a2a/Task.ts"
+import { TaskPushes } from "../../src/a2a/TaskPushes.ts"
+import { Tasks } from "../../src/a2a/Tasks.ts"
+import { TasksRepo } from "../../src/a2a/TasksRepo.ts"
+import { Deletions } from "../../src/agents/Deletions.ts"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { ConversationFeed } from "../../src/conversations/ConversationFeed.ts"
+import { Conversations } from "../../src/conversations/Conversations.ts"
+import { Ids } from "../../src/platform/Ids.ts"
+import { TaskPosts } from "../../src/webhooks/TaskPosts.ts"
+import { WebhookActors } from "../../src/webhooks/WebhookActors.ts"
+import { type Post, WebhookClient } from "../../src/webhooks/WebhookClient.ts"
+import { NameLookup } from "../../src/webhooks/PrivateAddressGuard.ts"
+import { Webhooks } from "../../src/webhooks/Webhooks.ts"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { eventually } from "../support/Eventually.ts"
+import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
+
+const posts: Array<Post> = []
+const internet = Layer.mergeAll(
+  Layer.succeed(NameLookup, () => Effect.succeed(["93.184.216.34"])),
+  Layer.succeed(WebhookClient, (post: Post) => Effect.sync(() => {
+    posts.push(post)
+    return 200
+  }))
+)
+
+const statesAt = (url: string): ReadonlyArray<string> =>
+  posts.filter((post) => post.url.href === url)
+    .map(({ body }) => (JSON.parse(body) as { task: { status: { state: string } } }).task.status.state.replace("TASK_STATE_", ""))
+
+let serial = 0
+
+const say = Effect.fnUntraced(function*(from: Party, to: Party, metadata: object, id?: string) {
+  const conversations = yield* Conversations
+  const key = id === undefined ? `plain-${serial++}` : `a2a:${id}`
+  return yield* conversations.send(from, { _tag: "Direct", handle: to.handle }, {
+    ...draft(key),
+    metadata: JSON.stringify(metadata),
+    ...(id === undefined ? {} : { messageId: id })
+  })
+})
+
+/** Two agents that may write to each other, and a task of the first with the second. */
+const world = Effect.gen(function*() {
+  const [a, b] = [yield* newAgent(`pusher-${serial++}`), yield* newAgent(`pushed-${serial++}`)]
+  yield* say(a, b, {})
+  yield* say(b, a, {})
+  const side = { callerId: a.id, recipientId: b.id, conversationId: (yield* ConversationFeed).direct(a.id, b.id) }
+  const id = (yield* Ids).make("msg")
+  yield* (yield* Tasks).begin(side.conversationId)
+  yield* say(a, b, { a2a: { task_id: id } }, id)
+  return { a, b, side, id, url: `https://world-${serial++}.example/hook` }
+})
+
+const configOf = (url: string, name = "one") => ({ name, target: { url, token: "token" } })
+
+const look = Effect.flatMap(TaskPushes, (pushes) => pushes.look)
+
+/** What the outbox holds for a task, and how many of its configurations and webhooks there are. */
+const storedOf = Effect.fnUntraced(function*(task: string) {
+  const sql = yield* SqlClient.SqlClient
+  const rows = yield* sql<{ subject: string }>`
+    SELECT subject FROM webhook_deliveries WHERE event = 'a2a.task' AND subject LIKE ${`%${task}%`} ORDER BY no`
+  const [counted] = yield* sql<{ configs: number; hooks: number }>`
+    SELECT (SELECT count(*) FROM a2a_push_configs WHERE task_id = ${task})::integer AS configs,
+      (SELECT count(*) FROM webhooks w WHERE w.slot IS NULL AND w.deleted_at IS NULL AND w.url LIKE '%' || ${task} || '%')::integer AS hooks`
+  return { changes: rows.map(({ subject }) => (JSON.parse(subject) as { change: number }).change), ...counted! }
+})
+
+class Crash {}
+
+/** A service that dies before or after one of all calls to it and its likes. */
+const dying = <S extends object>(service: S, calls: { made: number }, at: number): S =>
+  new Proxy(service, {
+    get: (target, name) => {
+      const method: unknown = Reflect.get(target, name)
+      if (typeof method !== "function") return method
+      return (...given: ReadonlyArray<unknown>) => {
+        const call = method.apply(target, given) as Effect.Effect<unknown, unknown, unknown>
+        const step = Effect.suspend(() => calls.made++ === at ? Effect.die(new Crash()) : Effect.void)
+        return Effect.andThen(step, Effect.tap(call, () => step))
+      }
+    }
+  })
+
+/** Tasks and pushes as a process has them that has just begun, and that dies at one of its steps. */
+const processDyingAt = Effect.fnUntraced(function*(calls: { made: number }, at: number) {
+  const repos = Layer.mergeAll(
+    Layer.succeed(TasksRepo, dying(yield* TasksRepo, calls, at)),
+    Layer.succeed(PushConfigsRepo, dying(yield* PushConfigsRepo, calls, at)),
+    Layer.succeed(Webhooks, dying(yield* Webhooks, calls, at)),
+    TaskPosts.layer
+  )
+  return Layer.fresh(TaskPushes.layer.pipe(Layer.provideMerge(Tasks.layer), Layer.provide(repos)))
+})
+
+/** Runs something in processes that die at each of its steps in turn, until one lives to the end; how many died. */
+const atEachStep = <E, R, E2, R2>(prepare: Effect.Effect<Effect.Effect<void, E, R>, E2, R2>) =>
+  Effect.gen(function*() {
+    for (let at = 0;; at++) {
+      const calls = { made: 0 }
+      const process = yield* processDyingAt(calls, at)
+      const run = yield* prepare
+      const exit = yield* Effect.exit(Effect.provide(run, process))
+      if (calls.made <= at) {
+        assert.isTrue(Exit.isSuccess(exit))
+        return at
+      }
+      assert.isFalse(Exit.isSuccess(exit))
+    }
+  })
+
+layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("pushes of tasks", (it) => {
+  it.effect("a change is posted once, and survives a crash at any step of what takes it into account", () =>
+    Effect.gen(function*() {
+      const worlds: Array<Effect.Success<typeof world>> = []
+      const died = yield* atEachStep(Effect.gen(function*() {
+        const { a, b, id, side, url } = yield* world
+        worlds.push({ a, b, id, side, url })
+        yield* (yield* TaskPushes).put(side, id, configOf(url))
+        yield* say(b, a, { a2a: { task_id: id, state: "INPUT_REQUIRED" } })
+        yield* say(b, a, { reply_to: id })
+        return Effect.asVoid(look)
+      }))
+      assert.isAbove(died, 6)
+      yield* look
+      // What died after the commit has woken nobody.
+      yield* (yield* WebhookActors).rearm
+      for (const { id, url } of worlds) {
+        assert.deepStrictEqual((yield* storedOf(id)).changes, [2, 3])
+        yield* Effect.promise(() => eventually("the posts", () => statesAt(url).length === 2 || undefined))
+        assert.sameMembers([...statesAt(url)], ["INPUT_REQUIRED", "COMPLETED"])
+      }
+    }), 60_000)
+
+  it.effect("a configuration whose creation died at any step is created by its repeat, once, and misses no change", () =>
+    Effect.gen(function*() {
+      const worlds: Array<Effect.Success<typeof world>> = []
+      const died = yield* atEachStep(Effect.gen(function*() {
+        const made = yield* world
+        worlds.push(made)
+        return Effect.gen(function*() {
+          yield* (yield* TaskPushes).put(made.side, made.id, configOf(`https://twice.example/${made.id}`))
+        })
+      }))
+      assert.isAbove(died, 6)
+      for (const { a, b, id, side } of worlds) {
+        const pushes = yield* TaskPushes
+        const url = `https://twice.example/${id}`
+        assert.strictEqual((yield* pushes.put(side, id, configOf(url)))?.state, "SUBMITTED")
+        yield* say(b, a, { reply_to: id })
+        yield* look
+        assert.deepStrictEqual(yield* storedOf(id), { changes: [2], configs: 1, hooks: 1 })
+      }
+    }), 60_000)
+
+  it.effect("configurations created while the task changes miss nothing of what comes after their answer", () =>
+    Effect.gen(function*() {
+      for (let round = 0; round < 10; round++) {
+        const { a, b, id, side, url } = yield* world
+        const [task] = yield* Effect.all([
+          Effect.flatMap(TaskPushes, (pushes) => pushes.put(side, id, configOf(url))),
+          say(b, a, { a2a: { task_id: id, state: "WORKING" } }),
+          look
+        ], { concurrency: "unbounded" })
+        yield* say(b, a, { reply_to: id })
+        yield* look
+        assert.deepStrictEqual((yield* storedOf(id)).changes, Array.from({ length: 3 - task!.changes }, (_, i) => task!.changes + 1 + i))
+      }
+    }))
+
+  it.effect("the limit holds for many at once", () =>
+    Effect.gen(function*() {
+      const { id, side, url } = yield* world
+      const pushes = yield* TaskPushes
+      const outcomes = yield* Effect.forEach(
+        Array.from({ length: 14 }),
+        (_, i) => Effect.match(pushes.put(side, id, configOf(url, `config-${i}`)), { onSuccess: () => "made", onFailure: ({ _tag }) => _tag }),
+        { concurrency: "unbounded" }
+      )
+      assert.deepStrictEqual(outcomes.toSorted(), [...Array.from({ length: 4 }, () => "TooManyPushConfigs"), ...Array.from({ length: 10 }, () => "made")])
+      assert.lengthOf(yield* pushes.list(id), 10)
+    }))
+
+  it.effect("nothing is posted any more for a caller or a called agent that is deleted, and nothing of it is kept", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const gone = [yield* world, yield* world]
+      for (const [i, { a, b, id, side, url }] of gone.entries()) {
+        yield* (yield* TaskPushes).put(side, id, configOf(url))
+        yield* say(b, a, { reply_to: id })
+        const ending = i === 0 ? a : b
+        yield* (yield* Accounts).remove(ending.id)
+        yield* (yield* Deletions).sweep
+        yield* look
+      }
+      yield* (yield* Tasks).sweep
+      for (const { id, url } of gone) {
+        assert.deepStrictEqual(statesAt(url), [])
+        assert.strictEqual((yield* storedOf(id)).configs, 0)
+        assert.deepStrictEqual(yield* sql`SELECT secret FROM webhooks WHERE url = ${url} AND (secret <> '' OR deleted_at IS NULL)`, [])
+      }
+    }))
+
+  it.effect("configurations of a task that has ended are removed once what was posted is forgotten, not before", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const pushes = yield* TaskPushes
+      const { a, b, id, side, url } = yield* world
+      yield* pushes.put(side, id, configOf(url))
+      yield* say(b, a, { reply_to: id })
+      yield* look
+      yield* Effect.promise(() => eventually("the post", () => statesAt(url).at(-1)))
+      yield* pushes.retire
+      assert.lengthOf(yield* pushes.list(id), 1)
+      yield* sql`DELETE FROM webhook_deliveries WHERE subject LIKE ${`%${id}%`}`
+      yield* pushes.retire
+      assert.deepStrictEqual([yield* pushes.list(id), (yield* storedOf(id)).configs], [[], 0])
+    }))
+
+  it.effect("a webhook of a task is none of its agent's webhooks", () =>
+    Effect.gen(function*() {
+      const { a, id, side, url } = yield* world
+      const webhooks = yield* Webhooks
+      yield* (yield* TaskPushes).put(side, id, configOf(url))
+      const [{ webhook_id }] = (yield* (yield* SqlClient.SqlClient)<{ webhook_id: string }>`
+        SELECT webhook_id FROM a2a_push_configs WHERE task_id = ${id}`) as unknown as [{ webhook_id: string }]
+      assert.deepStrictEqual((yield* webhooks.list(a.id, {})).total, 0)
+      assert.strictEqual((yield* Effect.flip(webhooks.find(a.id, webhook_id)))._tag, "NotFound")
+      assert.strictEqual((yield* Effect.flip(webhooks.remove(a.id, webhook_id)))._tag, "NotFound")
+    }))
+})
+
+describe("a task as it was", () => {
+  const change = (i: number): Change => ({ state: i === 1 ? "SUBMITTED" : "WORKING", at: i, seq: i, messageId: `m${i}` })
+  const task = (changes: number): Task => {
+    const all = Array.from({ length: changes }, (_, i) => change(i + 1))
+    const log = [all[0]!, ...all.slice(1).slice(-LOG)]
+    const last = log.at(-1)!
+    return {
+      id: "m1", conversationId: "c", seq: 1, callerId: "a", recipientId: "b", state: last.state, updatedAt: last.at, changes, log
+    }
+  }
+
+  it("after any change that the log still has, and as it is after one that it has not", () => {
+    for (const changes of [1, 2, 5, LOG + 1, LOG + 50]) {
+      const now = task(changes)
+      for (let n = 1; n <= changes + 1; n++) {
+        const then = asOf(now, n)
+        const isKept = n <= changes && (n === 1 ? changes <= LOG + 1 : changes - n < LOG)
+        assert.deepStrictEqual(then, isKept ? { ...task(n), log: now.log.slice(0, now.log.length - (changes - n)) } : now, `${n} of ${changes}`)
+      }
+    }
+  })
+})
