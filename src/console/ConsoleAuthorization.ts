@@ -67,7 +67,7 @@ const detailOf = (url: string): string | null => url.includes("?") ? url.slice(u
 
 /**
  * Lets operators in, and nobody else (wire.md O.1): by a session's cookie or a program's token. Looks are written down
- * here, before anything is shown; changes by whoever makes them, in their commit.
+ * here, before anything is shown, and changes that were refused; changes by whoever makes them, in their commit.
  */
 export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAuthorization, { provides: CurrentOperator }>()(
   "parley/console/ConsoleAuthorization",
@@ -95,13 +95,17 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             if (!looks && kind === "session" && request.headers["origin"] !== ownOrigin(config, request.headers["host"])) {
               return yield* new Forbidden({ message: "A change must come from a page of this server (Origin)." })
             }
-            if (looks) {
-              const note = { operator: operator.operator, action: `show ${endpoint.identifier}`, handle: handleIn(request.url), detail: detailOf(request.url) }
+            const noted = (action: string, detail: string | null) => {
+              const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
               // Operators have to see what is wrong with a database that takes no writes; the log has it then.
-              yield* Effect.catchTag(Effect.timeoutOption(audit.note(note), "2 seconds"), "SqlError", (error) =>
-                Effect.logWarning("A look by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
+              return Effect.catchTag(Effect.timeoutOption(audit.note(note), "2 seconds"), "SqlError", (error) =>
+                Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
             }
-            return yield* Effect.provideService(httpEffect, CurrentOperator, operator)
+            if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))
+            const answered = Effect.provideService(httpEffect, CurrentOperator, operator)
+            return yield* looks
+              ? answered
+              : Effect.onError(answered, () => noted(`refused ${endpoint.identifier}`, request.url.slice(0, 300)))
           }))
     })
   )

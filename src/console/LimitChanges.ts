@@ -4,6 +4,8 @@ import { Limits } from "../rates/Limits.ts"
 
 /** Twice within the second after which a change must be in force on every node (wire.md O). */
 const LOOK = "400 millis"
+/** How long a start waits for them, should the database not answer. */
+const AT_START = "2 seconds"
 /** The most changes that are in force; further ones are refused. */
 export const MAX_CHANGES = 10_000
 
@@ -53,10 +55,10 @@ export class LimitChanges extends Context.Service<LimitChanges, {
           WHERE c.until IS NULL OR c.until > ${now} ORDER BY c.name, c.changed_at LIMIT ${MAX_CHANGES}`
       })
       const look = Effect.map(list, limits.set)
-      yield* Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause)).pipe(
-        Effect.repeat(Schedule.spaced(LOOK)),
-        Effect.forkScoped
-      )
+      const looked = Effect.catchCause(look, (cause) => Effect.logDebug("The limits that operators changed could not be read", cause))
+      // Once before anything is served, so that the first request after a restart has them.
+      yield* Effect.timeoutOption(looked, AT_START)
+      yield* looked.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
 
       return LimitChanges.of({
         list,

@@ -3,6 +3,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { statusAt } from "../agents/Agent.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
+import { AuditLog } from "../operator/AuditLog.ts"
 import { WebhookActors } from "../webhooks/WebhookActors.ts"
 import { CursorId, decodeCursor, encodeCursor, pageSize } from "../wire/Page.ts"
 import { iso, isoOrNull } from "../wire/Text.ts"
@@ -48,6 +49,7 @@ const retriedOf = (retried: number) => ({
 
 export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), "moderation", (handlers) =>
   Effect.gen(function*() {
+    const audit = yield* AuditLog
     const enforcement = yield* Enforcement
     const repo = yield* ModerationRepo
     const webhooks = yield* WebhookActors
@@ -137,6 +139,14 @@ export const ModerationHttp = HttpApiBuilder.group(consoleApiOf(ModerationApi), 
         const retried = yield* retry({ no: params.no })
         return retried === 0 ? yield* new NotFound({ message: "There is no such dead delivery, or its webhook is deleted." }) : retriedOf(retried)
       }),
-      retryAll: ({ payload }) => Effect.map(retry(payload), retriedOf)
+      retryAll: Effect.fnUntraced(function*({ payload }) {
+        const { operator } = yield* CurrentOperator
+        const retried = yield* retry(payload)
+        if (retried === 0) {
+          const note = { operator, action: "retry webhooks", handle: payload.agent ?? null, detail: `${payload.webhook ?? "all"}: none is dead` }
+          yield* unavailableOnSqlError(audit.note(note))
+        }
+        return retriedOf(retried)
+      })
     })
   }))

@@ -2,7 +2,7 @@ import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
 import type { OperatorCommand } from "./OperatorCommand.ts"
-import { agentCommands, limits, nodes } from "./ServerCli.ts"
+import { agentCommands, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
 
 const limit = Flag.Int("limit").pipe(Flag.withDescription("How many at most, the newest first (up to 1000)"), Flag.withDefault(50))
 
@@ -64,27 +64,34 @@ const agents = Command.make("agents").pipe(
   Command.withSubcommands([show, suspend, restore, create, ...agentCommands])
 )
 
+const state = Flag.Literals("state", ["open", "upheld", "dismissed"]).pipe(
+  Flag.withDescription("Only those in this state; open: nobody has decided them"),
+  Flag.optional
+)
+
 const reports = Command.make("reports").pipe(
-  Command.withDescription("Look at what agents have reported"),
+  Command.withDescription("Look at what agents have reported, and decide it"),
   example("The newest ten", "list --limit 10"),
   Command.withSubcommands([
-    Command.make("list", { limit, json }, (given) =>
-      perform({ _tag: "Reports", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
+    Command.make("list", { state, limit, json }, (given) =>
+      perform({ _tag: "Reports", limit: given.limit, state: Option.getOrNull(given.state), operator: whoAmI() }, given.json)).pipe(
       Command.withDescription("List the newest reports, and whether each counts: only those by agents it wrote to first do"),
-      example("The newest ten", "--limit 10")
-    )
+      example("The queue", "--state open")
+    ),
+    ...reportCommands
   ])
 )
 
 const webhooks = Command.make("webhooks").pipe(
-  Command.withDescription("Look at what could not be delivered"),
+  Command.withDescription("Look at what could not be delivered, and retry it"),
   example("The newest ten", "dead --limit 10"),
   Command.withSubcommands([
     Command.make("dead", { limit, json }, (given) =>
       perform({ _tag: "DeadWebhooks", limit: given.limit, operator: whoAmI() }, given.json)).pipe(
       Command.withDescription("List webhook deliveries that were given up, the newest first"),
       example("The newest ten", "--limit 10")
-    )
+    ),
+    ...webhookCommands
   ])
 )
 
@@ -94,9 +101,19 @@ const audit = Command.make("audit").pipe(
   Command.withSubcommands([
     Command.make("list", {
       agent: Flag.String("agent").pipe(Flag.withDescription("Only what concerns this handle"), Flag.optional),
+      by: Flag.String("by").pipe(Flag.withDescription("Only what this operator did"), Flag.optional),
+      changes: Flag.Boolean("changes").pipe(Flag.withDescription("Leave out who only looked"), Flag.withDefault(false)),
       limit,
       json
-    }, (given) => perform({ _tag: "Audit", limit: given.limit, handle: Option.getOrNull(given.agent) }, given.json)).pipe(
+    }, (given) =>
+      perform({
+        _tag: "Audit",
+        limit: given.limit,
+        handle: Option.getOrNull(given.agent),
+        by: Option.getOrNull(given.by),
+        looks: !given.changes,
+        operator: whoAmI()
+      }, given.json)).pipe(
       Command.withDescription("List the newest entries of the audit log"),
       example("What concerns ada", "--agent ada")
     )
@@ -150,5 +167,5 @@ export const admin = Command.make("admin").pipe(
     { command: `${commandPath.join(" ")} agents create scout`, description: "An agent that is ready to use" },
     { command: `${commandPath.join(" ")} config`, description: "Every setting of the server that runs on ./data" }
   ]),
-  Command.withSubcommands([agents, nodes, limits, reports, webhooks, audit, access, restored, config])
+  Command.withSubcommands([agents, nodes, limits, groups, reports, webhooks, audit, access, restored, config])
 )

@@ -47,7 +47,7 @@ const isDisplayName = Schema.is(DisplayName)
 
 /**
  * The operator's commands on the database (docs/operations.md). `suspend`, `restore` and `create` write their audit row in the commit of
- * the change. `show` and the lists of reports and dead webhooks write theirs beforehand; `restored`, which works in
+ * the change. `show` and the lists write theirs beforehand; `restored`, which works in
  * slices, writes it at its end.
  */
 export class Operator extends Context.Service<Operator, {
@@ -91,7 +91,7 @@ export class Operator extends Context.Service<Operator, {
         yield* look(operator, "show", agent.id)
         const now = yield* Clock.currentTimeMillis
         const tally = yield* enforcement.tally(agent.id, agent.countedFrom)
-        const log = yield* repo.audit(10, agent.id, false)
+        const log = yield* repo.audit(10, agent.id, null, false)
         const { restrictBlocks, restrictWindowMs, suspendBlocks, suspendReports, suspendWindowMs } = enforcement.thresholds
         const counts = [
           { what: "blocks", counted: tally.blocksToRestrict, threshold: restrictBlocks, window: restrictWindowMs, effect: "restricted" },
@@ -176,13 +176,13 @@ export class Operator extends Context.Service<Operator, {
         return { text: table(made.map((one) => [one.handle, one.api_key])), data: made }
       })
 
-      const reports = Effect.fnUntraced(function*(limit: number, operator: string) {
+      const reports = Effect.fnUntraced(function*({ limit, operator, state }: Extract<OperatorCommand, { readonly _tag: "Reports" }>) {
         yield* look(operator, "list reports", null)
-        const rows = yield* repo.reports(limit)
+        const rows = yield* repo.reports(limit, state)
         return {
           text: table([
-            ["when", "reported", "by", "counts", "reason"],
-            ...rows.map((row) => [iso(row.created_at), row.reported, row.reporter, row.counts ? "yes" : "no", plain(row.reason)])
+            ["id", "when", "reported", "by", "state", "counts", "reason"],
+            ...rows.map((row) => [row.id, iso(row.created_at), row.reported, row.reporter, row.state, row.counts ? "yes" : "no", plain(row.reason)])
           ]),
           data: rows.map((row) => ({ ...row, created_at: iso(row.created_at) }))
         }
@@ -193,8 +193,9 @@ export class Operator extends Context.Service<Operator, {
         const rows = yield* repo.deadWebhooks(limit)
         return {
           text: table([
-            ["given up", "agent", "webhook", "event", "attempts", "last failure", "url"],
+            ["no", "given up", "agent", "webhook", "event", "attempts", "last failure", "url"],
             ...rows.map((row) => [
+              String(row.no),
               iso(row.dead_at),
               row.handle,
               row.webhook_id,
@@ -208,8 +209,10 @@ export class Operator extends Context.Service<Operator, {
         }
       })
 
-      const audit = Effect.fnUntraced(function*(limit: number, handle: string | null) {
-        const rows = yield* repo.audit(limit, handle === null ? null : (yield* find(handle)).id, true)
+      const audit = Effect.fnUntraced(function*({ by, handle, limit, looks, operator }: Extract<OperatorCommand, { readonly _tag: "Audit" }>) {
+        const agentId = handle === null ? null : (yield* find(handle)).id
+        yield* look(operator, "show audit", agentId)
+        const rows = yield* repo.audit(limit, agentId, by, looks)
         return {
           text: table([
             ["when", "who", "what", "agent", "reason"],
@@ -293,11 +296,11 @@ export class Operator extends Context.Service<Operator, {
           case "Create":
             return create(command)
           case "Reports":
-            return reports(command.limit, command.operator)
+            return reports(command)
           case "DeadWebhooks":
             return deadWebhooks(command.limit, command.operator)
           case "Audit":
-            return audit(command.limit, command.handle)
+            return audit(command)
           case "Restored":
             return restored(command.operator)
           case "ConsoleLink":

@@ -18,9 +18,22 @@ export const OperatorCommand = Schema.Union([
     displayName: Schema.NullOr(Schema.String),
     operator: Who
   }),
-  Schema.TaggedStruct("Reports", { limit: Limit, operator: Who }),
+  Schema.TaggedStruct("Reports", {
+    limit: Limit,
+    /** Null: all. */
+    state: Schema.NullOr(Schema.Literals(["open", "upheld", "dismissed"])),
+    operator: Who
+  }),
   Schema.TaggedStruct("DeadWebhooks", { limit: Limit, operator: Who }),
-  Schema.TaggedStruct("Audit", { limit: Limit, handle: Schema.NullOr(Handle) }),
+  Schema.TaggedStruct("Audit", {
+    limit: Limit,
+    handle: Schema.NullOr(Handle),
+    /** Only what this operator did; null: everybody. */
+    by: Schema.NullOr(Who),
+    /** With those who only looked. */
+    looks: Schema.Boolean,
+    operator: Who
+  }),
   Schema.TaggedStruct("Restored", { operator: Who }),
   Schema.TaggedStruct("ConsoleLink", { operator: Who }),
   Schema.TaggedStruct("ConsoleToken", {

@@ -20,8 +20,9 @@ export interface ReportRow {
   readonly reporter: string
   readonly reported: string
   readonly reason: string | null
-  /** The reported agent began the conversation with the reporter. */
+  /** The reported agent began the conversation with the reporter, and no operator has dismissed the report. */
   readonly counts: boolean
+  readonly state: "open" | "upheld" | "dismissed"
 }
 
 export interface DeadRow {
@@ -60,10 +61,10 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
   /** By normalised handle; deleted accounts are included. */
   readonly dossier: (handle: string) => Effect.Effect<Dossier | undefined, SqlError.SqlError>
   /** Newest first. */
-  readonly reports: (limit: number) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
+  readonly reports: (limit: number, state: ReportRow["state"] | null) => Effect.Effect<ReadonlyArray<ReportRow>, SqlError.SqlError>
   readonly deadWebhooks: (limit: number) => Effect.Effect<ReadonlyArray<DeadRow>, SqlError.SqlError>
-  /** Newest first, of one agent or of all; `looks`: with the entries of operators who only looked at an agent. */
-  readonly audit: (limit: number, agentId: string | null, looks: boolean) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
+  /** Newest first, of one agent or of all, by one operator or by all; `looks`: with the entries of operators who only looked. */
+  readonly audit: (limit: number, agentId: string | null, by: string | null, looks: boolean) => Effect.Effect<ReadonlyArray<AuditRow>, SqlError.SqlError>
   /** Writes an audit row; the caller puts the row of a change into the change's transaction. */
   readonly note: (
     entry: { readonly at: number; readonly operator: string; readonly action: string; readonly agentId: string | null }
@@ -125,13 +126,16 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
               FROM agents WHERE handle = ${handle}`,
             (rows) => rows[0]
           ),
-        reports: (limit) =>
+        reports: (limit, state) =>
           sql<ReportRow>`
-            SELECT r.id, r.created_at, a.handle AS reporter, b.handle AS reported, r.reason,
+            SELECT r.id, r.created_at, a.handle AS reporter, b.handle AS reported, r.reason, COALESCE(r.decision, 'open') AS state,
               r.decision IS DISTINCT FROM 'dismissed' AND EXISTS (
                 SELECT FROM conversations c WHERE c.id = r.conversation_id AND c.initiator_id = r.reported_id
               ) AS counts
-            FROM (SELECT * FROM reports ORDER BY created_at DESC, id DESC LIMIT ${limit}) r
+            FROM (
+              SELECT * FROM reports WHERE ${state === null ? sql`true` : sql`COALESCE(decision, 'open') = ${state}`}
+              ORDER BY created_at DESC, id DESC LIMIT ${limit}
+            ) r
             JOIN agents a ON a.id = r.agent_id JOIN agents b ON b.id = r.reported_id
             ORDER BY r.created_at DESC, r.id DESC`,
         deadWebhooks: (limit) =>
@@ -139,11 +143,13 @@ export class OperatorRepo extends Context.Service<OperatorRepo, {
             SELECT no, handle, webhook_id, url, event, attempts, failure,
               (extract(epoch FROM dead_at) * 1000)::bigint AS dead_at
             FROM dead_webhook_deliveries LIMIT ${limit}`,
-        audit: (limit, agentId, looks) =>
+        audit: (limit, agentId, by, looks) =>
           sql<AuditRow>`
             SELECT l.no, l.at, l.operator, l.action, a.handle, l.reason
             FROM audit_log l LEFT JOIN agents a ON a.id = l.agent_id
-            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`} AND ${looks ? sql`true` : sql`l.action NOT LIKE 'show%'`}
+            WHERE ${agentId === null ? sql`true` : sql`l.agent_id = ${agentId}`}
+              AND ${by === null ? sql`true` : sql`l.operator = ${by}`}
+              AND ${looks ? sql`true` : sql`l.action NOT LIKE 'show%' AND l.action NOT LIKE 'list%'`}
             ORDER BY l.no DESC LIMIT ${limit}`,
         note: ({ action, agentId, at, operator }) =>
           Effect.asVoid(

@@ -26,6 +26,16 @@ const path = (strings: TemplateStringsArray, ...parts: ReadonlyArray<string>): s
 
 const because = (why: Option.Option<string>) => Option.match(why, { onNone: () => ({}), onSome: (reason) => ({ reason }) })
 
+/** The fields that were given, as an object. */
+const fieldsOf = (fields: Readonly<Record<string, Option.Option<string>>>): Readonly<Record<string, string>> =>
+  Object.fromEntries(Object.entries(fields).flatMap(([name, value]) => Option.isSome(value) ? [[name, value.value]] : []))
+
+/** A path with these fields as its query. */
+const withQuery = (path: string, fields: Readonly<Record<string, Option.Option<string>>>): string => {
+  const query = new URLSearchParams(fieldsOf(fields)).toString()
+  return query === "" ? path : `${path}?${query}`
+}
+
 /** What a server that runs is asked about an agent, beside the commands on the database. */
 export const agentCommands = [
   Command.make("find", {
@@ -62,6 +72,10 @@ export const nodes = Command.make("nodes").pipe(
     Command.make("list", { server, json }, (given) => ask(given, { method: "GET", path: "/console/api/overview" })).pipe(
       Command.withDescription("Show all nodes with their figures, and the state of database, Redis, files and mail"),
       example("All nodes")
+    ),
+    Command.make("look", { address, server, json }, (given) => ask(given, { method: "GET", path: path`/nodes/${given.address}` })).pipe(
+      Command.withDescription("Show one node with its figures; with --json also the last minute and hour of them"),
+      example("One node", "10.0.0.5:14431")
     ),
     Command.make("drain", { address, server, json }, (given) => ask(given, { method: "POST", path: path`/nodes/${given.address}/drain` })).pipe(
       Command.withDescription("Take a node out without ending it: it is not ready, closes its sockets and gives up its shards"),
@@ -128,3 +142,62 @@ export const limits = Command.make("limits").pipe(
       )
   ])
 )
+
+const cursor = Flag.String("cursor").pipe(Flag.withDescription("Continues a list: `next_cursor` of the answer before"), Flag.optional)
+
+export const groups = Command.make("groups").pipe(
+  Command.withDescription("Look at groups and their members, never at what they write"),
+  example("All that ada is in", "find --member ada"),
+  Command.withSubcommands([
+    Command.make("find", {
+      name: Flag.String("name").pipe(Flag.withDescription("A part of the name"), Flag.optional),
+      member: Flag.String("member").pipe(Flag.withDescription("The handle of a member"), Flag.optional),
+      cursor,
+      server,
+      json
+    }, ({ cursor, member, name, ...given }) => ask(given, { method: "GET", path: withQuery("/console/api/groups", { name, member, cursor }) })).pipe(
+      Command.withDescription("Find groups by a part of their name, or by a member"),
+      example("All that ada is in", "--member ada")
+    ),
+    Command.make("look", { id: Argument.String("id").pipe(Argument.withDescription("Of the group, as `groups find` shows it")), server, json }, (given) =>
+      ask(given, { method: "GET", path: path`/groups/${given.id}` })).pipe(
+        Command.withDescription("Show a group with its members and how many are invited"),
+        example("One group", "grp_0f1e2d3c4b5a6978")
+      )
+  ])
+)
+
+const report = Argument.String("id").pipe(Argument.withDescription("Of the report, as `reports list` shows it"))
+const note = Flag.String("note").pipe(Flag.withDescription("Why, for those who look at the report later"), Flag.optional)
+
+/** What is decided about reports. */
+export const reportCommands = [
+  Command.make("uphold", { id: report, note, server, json }, ({ note, ...asked }) =>
+    ask(asked, { method: "POST", path: path`/reports/${asked.id}/uphold`, body: fieldsOf({ note }) })).pipe(
+      Command.withDescription("Take a report out of the queue; it goes on counting"),
+      example("A report that is right", "rpt_0f1e2d3c4b5a6978 --note seen")
+    ),
+  Command.make("dismiss", { id: report, note, server, json }, ({ note, ...asked }) =>
+    ask(asked, { method: "POST", path: path`/reports/${asked.id}/dismiss`, body: fieldsOf({ note }) })).pipe(
+      Command.withDescription("Take a report out of the queue, and back out of what counts; a suspension stays until `agents restore`"),
+      example("A report that is wrong", "rpt_0f1e2d3c4b5a6978 --note \"a quarrel\"")
+    )
+] as const
+
+/** What is done about webhook deliveries that were given up. */
+export const webhookCommands = [
+  Command.make("retry", { no: Argument.Int("no").pipe(Argument.withDescription("Of the delivery, as `webhooks dead` shows it")), server, json }, (given) =>
+    ask(given, { method: "POST", path: path`/webhooks/dead/${String(given.no)}/retry` })).pipe(
+      Command.withDescription("Post a dead delivery again from the first attempt on; turns its webhook on again, and ends its pause"),
+      example("One delivery", "42")
+    ),
+  Command.make("retry-all", {
+    agent: Flag.String("agent").pipe(Flag.withDescription("Only those of this handle's webhooks"), Flag.optional),
+    webhook: Flag.String("webhook").pipe(Flag.withDescription("Only those of this webhook (its id)"), Flag.optional),
+    server,
+    json
+  }, ({ agent, webhook, ...asked }) => ask(asked, { method: "POST", path: "/console/api/webhooks/retry", body: fieldsOf({ agent, webhook }) })).pipe(
+    Command.withDescription("Post all dead deliveries again: of one webhook, of one agent, or of everybody"),
+    example("After ada's host was away", "--agent ada")
+  )
+] as const

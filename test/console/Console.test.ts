@@ -1,8 +1,11 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { rm } from "node:fs/promises"
+import { ConsoleApi } from "../../src/console/ConsoleApi.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { Operating } from "../support/Operating.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newLink, Operating, redeem } from "../support/Operating.ts"
+import { Receiver } from "../support/Receiver.ts"
+import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
 const say = async (from: TestAgent, to: TestAgent, text: string): Promise<void> => {
@@ -26,11 +29,23 @@ async function* eventsOf(response: Response): AsyncGenerator<readonly [string, u
 describe("the operators' API of a standalone server", () => {
   let server: Server
   let operator: Operating
+  let dataDir: string
+  const env = {
+    LIMITS_SUSPEND_REPORTS: "1",
+    WEBHOOK_ALLOW_PRIVATE: "loopback",
+    WEBHOOK_RETRY_SECONDS: "1",
+    WEBHOOK_CIRCUIT_IN_A_ROW: "1000",
+    WEBHOOK_CIRCUIT_PER_MINUTE: "1000"
+  }
   beforeAll(async () => {
-    server = await startServer({ env: { LIMITS_SUSPEND_REPORTS: "1", WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "3600" } })
+    dataDir = await makeDataDir()
+    server = await startServer({ dataDir, env })
     operator = await Operating.program(server)
   })
-  afterAll(() => server.stop())
+  afterAll(async () => {
+    await server?.stop()
+    await rm(dataDir, { recursive: true, force: true })
+  })
 
   it("streams the overview until the session is over", async () => {
     const session = await Operating.signIn(server)
@@ -174,5 +189,245 @@ describe("the operators' API of a standalone server", () => {
     ;(await operator.ask("DELETE", "/limits/LIMITS_CARDS_PER_MINUTE")).refused(404, "NOT_FOUND")
     const { limits } = await operator.ok<{ limits: ReadonlyArray<{ name: string; changes: ReadonlyArray<unknown> }> }>("GET", "/limits")
     assert.isTrue(limits.every(({ changes }) => changes.length === 0))
+  })
+
+  /** The output of a command of `npm run admin`, which asks this server, or opens its admin socket. */
+  const told = async (...args: ReadonlyArray<string>): Promise<string> => {
+    const { code, stderr, stdout } = await adminHere({ ...server.place, PORT: new URL(server.url).port }, ...args)
+    assert.strictEqual(code, 0, stderr)
+    return stdout
+  }
+  const toldData = async <A>(...args: ReadonlyArray<string>): Promise<A> => JSON.parse(await told(...args, "--json")) as A
+
+  it("dead deliveries are posted again, one or all, by the console and by the command line", async () => {
+    const receiver = await Receiver.start()
+    const [a, b] = [await newAgent(server, "poster"), await newAgent(server, "hooked")]
+    await b.http.post("/v1/webhooks", { url: receiver.url("/dead"), events: ["message.new"] })
+    interface Dead { readonly no: number; readonly agent: string; readonly attempts: number; readonly failure: string | null; readonly webhook_id: string }
+    const dead = async () => (await operator.ok<{ deliveries: ReadonlyArray<Dead> }>("GET", `/webhooks/dead?agent=${b.handle}`)).deliveries
+    const texts = () => receiver.posts.map(({ body }) => (body.data["content"] as { text: string }).text)
+    try {
+      receiver.status = 500
+      await say(a, b, "post one")
+      await b.http.post("/v1/messages", { to: a.handle, client_msg_id: "answer", content: { text: "an answer" } })
+      for (const text of ["post two", "post three", "post four"]) await say(a, b, text)
+      const given = await eventually("four dead deliveries", async () => {
+        const all = await dead()
+        return all.length === 4 ? all : undefined
+      })
+      assert.deepInclude(given[0], { agent: b.handle, attempts: 2 })
+      assert.include(given[0]?.failure, "500")
+      receiver.status = 200
+      receiver.posts.length = 0
+      // One by each way.
+      const first = given.find(({ no }) => no === Math.min(...given.map((one) => one.no)))!
+      assert.strictEqual((await operator.ok<{ retried: number }>("POST", `/webhooks/dead/${first.no}/retry`)).retried, 1)
+      await eventually("the first", () => texts().includes("post one") || undefined)
+      const second = (await dead()).at(-1)!
+      assert.match(await told("webhooks", "dead"), new RegExp(`^${second.no} .* ${b.handle} .*500`, "m"))
+      assert.match(await told("webhooks", "retry", String(second.no)), /1 delivery is tried again/)
+      await eventually("another", () => texts().length === 2 || undefined)
+      ;(await operator.ask("POST", `/webhooks/dead/${first.no}/retry`)).refused(404, "NOT_FOUND")
+      ;(await operator.ask("POST", "/webhooks/dead/999999/retry")).refused(404, "NOT_FOUND")
+      // Then the rest: of this agent, and of nobody else.
+      assert.match(await told("webhooks", "retry-all", "--agent", a.handle), /0 deliveries/)
+      assert.match(await told("webhooks", "retry-all", "--agent", b.handle), /2 deliveries are tried again/)
+      await eventually("the rest", () => texts().length === 4 || undefined)
+      assert.sameMembers([...texts()], ["post one", "post two", "post three", "post four"])
+      assert.deepStrictEqual(await dead(), [])
+      assert.strictEqual((await operator.ok<{ retried: number }>("POST", "/webhooks/retry", { webhook: first.webhook_id })).retried, 0)
+    } finally {
+      receiver.stop()
+    }
+  })
+
+  it("a report is upheld: it leaves the queue and goes on counting", async () => {
+    const [bad, good] = [await newAgent(server, "upheld"), await newAgent(server, "upholder")]
+    await say(bad, good, "an offer")
+    await good.http.post(`/v1/contacts/${bad.handle}/report`, { reason: "offers" })
+    interface Report { readonly id: string; readonly reported: string; readonly state: string; readonly counts: boolean; readonly note?: string | null }
+    const open = (await toldData<ReadonlyArray<Report>>("reports", "list", "--state", "open")).find(({ reported }) => reported === bad.handle)!
+    assert.deepInclude(open, { state: "open", counts: true })
+    assert.deepInclude(await toldData<Report>("reports", "uphold", open.id, "--note", "seen"), { state: "upheld", counts: true, note: "seen" })
+    assert.notInclude(await told("reports", "list", "--state", "open"), open.id)
+    assert.match(await told("reports", "list"), new RegExp(`^${open.id} .* upheld +yes +offers$`, "m"))
+    const counted = async () =>
+      (await operator.ok<{ counts: ReadonlyArray<{ what: string; counted: number }> }>("GET", `/agents/${bad.handle}`)).counts.find(({ what }) => what === "reports")?.counted
+    assert.strictEqual(await counted(), 1)
+    const again = await adminHere({ ...server.place, PORT: new URL(server.url).port }, "reports", "dismiss", open.id)
+    assert.strictEqual(again.code, 1)
+    assert.include(again.stderr, "has upheld it already")
+    // Another, dismissed: it counts no more.
+    const other = await newAgent(server, "upholder")
+    await operator.ok("POST", `/agents/${bad.handle}/restore`, {})
+    await say(bad, other, "an offer again")
+    await other.http.post(`/v1/contacts/${bad.handle}/report`, { reason: "offers" })
+    assert.strictEqual(await counted(), 1, "what was before the restore counts no more")
+    const { reports } = await operator.ok<{ reports: ReadonlyArray<Report> }>("GET", `/reports?agent=${bad.handle}`)
+    assert.deepInclude(await toldData<Report>("reports", "dismiss", reports[0]!.id), { state: "dismissed", counts: false })
+    assert.strictEqual(await counted(), 0)
+  })
+
+  /**
+   * For each call of the API, what `npm run admin` has for it (wire.md O: "the same"), and what is seen in its output; null:
+   * what only a browser or a program needs.
+   */
+  const COMMANDS: Readonly<Record<string, (at: { handle: string; group: string; node: string }) => readonly [ReadonlyArray<string>, RegExp] | null>> = {
+    redeem: () => null,
+    session: () => null,
+    leave: () => null,
+    stream: () => null,
+    openapi: () => null,
+    sessions: () => [["console", "sessions"], /^opt_\w+ +token/m],
+    // Shown with their effects in tests above, and in Access.test.ts.
+    end: () => [["console", "end", "--help"], /End a session or token/],
+    uphold: () => [["reports", "uphold", "--help"], /goes on counting/],
+    dismiss: () => [["reports", "dismiss", "--help"], /back out of what counts/],
+    retry: () => [["webhooks", "retry", "--help"], /Post a dead delivery again/],
+    retryAll: () => [["webhooks", "retry-all", "--help"], /Post all dead deliveries again/],
+    overview: ({ node }) => [["nodes", "list"], new RegExp(`^database +state ok.*[^]*^${node} +true +ready`, "m")],
+    node: ({ node }) => [["nodes", "look", node], new RegExp(`^address +${node}$[^]*^log_level +\\w+$`, "m")],
+    drain: ({ node }) => [["nodes", "drain", node], /^state +drained$/m],
+    undrain: ({ node }) => [["nodes", "undrain", node], /^state +ready$/m],
+    logLevel: ({ node }) => [["nodes", "log-level", node, "info"], /^log_level +info$/m],
+    agents: ({ handle }) => [["agents", "find", handle], new RegExp(`^${handle} .* active`, "m")],
+    agent: ({ handle }) => [["agents", "look", handle], /^inbox +last_no 0/m],
+    why: ({ handle }) => [["agents", "why", handle], /^stops_at +messages$/m],
+    disconnect: ({ handle }) => [["agents", "disconnect", handle], /0 sockets are closed/],
+    suspend: ({ handle }) => [["agents", "suspend", handle, "--reason", "a test"], /is suspended/],
+    restore: ({ handle }) => [["agents", "restore", handle], /is active/],
+    limits: ({ handle }) => [["limits", "list", "--agent", handle], /^LIMITS_SENDS_PER_SECOND +agent +1000000 +1000000/m],
+    changeLimit: ({ handle }) => [["limits", "set", "LIMITS_SENDS_PER_SECOND", "7", "--agent", handle], /^value +7$/m],
+    takeBackLimit: ({ handle }) => [["limits", "reset", "LIMITS_SENDS_PER_SECOND", "--agent", handle], /^value +1000000$/m],
+    audit: ({ handle }) => [["audit", "list", "--agent", handle, "--changes"], /take limit back/],
+    groups: ({ group, handle }) => [["groups", "find", "--member", handle, "--name", "Compan"], new RegExp(`^${group} +Companions`, "m")],
+    group: ({ group, handle }) => [["groups", "look", group], new RegExp(`^${handle} +admin`, "m")],
+    reports: () => [["reports", "list", "--limit", "1"], /^id +when +reported/m],
+    dead: () => [["webhooks", "dead"], /^no +given up +agent/m]
+  }
+
+  it("the command line can what the API can", async () => {
+    const calls = Object.values(ConsoleApi.groups).flatMap((group) => Object.keys(group.endpoints))
+    assert.sameMembers(Object.keys(COMMANDS), calls)
+    const { handle, http } = await newAgent(server, "commanded")
+    const { group } = (await http.post("/v1/groups", { name: "Companions", member_handles: [] })).body as { group: { id: string } }
+    const at = { handle, group: group.id, node: new URL(server.url).host }
+    for (const [call, command] of Object.entries(COMMANDS)) {
+      const given = command(at)
+      if (given !== null) assert.match(await told(...given[0]), given[1], call)
+    }
+  })
+
+  /** The action that the audit log has for a call; a look is `show` and the call's name. */
+  const ACTIONS: Readonly<Record<string, string>> = {
+    redeem: "open console session",
+    leave: "end console access",
+    end: "end console access",
+    drain: "drain",
+    undrain: "undrain",
+    logLevel: "set log level",
+    disconnect: "disconnect",
+    suspend: "suspend",
+    restore: "restore",
+    changeLimit: "change limit",
+    takeBackLimit: "take limit back",
+    uphold: "uphold report",
+    dismiss: "dismiss report",
+    retry: "retry webhook",
+    retryAll: "retry webhooks"
+  }
+
+  it("every call of the API leaves a line in the audit log, with who and about whom; a refused change too", async () => {
+    const [about, ...others] = await Promise.all(["about", "first", "second"].map((prefix) => newAgent(server, prefix)))
+    const { group } = (await about!.http.post("/v1/groups", { name: "Watched", member_handles: [] })).body as { group: { id: string } }
+    for (const other of others) {
+      await say(other, about!, "a word")
+      await about!.http.post(`/v1/contacts/${other.handle}/report`, { reason: "words" })
+    }
+    const reports = (await operator.ok<{ reports: ReadonlyArray<{ id: string; reporter: string }> }>("GET", "/reports")).reports
+      .filter(({ reporter }) => reporter === about!.handle)
+    const receiver = await Receiver.start()
+    receiver.status = 500
+    await about!.http.post("/v1/webhooks", { url: receiver.url("/watched"), events: ["message.new"] })
+    await say(await newAgent(server, "third"), about!, "for the webhook")
+    const dead = await eventually("a dead delivery", async () =>
+      (await operator.ok<{ deliveries: ReadonlyArray<{ no: number }> }>("GET", `/webhooks/dead?agent=${about!.handle}`)).deliveries[0])
+    receiver.stop()
+
+    interface Entry { readonly no: number; readonly operator: string | null; readonly action: string; readonly agent: string | null }
+    const newest = async () => (await operator.ok<{ entries: ReadonlyArray<Entry> }>("GET", "/audit?limit=20")).entries
+    const me = (await operator.ok<{ operator: string }>("GET", "/session")).operator
+    const bodies: Readonly<Record<string, unknown>> = {
+      logLevel: { level: "debug" },
+      changeLimit: { value: 900, agent: about!.handle },
+      retryAll: { agent: about!.handle },
+      suspend: { reason: "a test" }
+    }
+    const places = (call: string): Readonly<Record<string, string>> => ({
+      handle: about!.handle,
+      address: new URL(server.url).host,
+      name: "LIMITS_CARDS_PER_MINUTE",
+      no: String(dead.no),
+      id: call === "group" ? group.id : reports[call === "uphold" ? 0 : 1]!.id
+    })
+    for (const [call, endpoint] of Object.values(ConsoleApi.groups).flatMap((group) => Object.entries(group.endpoints))) {
+      const { method, path } = endpoint as { readonly method: string; readonly path: string }
+      const who = call === "leave" ? await Operating.signIn(server) : operator
+      const link = call === "redeem" ? await newLink(server) : undefined
+      const ended = call === "end" ? (await (await Operating.signIn(server)).ok<{ id: string }>("GET", "/session")).id : undefined
+      const before = (await newest())[0]!.no
+      const query = call === "takeBackLimit" ? `?agent=${about!.handle}` : ""
+      const address = path.replace("/console/api", "").replaceAll(/:(\w+)/g, (_, name: string) => ended ?? places(call)[name] ?? name) + query
+      if (call === "stream") {
+        const stop = new AbortController()
+        assert.strictEqual((await fetch(`${server.url}${path}`, { headers: operator.headers, signal: stop.signal })).status, 200)
+        stop.abort()
+      } else {
+        const answer = link === undefined ? await who.ask(method, address, method === "GET" ? undefined : bodies[call] ?? {}) : await redeem(server, link)
+        assert.strictEqual(answer.status, 200, `${call}: ${answer}`)
+      }
+      const entries = (await newest()).filter(({ no }) => no > before).slice(1)
+      const line = entries.find(({ action }) => action === (ACTIONS[call] ?? `show ${call}`))
+      assert.isDefined(line, `${call} left ${JSON.stringify(entries)}`)
+      assert.strictEqual(line?.operator, me, call)
+      if (path.includes(":handle")) assert.strictEqual(line?.agent, about!.handle, call)
+    }
+    for (const [method, address, call] of [
+      ["POST", "/agents/nobody-at-all/suspend", "suspend"],
+      ["PUT", "/limits/LIMITS_NONE", "changeLimit"],
+      ["POST", `/reports/${reports[0]!.id}/dismiss`, "dismiss"]
+    ] as const) {
+      assert.isAtLeast((await operator.ask(method, address, { value: 1 })).status, 400)
+      const [, refused] = await newest()
+      assert.deepInclude(refused, { action: `refused ${call}`, operator: me })
+    }
+  })
+
+  it("what operators decided is in force after a restart: limits until their time, suspensions, decisions, sessions", async () => {
+    const [slow, other] = [await newAgent(server, "restarted"), await newAgent(server, "spared")]
+    const session = await Operating.signIn(server)
+    const until = new Date(Date.now() + 3_600_000).toISOString()
+    await session.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 500, agent: slow.handle, until, reason: "a test" })
+    await session.ok("PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 7_000 })
+    await session.ok("PUT", "/limits/LIMITS_CONTACT_LISTS_PER_MINUTE", { value: 900, until: new Date(Date.now() + 300).toISOString() })
+    await session.ok("POST", `/agents/${other.handle}/suspend`, { reason: "a test" })
+    const port = new URL(server.url).port
+    await server.stop()
+    server = await startServer({ dataDir, env: { ...env, PORT: port } })
+    const limitOf = async (agent: TestAgent, path: string) => (await server.http(agent.key).get(path)).header("ratelimit-limit")
+    const third = await newAgent(server, "third")
+    assert.strictEqual(await limitOf(slow, `/v1/agents/${third.handle}`), "500")
+    assert.strictEqual(await limitOf(third, `/v1/agents/${slow.handle}`), "7000")
+    assert.strictEqual(await limitOf(third, "/v1/contacts"), "1000000", "its time is over")
+    assert.strictEqual((await server.http(other.key).get("/v1/contacts")).status, 403)
+    const again = Operating.withSession(server, session.headers["cookie"]!.split("=")[1]!)
+    interface Limit { readonly name: string; readonly default: number; readonly value: number; readonly changes: ReadonlyArray<Record<string, unknown>> }
+    const { limits } = await again.ok<{ limits: ReadonlyArray<Limit> }>("GET", "/limits")
+    const cards = limits.find(({ name }) => name === "LIMITS_CARDS_PER_MINUTE")
+    assert.deepInclude(cards, { default: 1_000_000, value: 7_000 })
+    assert.deepInclude(cards?.changes.find(({ agent }) => agent === slow.handle), { value: 500, until, reason: "a test" })
+    await again.ok("DELETE", `/limits/LIMITS_CARDS_PER_MINUTE?agent=${slow.handle}`)
+    await again.ok("DELETE", "/limits/LIMITS_CARDS_PER_MINUTE")
+    assert.strictEqual(await limitOf(slow, `/v1/agents/${third.handle}`), "1000000")
   })
 })

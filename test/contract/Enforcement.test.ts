@@ -157,8 +157,9 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     ;(await renewed.get("/v1/conversations")).refused(403, "AGENT_SUSPENDED")
 
     const log = JSON.parse(await told("audit", "list", "--agent", target.handle, "--json")) as ReadonlyArray<object>
-    assert.lengthOf(log, 1)
-    assert.deepInclude(log[0], { action: "suspend", handle: target.handle, reason: "an operator's own" })
+    assert.lengthOf(log, 2)
+    assert.deepInclude(log[0], { action: "show audit", handle: target.handle })
+    assert.deepInclude(log[1], { action: "suspend", handle: target.handle, reason: "an operator's own" })
     assert.strictEqual((await command("agents", "suspend", target.handle)).code, 1)
     assert.strictEqual((await command("agents", "show", "nobody-here")).code, 1)
   })
@@ -183,7 +184,8 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     const log = JSON.parse(await told("audit", "list", "--json")) as ReadonlyArray<Record<string, unknown>>
     const operator = log[0]?.["operator"]
     assert.isString(operator)
-    assert.deepStrictEqual(log.slice(0, 5).map(({ at: _at, no: _no, ...row }) => row), [
+    assert.deepStrictEqual(log.slice(0, 6).map(({ at: _at, no: _no, ...row }) => row), [
+      { operator, action: "show audit", handle: null, reason: null },
       { operator, action: "show", handle: target.handle, reason: null },
       { operator, action: "restore", handle: target.handle, reason: "enough" },
       { operator, action: "suspend", handle: target.handle, reason: null },

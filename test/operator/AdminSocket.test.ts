@@ -53,7 +53,7 @@ it.live("a server's door takes one line of bounded length, outlives whatever it 
       const refused = yield* Effect.flip(askServer(dataDir, { _tag: "Show", handle: "ada", operator: "ops" }))
       assert.strictEqual(refused.message, "no ada")
       assert.deepStrictEqual(log, [])
-      const failed = yield* Effect.flip(askServer(dataDir, { _tag: "Audit", limit: 1, handle: null }))
+      const failed = yield* Effect.flip(askServer(dataDir, { _tag: "Audit", limit: 1, handle: null, by: null, looks: true, operator: "ops" }))
       assert.include(failed.message, "see its log")
       assert.deepStrictEqual(log, ["An operator's command failed"])
       assert.strictEqual((yield* askServer(dataDir, { _tag: "Config" }))?.text, "Config")

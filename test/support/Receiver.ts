@@ -15,6 +15,8 @@ export class Receiver {
   readonly posts: Array<Post> = []
   /** What is answered to posts to a path. */
   readonly answers = new Map<string, number>()
+  /** What is answered to posts to all other paths. */
+  status = 200
   private readonly server: Server
 
   private constructor() {
@@ -23,7 +25,7 @@ export class Receiver {
       request.setEncoding("utf8").on("data", (part: string) => text += part).on("end", () => {
         const path = request.url ?? ""
         this.posts.push({ path, headers: request.headers, text, body: JSON.parse(text) as Post["body"] })
-        response.writeHead(this.answers.get(path) ?? 200).end()
+        response.writeHead(this.answers.get(path) ?? this.status).end()
       })
     })
   }
