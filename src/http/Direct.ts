@@ -50,6 +50,11 @@ export const makeDirect = (
       }
     }
 
+    const end = (scope: Scope.Closeable, exit: Exit.Exit<unknown, unknown>): void => {
+      const closing = Scope.closeUnsafe(scope, exit)
+      if (closing !== undefined) report(closing)
+    }
+
     return (route: Route, { params, searchParams }: Found, request: Asked, response: Answer): void => {
       const ending = Scope.makeUnsafe()
       let context = Context.add(services, HttpServerRequest.HttpServerRequest, new DirectRequest(request)) as Context.Context<unknown>
@@ -61,8 +66,9 @@ export const makeDirect = (
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
         else if (!response.destroyed) report(Effect.map(answer(exit.cause), (answered) => send(request, response, answered)))
-        const closing = Scope.closeUnsafe(ending, exit)
-        if (closing !== undefined) report(closing)
+        // What streams a response may belong to the request's scope.
+        if (Exit.isSuccess(exit) && !isPlain(exit.value) && !response.destroyed) response.once("close", () => end(ending, exit))
+        else end(ending, exit)
       }
       const exit = fiber.pollUnsafe()
       if (exit !== undefined) return finish(exit)

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope } from "effect"
+import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer, Schema, Scope, Stream } from "effect"
 import { HttpServerResponse } from "effect/http"
 import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/http-api"
 import { SqlError } from "effect/sql"
@@ -43,6 +43,7 @@ class TestApi extends HttpApi.make("test").add(
     .add(HttpApiEndpoint.get("denied", "/v1/denied", { success: Schema.String, error: Unauthorized }))
     .add(HttpApiEndpoint.get("badAnswer", "/v1/bad-answer", { success: Schema.Struct({ n: Schema.Int }) }))
     .add(HttpApiEndpoint.get("badHeader", "/v1/bad-header", { success: Schema.String }))
+    .add(HttpApiEndpoint.get("stream", "/v1/stream", { success: Schema.String }))
     .add(HttpApiEndpoint.get("wait", "/v1/wait", { success: Schema.Struct({ waited: Schema.Boolean }) }))
     .add(HttpApiEndpoint.get("root", "/", { success: Schema.Struct({ ok: Schema.Boolean }) }))
 ).middleware(WireErrors) {}
@@ -73,6 +74,17 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
       .handle("denied", () => Effect.fail(new Unauthorized()))
       .handle("badAnswer", () => Effect.succeed({ n: 1.5 }))
       .handle("badHeader", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { "x-name": "one\ntwo" } })))
+      .handle("stream", () => {
+        let left = 0
+        const rest = Stream.fromEffect(Effect.promise(async () => {
+          await new Promise(setImmediate)
+          return Buffer.from(` ${left}`)
+        }))
+        return Effect.as(
+          Effect.addFinalizer(() => Effect.sync(() => left++)),
+          HttpServerResponse.stream(Stream.concat(Stream.make(Buffer.from("0")), rest))
+        )
+      })
       .handle("wait", () =>
         Deferred.succeed(gate.entered, undefined).pipe(
           Effect.andThen(Deferred.await(gate.open)),
@@ -246,7 +258,8 @@ describe("HttpServer", () => {
             ["GET", "/v1/defect"],
             ["GET", "/v1/sql"],
             ["GET", "/v1/denied"],
-            ["GET", "/v1/bad-answer"]
+            ["GET", "/v1/bad-answer"],
+            ["GET", "/v1/stream"]
           ] as const
         ) {
           const [direct, routed] = yield* replies(method, path, body)
@@ -255,7 +268,7 @@ describe("HttpServer", () => {
         }
         assert.deepStrictEqual(
           statuses,
-          ["200", "400", "400", "200", "404", "200", "200", "400", "400", "400", "200", "500", "503", "401", "500"]
+          ["200", "400", "400", "200", "404", "200", "200", "400", "400", "400", "200", "500", "503", "401", "500", "200"]
         )
       })
     ))
