@@ -26,7 +26,7 @@ export class DirectoryBudget extends HttpApiMiddleware.Service<DirectoryBudget, 
         limit,
         window,
         windowMs: window === "minute" ? 60_000 : 86_400_000,
-        message: `Too many searches: the ${window === "minute" ? "per-minute" : "24-hour"} limit of the directory is ${limit}.`
+        message: (limit) => `Too many searches: the ${window === "minute" ? "per-minute" : "24-hour"} limit of the directory is ${limit}.`
       })
       const perMinute = rule("directory", config.LIMITS_DIRECTORY_PER_MINUTE, "minute")
       const perDay = rule("directory_day", config.LIMITS_DIRECTORY_PER_DAY, "day")

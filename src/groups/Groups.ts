@@ -256,7 +256,7 @@ export class Groups extends Context.Service<Groups, {
         limit: config.LIMITS_GROUP_SENDS_PER_SECOND,
         windowMs: 1_000,
         window: "group",
-        message: `The group is busy: it takes at most ${config.LIMITS_GROUP_SENDS_PER_SECOND} messages per second.`
+        message: (limit) => `The group is busy: it takes at most ${limit} messages per second.`
       }
       const deps: GroupDependencies = {
         appends,

@@ -40,7 +40,7 @@ export interface LimitChange {
 
 /**
  * What operators have changed in the limits, in this process's memory: a look-up is synchronous, because it is on the send
- * path, and costs one comparison while nothing is changed. The rows are read by `LimitsWatch`, on every node.
+ * path, and costs one comparison while nothing is changed. The rows are read by `LimitChanges`, on every node.
  */
 export interface LimitsShape {
   /** The value in force: the change for this agent, else the one for all, else the configuration's. */

@@ -8,8 +8,8 @@ export interface RateRule {
   readonly windowMs: number
   /** The window's name in `details.window`: `second`, `minute`, `hour`, … */
   readonly window: string
-  /** The message of a refusal, in place of the general one. */
-  readonly message?: string
+  /** The message of a refusal by this limit, in place of the general one. */
+  readonly message?: (limit: number) => string
 }
 
 /** A rule and the key to count under it: together they name one window. */
@@ -41,6 +41,6 @@ export interface RateCount {
 /** The refusal of a rule; `waitMs` is the time until a request would be accepted. */
 export const rateRefusal = (rule: RateRule, waitMs: number): RateLimited =>
   new RateLimited({
-    message: rule.message ?? `Too many requests: at most ${rule.limit} per ${rule.window}.`,
+    message: rule.message?.(rule.limit) ?? `Too many requests: at most ${rule.limit} per ${rule.window}.`,
     details: { retry_after_ms: waitMs, limit: rule.limit, window: rule.window }
   })

@@ -3,14 +3,16 @@ import { Effect, Layer } from "effect"
 import { readdirSync, readFileSync } from "node:fs"
 import { Limits, RATES } from "../../src/rates/Limits.ts"
 import { RateLimits } from "../../src/rates/RateLimits.ts"
+import type { RateRule } from "../../src/rates/RateRule.ts"
 import { RateLimited } from "../../src/wire/WireError.ts"
 
-const send = { name: "send", limit: 3, windowMs: 60_000, window: "minute" }
+const rule = { name: "send", limit: 3, windowMs: 60_000, window: "minute" }
 
 describe("limits that operators change", () => {
   it.effect("hold for one agent, for all, and no longer than until then", () =>
     Effect.gen(function*() {
       const limits = yield* Limits
+      const send = rule
       assert.strictEqual(limits.rule(send, "agt_a"), send)
       const change = { name: "LIMITS_SENDS_PER_SECOND", until: null }
       limits.set([{ ...change, agentId: "agt_a", value: 1 }, { ...change, agentId: null, value: 2 }])
@@ -27,12 +29,14 @@ describe("limits that operators change", () => {
     Effect.gen(function*() {
       const limits = yield* Limits
       const rates = yield* RateLimits
+      const send: RateRule = { ...rule, message: (limit) => `At most ${limit}.` }
       yield* rates.take(send, "agt_a")
       yield* rates.take(send, "agt_a")
       limits.set([{ name: "LIMITS_SENDS_PER_SECOND", agentId: null, value: 1, until: null }])
       const refused = yield* Effect.flip(rates.take(send, "agt_a"))
       assert.instanceOf(refused, RateLimited)
       assert.strictEqual(refused.details?.limit, 1)
+      assert.strictEqual(refused.message, "At most 1.")
       assert.instanceOf(yield* Effect.flip(rates.takeAll([{ rule: send, key: "agt_a" }])), RateLimited)
       assert.deepStrictEqual(rates.countsOf("agt_a").map(({ count, rule }) => [rule.name, count]), [["send", 2]])
       limits.set([{ name: "LIMITS_SENDS_PER_SECOND", agentId: "agt_a", value: 9, until: null }])
