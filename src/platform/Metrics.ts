@@ -61,8 +61,8 @@ export const refusals = new Counter({
 
 const storedMessages = new Counter({
   name: "messages_stored_total",
-  help: "messages committed by this node: of groups that it owns, of direct conversations for which it took the send",
-  look: "It stays at 0 on one node while others rise: no sends reach the node; look at the balancer.",
+  help: "messages committed by this node, which owns their conversations",
+  look: "It stays at 0 on one node while others rise: the node owns no shards (`effect_cluster_shards`).",
   labels: { kind: ["direct", "group"] }
 })
 export const stored = { direct: storedMessages.at("direct"), group: storedMessages.at("group"), total: () => storedMessages.total }
