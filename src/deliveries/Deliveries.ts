@@ -34,8 +34,16 @@ export const laneOf = (id: string): number => {
 /** Numbered inboxes, acknowledgements and reads. */
 export class Deliveries extends Context.Service<Deliveries, {
   readonly ids: DeliveryIds
-  /** Undelivered envelopes above a number; undefined for an unknown agent. */
-  readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, Unavailable>
+  /**
+   * Undelivered envelopes above a number; undefined for an unknown agent. `within` is run around the query alone, not around
+   * the wait for acknowledgements before it.
+   */
+  readonly page: (
+    agentId: string,
+    after: number,
+    limit: number,
+    within?: (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
+  ) => Effect.Effect<InboxPage | undefined, Unavailable>
   /** The pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
   readonly sync: (
     agentId: string,
@@ -158,8 +166,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           })
         })
 
-      const pageOf = (agentId: string, after: number, limit: number) => {
-        const read = unavailableOnSqlError(repo.page(agentId, after, limit))
+      const pageOf: Deliveries["Service"]["page"] = (agentId, after, limit, within = (query) => query) => {
+        const read = within(unavailableOnSqlError(repo.page(agentId, after, limit)))
         return after === 0 ? Effect.andThen(acknowledged(agentId), read) : read
       }
 

@@ -363,7 +363,7 @@ export class Session implements LiveSession {
       while (!this.closed) {
         // The permit covers the query only: a socket that is slow to take a page must not keep others
         // from reading theirs.
-        const page = yield* deps.readers.withPermits(1)(deps.deliveries.page(agent.id, this.cursor, PAGE))
+        const page = yield* deps.deliveries.page(agent.id, this.cursor, PAGE, (query) => deps.readers.withPermits(1)(query))
         if (page === undefined) return
         for (const row of yield* deps.deliveries.render(page)) {
           if (row.inboxNo <= this.cursor) continue

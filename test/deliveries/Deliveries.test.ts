@@ -150,6 +150,26 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 100), [])
       }))
 
+    it.effect("who waits for its acknowledgements keeps nobody else from reading an inbox", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const sql = yield* SqlClient.SqlClient
+        const { reader } = yield* pair("waits-outside", 3)
+        for (let inboxNo = 1; inboxNo <= 3; inboxNo++) deliveries.acknowledge(reader.id, inboxNo)
+        let waiting: number | undefined
+        yield* deliveries.page(reader.id, 0, 100, (query) =>
+          Effect.andThen(
+            Effect.map(
+              Effect.provideService(Effect.orDie(counters(reader.id)), SqlClient.SqlClient, sql),
+              (count) => {
+                waiting = count
+              }
+            ),
+            query
+          ))
+        assert.strictEqual(waiting, 1, "they were stored before the turn to read was taken")
+      }))
+
     it.effect("hiding a conversation delivers what waits in it, hides what was, and nothing of what comes", () =>
       Effect.gen(function*() {
         const deliveries = yield* Deliveries

@@ -49,8 +49,8 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
   // Only what a Session asks of it.
   const deliveries = {
     ids,
-    page: (_: string, after: number, limit: number) =>
-      Effect.gen(function*() {
+    page: (_: string, after: number, limit: number, within: <A, E>(query: Effect.Effect<A, E>) => Effect.Effect<A, E>) =>
+      within(Effect.gen(function*() {
         state.reads.push(after)
         if (state.failing > 0) {
           state.failing--
@@ -64,7 +64,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
         }
         if (state.gate !== undefined) yield* Deferred.await(state.gate)
         return page
-      }),
+      })),
     render: (page: { readonly rows: ReadonlyArray<number> }) =>
       Effect.succeed(page.rows.map((inboxNo) => ({ inboxNo, messageId: `msg_${inboxNo}`, rendered: rendered(inboxNo) }))),
     acknowledge: (_: string, inboxNo: number) => {
