@@ -22,11 +22,14 @@ export class NodeLinks extends Context.Service<NodeLinks, {
   readonly problem: (node: string) => string | undefined
 }>()("parley/cluster/NodeLinks") {}
 
+/** What `problem` says of a node that takes no connection in time. */
+export const SILENT = "it does not answer within a second"
+
 /** Explains a failed connection to operators, as far as its error code tells. */
 const explain = (error: NodeJS.ErrnoException, hasSecret: boolean): string => {
   const code = error.code ?? ""
   if (code === "ECONNREFUSED") return "nothing listens there (RUNNER_HOST and RUNNER_PORT of that node)"
-  if (code === "ETIMEDOUT") return "it does not answer within a second"
+  if (code === "ETIMEDOUT") return SILENT
   if (code === "ENOTFOUND" || code === "EAI_AGAIN") return "its host name is not known here"
   if (code === "EHOSTUNREACH" || code === "ENETUNREACH") return `there is no way to it from here (${code})`
   if (!hasSecret) return `the connection fails (${code || error.message})`

@@ -1,4 +1,4 @@
-import { Cause, Clock, Context, Data, Effect, Layer, Option, RcMap, Schema, type Scope } from "effect"
+import { Cause, Clock, Context, Data, Effect, Fiber, Layer, Option, RcMap, Schema, type Scope } from "effect"
 import { RunnerAddress, Runners } from "effect/cluster"
 import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { SqlClient } from "effect/sql"
@@ -7,6 +7,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { listeningUrl } from "../platform/PublicUrl.ts"
 import { logDefect } from "./LogDefect.ts"
 import { addressOf, nameOf } from "./NodeAddress.ts"
+import { NodeLinks, SILENT } from "./NodeLinks.ts"
 import { Peers } from "./Peers.ts"
 
 /** The asked node does not know this procedure, or failed over it. */
@@ -40,6 +41,7 @@ export interface NodeAnswer<A> {
 
 /** Nobody waits longer for a node (wire.md O). */
 const PATIENCE = "900 millis"
+const HANGS = "It did not answer within a second: it hangs, is very busy, or cannot be reached."
 /** How old the list of nodes may be. */
 const LISTED_MS = 1_000
 const LIST_PATIENCE = "500 millis"
@@ -83,6 +85,8 @@ export class NodeProcedures extends Context.Service<NodeProcedures, {
       Effect.gen(function*() {
         const protocol = yield* Runners.RpcClientProtocol
         const peers = yield* Peers
+        const links = yield* NodeLinks
+        const scope = yield* Effect.scope
         const sql = yield* SqlClient.SqlClient
         const now = monotonicMillis(yield* Clock.Clock)
         const self = nameOf(RunnerAddress.make(RUNNER_HOST, RUNNER_PORT))
@@ -116,15 +120,23 @@ export class NodeProcedures extends Context.Service<NodeProcedures, {
             Effect.catchCause((cause) => {
               const failure = cause.reasons.find(Cause.isFailReason)?.error
               if (failure instanceof NodeFailed) return Effect.fail(new NodeSilent({ node, reason: failure.reason }))
-              const reason = Cause.isTimeoutError(failure)
-                ? "It did not answer within a second: it hangs, is very busy, or cannot be reached."
-                : "It cannot be reached: it has ended, or the network between the nodes is broken."
+              const problem = links.problem(node)
+              const reason = Cause.isTimeoutError(failure) || problem === SILENT
+                ? HANGS
+                : `It cannot be reached: ${problem ?? "it has ended, or the network between the nodes is broken"}.`
               return Effect.andThen(RcMap.invalidate(clients, node), Effect.fail(new NodeSilent({ node, reason })))
             })
           )
+        /** Waits no longer than it may, whatever the end of a call to a node that hangs takes: that is left to its own fiber. */
+        const askInTime = (node: string, name: string, body: string): Effect.Effect<string, NodeSilent> =>
+          Effect.flatMap(Effect.forkIn(ask(node, name, body), scope), (asking) =>
+            Effect.timeoutOrElse(Fiber.join(asking), {
+              duration: PATIENCE,
+              orElse: () => Effect.fail(new NodeSilent({ node, reason: HANGS }))
+            }))
         return make(false, () => self, nodes, (node, name, body) =>
           Effect.flatMap(nodes, (names) =>
-            names.includes(node) ? ask(node, name, body) : Effect.fail(new NodeSilent({ node, reason: "There is no such node." }))))
+            names.includes(node) ? askInTime(node, name, body) : Effect.fail(new NodeSilent({ node, reason: "There is no such node." }))))
       })
     )
 
