@@ -2,7 +2,7 @@ import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
 import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
-import { COMMANDS, covered, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
+import { COMMANDS, covered, halfWithTasks, RUNS, search, SECONDS, SEED, TIMEOUT_MS } from "../../verification/simulation/Search.ts"
 import { type Coverage, layerSeam, makeWorld, Seam, SETTINGS } from "../../verification/simulation/World.ts"
 
 /** What 500 runs must have met, or they have shown less than they say. */
@@ -28,7 +28,19 @@ const TRANSITIONS = [
   "send refused: Blocked",
   "send refused: ColdCapExceeded",
   "send refused: InboxRestricted",
-  "send refused: RecipientBacklogged"
+  "send refused: RecipientBacklogged",
+  "task SUBMITTED",
+  "task WORKING",
+  "task INPUT_REQUIRED",
+  "task AUTH_REQUIRED",
+  "task COMPLETED",
+  "task FAILED",
+  "task REJECTED",
+  "task CANCELED",
+  "task cancelled among messages",
+  "task not cancelled",
+  "task not stored: refused",
+  "task not stored: unanswered"
 ]
 
 const seam = new Seam()
@@ -42,7 +54,7 @@ layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
         const { run } = yield* makeWorld(seam, coverage)
         let runs = 0
         const counted: typeof run = (commands) => Effect.suspend(() => (runs++, run(commands)))
-        const found = yield* search(counted, RUNS, SEED, { seconds: 0.75 * SECONDS })
+        const found = yield* search(counted, RUNS, SEED, { commands: halfWithTasks, seconds: 0.75 * SECONDS })
         console.log(`${covered(coverage)}\n${found === undefined ? `${runs} runs agreed` : ""}`)
         if (found !== undefined) assert.fail(found)
         const never = TRANSITIONS.filter((name) => !coverage.transitions.has(name))
@@ -65,7 +77,7 @@ layer(layerRooms(layerSeam(layerPostgresTest(), interleaving), { ...SETTINGS, DA
   it.effect(`${INTERLEAVED_RUNS} runs with commits that overlap on PostgreSQL agree with it too`, () =>
     Effect.gen(function*() {
       const { run } = yield* makeWorld(interleaving, { commands: new Map(), transitions: new Map() })
-      const found = yield* search(run, INTERLEAVED_RUNS, SEED, { seconds: 0.25 * SECONDS })
+      const found = yield* search(run, INTERLEAVED_RUNS, SEED, { commands: halfWithTasks, seconds: 0.25 * SECONDS })
       if (found !== undefined) assert.fail(found)
     }), TIMEOUT_MS)
 })

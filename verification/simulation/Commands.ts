@@ -1,4 +1,5 @@
 import * as fc from "fast-check"
+import type { TaskState } from "../../src/a2a/Task.ts"
 
 /**
  * What can happen to the core. Every number but a time is a choice among what there is
@@ -42,6 +43,25 @@ export type Command =
   | { readonly _tag: "Check"; readonly agent: number }
   | { readonly _tag: "Block"; readonly agent: number; readonly other: number }
   | { readonly _tag: "Jump"; readonly ms: number }
+  /** A call by A2A. */
+  | { readonly _tag: "Task"; readonly from: number; readonly to: number; readonly key: number; readonly fault: Broken }
+  /** A message about a task: by its caller one more of it, by the called agent an answer. */
+  | { readonly _tag: "About"; readonly pick: number; readonly says: Says; readonly fault: Broken }
+  | { readonly _tag: "Cancel"; readonly pick: number; readonly node: number }
+  /** A question for a task, at either node; what it derives cannot be stored, or the answer is lost. */
+  | { readonly _tag: "LookAtTask"; readonly pick: number; readonly node: number; readonly fault: Broken }
+  /** Messages about one task, cancellations and questions at once, over both nodes. */
+  | { readonly _tag: "TaskBurst"; readonly pick: number; readonly says: ReadonlyArray<Says>; readonly cancels: number; readonly looks: number }
+
+/** Whether a commit fails, and what becomes of it. */
+export type Broken = "refused" | "unanswered" | null
+
+/** Whose message about a task it is, how it names the task, and which state it gives. */
+export interface Says {
+  readonly byCaller: boolean
+  readonly naming: "task" | "first" | "newest" | "nothing"
+  readonly state: TaskState | null
+}
 
 /** A delivery id that the agent was shown, another's, or none at all. */
 export type Cursor =
@@ -124,6 +144,38 @@ const command = fc.oneof(
   }
 ) as fc.Arbitrary<Command>
 
+const fault = fc.constantFrom<Broken>(null, null, null, null, "refused", "unanswered")
+const says: fc.Arbitrary<Says> = fc.record({
+  byCaller: fc.constantFrom(false, false, false, true),
+  naming: fc.constantFrom("task" as const, "task" as const, "first" as const, "newest" as const, "nothing" as const),
+  state: fc.constantFrom<TaskState | null>(null, null, "WORKING", "INPUT_REQUIRED", "INPUT_REQUIRED", "AUTH_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "REJECTED")
+})
+
+const aboutTasks = fc.oneof(
+  { weight: 5, arbitrary: fc.tuple(one, fault).map(([sent, broken]) => ({ _tag: "Task" as const, ...sent, fault: broken })) },
+  { weight: 5, arbitrary: tagged("About", { pick, says, fault }) },
+  { weight: 1, arbitrary: tagged("Cancel", { pick, node: fc.nat(1) }) },
+  // Else inboxes are soon full.
+  { weight: 3, arbitrary: tagged("AckThrough", { agent, cursor: fc.record({ _tag: fc.constant("Own" as const), pick }) }) },
+  { weight: 4, arbitrary: tagged("LookAtTask", { pick, node: fc.nat(1), fault }) },
+  {
+    weight: 4,
+    arbitrary: tagged("TaskBurst", {
+      pick,
+      says: fc.array(says, { minLength: 1, maxLength: 3 }),
+      cancels: fc.constantFrom(0, 0, 0, 1, 2),
+      looks: fc.nat(3)
+    })
+  }
+)
+
+const listOf = (commands: fc.Arbitrary<Command>, seed: number, length: number): ReadonlyArray<Command> =>
+  fc.sample(fc.array(commands, { minLength: length, maxLength: length + 10, size: "max" }), { seed, numRuns: 1 })[0]!
+
 /** The commands of one run: the same for the same seed. */
-export const commandsOf = (seed: number, length: number): ReadonlyArray<Command> =>
-  fc.sample(fc.array(command, { minLength: length, maxLength: length + 10, size: "max" }), { seed, numRuns: 1 })[0]!
+export const commandsOf = (seed: number, length: number): ReadonlyArray<Command> => listOf(command, seed, length)
+
+const withTasks = fc.oneof({ weight: 3, arbitrary: aboutTasks }, { weight: 2, arbitrary: command }) as fc.Arbitrary<Command>
+
+/** The same with tasks of A2A. */
+export const commandsWithTasks = (seed: number, length: number): ReadonlyArray<Command> => listOf(withTasks, seed, length)

@@ -11,8 +11,10 @@ import {
   keysNotLookedUp,
   looksBeforeItListens,
   numbersByIdentityColumn,
-  pushBeforeCommit
+  pushBeforeCommit,
+  tasks
 } from "./Mutants.ts"
+import { commandsWithTasks } from "./Commands.ts"
 import { search } from "./Search.ts"
 import { Violation } from "./Violation.ts"
 import type { WaitMutant } from "./Waits.ts"
@@ -180,6 +182,29 @@ describe("waits", () => {
         }))
     }
   })
+})
+
+describe("tasks", () => {
+  const found = { commands: commandsWithTasks, shrinks: 0 }
+  const sound = new Seam()
+  layer(rooms(layerPgliteTest, sound))((it) => {
+    it.effect(`as they are agree with the model in ${SEARCH_RUNS} runs`, () =>
+      Effect.gen(function*() {
+        const { run } = yield* makeWorld(sound, coverage)
+        assert.isUndefined(yield* search(run, SEARCH_RUNS, SEARCH_SEED, found))
+      }), 120_000)
+  })
+  for (const [name, statements] of Object.entries<NonNullable<Mutant["statements"]>>(tasks)) {
+    const seam = new Seam()
+    // PGlite does not let the transactions of two nodes come between each other's statements.
+    layer(rooms(name === "versionNotTested" ? layerPostgresTest() : layerPgliteTest, seam, { statements }))((it) => {
+      it.effect(`a search of ${SEARCH_RUNS} runs finds ${name}`, () =>
+        Effect.gen(function*() {
+          const { run } = yield* makeWorld(seam, coverage)
+          assert.isString(yield* search(run, SEARCH_RUNS, SEARCH_SEED, found))
+        }), 120_000)
+    })
+  }
 })
 
 /** Batches from several lanes at once into one inbox, a socket opening between their commits. */

@@ -97,6 +97,20 @@ export const looksBeforeItListens: WaitMutant = {
   }
 }
 
+/** What is done with tasks that others have changed meanwhile, or with messages that have come meanwhile. */
+export const tasks = {
+  /** Whoever stores last what it derived has it its way, whatever is there already. */
+  versionNotTested: {
+    advance_a2a_tasks: (text) => replacing(text, "AND version = $2\n  RETURNING conversation_id", "AND version >= $2\n  RETURNING conversation_id")
+  },
+  /** One message more than was read counts as taken into account. */
+  oneMessageTooFar: { advance_a2a_tasks: (text) => replacing(text, "SET through_seq = $3", "SET through_seq = $3 + 1") },
+  /** An answer that names nothing completes the newest task. */
+  newestFirst: { load_a2a_tasks: (text) => replacing(text, /ORDER BY t\.seq$/, "ORDER BY t.seq DESC") },
+  /** Nobody notices that the called agent has got it. */
+  deliveriesUnseen: { feed_progress: (text) => replacing(text, "e.delivered_at\n", "NULL::bigint AS delivered_at\n") }
+} satisfies Readonly<Record<string, Mutant["statements"]>>
+
 interface Input {
   readonly conv: string
   readonly sender: string

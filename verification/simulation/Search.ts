@@ -1,5 +1,5 @@
 import { Cause, Effect, Exit } from "effect"
-import { commandsOf, type Command } from "./Commands.ts"
+import { commandsOf, commandsWithTasks, type Command } from "./Commands.ts"
 import type { Coverage } from "./World.ts"
 
 const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
@@ -68,14 +68,27 @@ export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   return undefined
 })
 
-export const search = <R>(run: Run<Command, R>, runs: number, seed: number, { seconds = 0, shrinks = 300 } = {}) =>
+/** Every second seed makes a history with tasks. */
+export const halfWithTasks = (seed: number, length: number): ReadonlyArray<Command> =>
+  seed % 2 === 0 ? commandsOf(seed, length) : commandsWithTasks(seed, length)
+
+export const search = <R>(
+  run: Run<Command, R>,
+  runs: number,
+  seed: number,
+  { commands = commandsOf, seconds = 0, shrinks = 300 }: {
+    readonly commands?: typeof commandsOf
+    readonly seconds?: number
+    readonly shrinks?: number
+  } = {}
+) =>
   searchAmong({
     run,
     runs,
     seconds,
     seed,
     shrinks,
-    commandsOf: (each) => commandsOf(each, COMMANDS),
+    commandsOf: (each) => commands(each, COMMANDS),
     again: (each) => `SIMULATION_SEED=${each} SIMULATION_RUNS=1`
   })
 

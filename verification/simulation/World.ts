@@ -7,6 +7,7 @@ import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import type { ListedPage } from "../../src/conversations/Reading.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
@@ -14,10 +15,12 @@ import { Session, type SessionDependencies } from "../../src/realtime/Session.ts
 import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
+import type { Draft } from "../../src/messages/Message.ts"
 import { draft, newAgent } from "../../test/support/Rooms.ts"
-import type { Command, Cursor } from "./Commands.ts"
+import type { Command, Cursor, Says } from "./Commands.ts"
 import * as Model from "./Model.ts"
 import { check, same, Violation } from "./Violation.ts"
+import { calledBy, type Cancellation, hasEnded, makeNodes, type Mark, type ModelTask, nameOfLetter, shownState, tasksOf } from "./Tasks.ts"
 import { makeWaits, type OpenWait, type WaitMutant } from "./Waits.ts"
 
 type Service<T> = T extends Context.Key<infer _I, infer S> ? S : never
@@ -35,6 +38,8 @@ export class Seam {
   fault: Fault | undefined = undefined
   /** Whether the fault has happened. */
   struck = false
+  /** The same with the next commit of what was derived of tasks. */
+  taskFault: Fault | undefined = undefined
   /** What each batch waits for between its statement and its commit. */
   pause: Effect.Effect<void> | undefined = undefined
 }
@@ -42,6 +47,8 @@ export class Seam {
 /** How a mutant changes the batch statement, or what is done with it. */
 export interface Mutant {
   readonly text?: (append: string) => string
+  /** Other statements, by their names. */
+  readonly statements?: Readonly<Record<string, (text: string) => string>>
   /** What comes before each batch. */
   readonly before?: Effect.Effect<void, SqlError.SqlError>
   /** Runs the statement for a batch whose commit fails; without it, nothing is run. */
@@ -61,7 +68,17 @@ export const layerSeam = (database: TestDatabase, seam: Seam, mutant: Mutant = {
     const real = yield* Database
     const prepared: DatabaseShape["prepared"] = <Row extends object>(name: string, text: string) => {
       const plain = name === "append_one" || name === "append_many"
-      if (!plain && name !== "append" && name !== "append_continuing") return real.prepared<Row>(name, text)
+      if (!plain && name !== "append" && name !== "append_continuing") {
+        const statement = real.prepared<Row>(name, mutant.statements?.[name]?.(text) ?? text)
+        if (name !== "advance_a2a_tasks") return statement
+        return (params) =>
+          Effect.suspend(() => {
+            const { taskFault } = seam
+            seam.taskFault = undefined
+            if (taskFault === undefined) return statement(params)
+            return taskFault === "refused" ? Effect.fail(broken()) : Effect.andThen(statement(params), Effect.fail(broken()))
+          })
+      }
       // A mutant of the general statement gets all sends.
       if (plain && (mutant.text !== undefined || mutant.failing !== undefined)) return () => Effect.succeed([])
       const statement = real.prepared<Row>(name, mutant.text === undefined ? text : mutant.text(text))
@@ -216,6 +233,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   // What sleeps is woken by the clock.
   const { settle, world } = yield* settlingWorld((looks) => looks % 4 === 3 ? TestClock.adjust(10) : driver === "pg" ? moment : turn)
 
+  const nodes = yield* makeNodes
+  const ids = yield* Ids
   const waits = yield* makeWaits(mutant, driver === "pg" ? moment : turn)
 
   // A test that never moves its clock is warned of it.
@@ -245,6 +264,9 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     /** How many envelopes each agent had before the present command. */
     let headsBefore: ReadonlyArray<number> = [0, 0, 0, 0]
     let expectedReceipts: Array<Model.Receipt> = []
+    /** What messages say about tasks, by their sender and key. */
+    const marks = new Map<string, Mark>()
+    const cancellations: Array<Cancellation> = []
     /** Envelopes that were delivered before the present command: none of them may be offered. */
     let deliveredBefore = new Set<Model.Slip>()
 
@@ -481,8 +503,24 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const textOf = (key: string) => `text of ${key}, @${agents[0]!.handle}`
     const keyOf = (n: number) => `k${n}`
 
-    const send = (from: number, to: number, key: string) =>
-      Effect.exit(conversations.send(agents[from]!, { _tag: "Direct", handle: agents[to]!.handle }, draft(key, textOf(key))))
+    const idOf = (name: string | undefined) => name === undefined ? undefined : state.keys.get(name)?.id
+
+    const drafted = (key: string, mark: Mark | undefined): Draft => {
+      const plain = draft(key, textOf(key))
+      if (mark === undefined) return plain
+      const id = ids.make("msg")
+      const a2a = { task_id: mark.isTask === true ? id : idOf(mark.task), state: mark.state }
+      const metadata = JSON.stringify({ a2a, reply_to: idOf(mark.replyTo) })
+      return { ...plain, metadata, ...(mark.isTask === true ? { messageId: id } : {}) }
+    }
+
+    /** A mark counts if the message is stored now, and not if it is a repeat. */
+    const send = (from: number, to: number, key: string, mark?: Mark) =>
+      Effect.suspend(() => {
+        const name = `${from} ${key}`
+        if (mark !== undefined && !state.keys.has(name)) marks.set(name, mark)
+        return Effect.exit(conversations.send(agents[from]!, { _tag: "Direct", handle: agents[to]!.handle }, drafted(key, mark)))
+      })
     type SendExit = Effect.Success<ReturnType<typeof send>>
 
     const described = (exit: SendExit): string =>
@@ -534,18 +572,18 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       }
     }
 
-    const sendOne = Effect.fnUntraced(function*(from: number, to: number, key: string) {
-      const exit = yield* send(from, to, key)
+    const sendOne = Effect.fnUntraced(function*(from: number, to: number, key: string, mark?: Mark) {
+      const exit = yield* send(from, to, key, mark)
       const outcome = Model.send(state, now(), from, to, key, textOf(key))
       check(agrees(outcome, exit, true), () =>
         `send of ${key} from ${from} to ${to}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
       accept(outcome, exit)
     })
 
-    const failedSend = Effect.fnUntraced(function*(from: number, to: number, key: string, stored: boolean) {
+    const failedSend = Effect.fnUntraced(function*(from: number, to: number, key: string, stored: boolean, mark?: Mark) {
       seam.fault = stored ? "unanswered" : "refused"
       seam.struck = false
-      const exit = yield* send(from, to, key)
+      const exit = yield* send(from, to, key, mark)
       seam.fault = undefined
       if (!seam.struck) {
         const outcome = Model.send(state, now(), from, to, key, textOf(key))
@@ -578,7 +616,12 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     })
 
     /** Concurrent sends: some order of them must explain every answer. */
-    const burst = Effect.fnUntraced(function*(sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string }>, opens: number | null, waiter: number | null) {
+    const burst = Effect.fnUntraced(function*(
+      sends: ReadonlyArray<{ readonly from: number; readonly to: number; readonly key: string; readonly mark?: Mark | undefined }>,
+      opens: number | null,
+      waiter: number | null,
+      meanwhile: Effect.Effect<void> = Effect.void
+    ) {
       const listening = [...sessions]
       const progress = { answered: 0 }
       // Of several commits, some are done and some are not.
@@ -590,10 +633,11 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       })
       const [exits] = yield* Effect.all([
         Effect.all(
-          sends.map(({ from, key, to }) => Effect.tap(send(from, to, key), () => Effect.sync(() => progress.answered++))),
+          sends.map(({ from, key, mark, to }) => Effect.tap(send(from, to, key, mark), () => Effect.sync(() => progress.answered++))),
           { concurrency: "unbounded" }
         ),
-        opening
+        opening,
+        meanwhile
       ], { concurrency: "unbounded" })
       // Between conversations, answers do not tell the order: the inboxes do.
       const numbered = yield* sql<{ readonly recipient_id: string; readonly conversation_id: string; readonly seq: number }>`
@@ -681,6 +725,79 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       if (receipt !== undefined) expectedReceipts.push(receipt)
     }
 
+    const tasksIn = (name: string): ReadonlyArray<ModelTask> => tasksOf(state.talks.get(name), marks, cancellations)
+    const allTasks = (): ReadonlyArray<ModelTask> => [...talkNames.values()].flatMap(tasksIn).filter(({ letter }) => letter.id !== undefined)
+    const sideOf = (task: ModelTask) => ({
+      callerId: agents[task.caller]!.id,
+      recipientId: agents[calledBy(task)]!.id,
+      conversationId: conversationId(task.letter.talk)
+    })
+    let messages = 0
+
+    /** A message about a task, as one of its two agents sends it. */
+    const saying = (task: ModelTask, { byCaller, naming, state: said }: Says) => {
+      const mark: Mark = naming === "nothing" ? {}
+        : byCaller || naming === "task" ? { task: task.name }
+        : { replyTo: nameOfLetter((naming === "first" ? task.letters[0] : task.letters.at(-1))!) }
+      const [from, to] = byCaller ? [task.caller, calledBy(task)] : [calledBy(task), task.caller]
+      return { from, to, key: `about-${messages++}`, mark: said === null ? mark : { ...mark, state: said } }
+    }
+
+    const lookAt = Effect.fnUntraced(function*(task: ModelTask, node: number) {
+      const found = yield* nodes[node]!.find(sideOf(task), task.letter.id!)
+      same(found?.state, shownState(state, task), `the task ${task.name} at node ${node}`)
+      same(found?.log.flatMap(({ messageId }) => messageId ?? []), task.letters.map(({ id }) => id), `the messages of ${task.name}`)
+      transition(`task ${found?.state}`)
+    })
+
+    /** A cancellation that came between some of the messages that were sent meanwhile: what all tasks are tells where. */
+    const place = Effect.fnUntraced(function*(task: ModelTask, before: number) {
+      const { talk } = task.letter
+      const found = new Map<string, string | undefined>()
+      for (const { letter, name } of tasksIn(talk)) {
+        const side = sideOf({ ...task, caller: letter.sender, letter })
+        found.set(name, (yield* nodes[0].find(side, letter.id!))?.state)
+      }
+      for (let after = before; after <= state.talks.get(talk)!.letters.length; after++) {
+        const given = [...cancellations, { task: task.name, after }]
+        const tasks = tasksOf(state.talks.get(talk), marks, given)
+        const [one] = tasks.filter(({ name }) => name === task.name)
+        if (one?.state !== "CANCELED" || !tasks.every((each) => found.get(each.name) === shownState(state, each))) continue
+        cancellations.push(...given.slice(-1))
+        return
+      }
+      throw new Violation(`no order explains a cancellation of ${task.name} with ${JSON.stringify([...found])}`)
+    })
+
+    const taskBurst = Effect.fnUntraced(function*({ cancels, looks, pick, says }: Extract<Command, { readonly _tag: "TaskBurst" }>) {
+      const tasks = allTasks()
+      const task = tasks[pick % Math.max(1, tasks.length)]
+      if (task === undefined) return
+      const { id } = task.letter
+      const before = state.talks.get(task.letter.talk)!.letters.length
+      const outcomes: Array<string> = []
+      const cancelling = Array.from({ length: cancels }, (_, i) =>
+        Effect.map(nodes[i % 2]!.cancel(sideOf(task), id!), (outcome) => void outcomes.push(outcome?._tag ?? "none")))
+      const looking = Array.from({ length: looks }, (_, i) => nodes[i % 2]!.find(sideOf(task), id!))
+      yield* burst(
+        says.map((each) => saying(task, each)),
+        null,
+        null,
+        Effect.orDie(Effect.all([...cancelling, ...looking], { concurrency: "unbounded", discard: true }))
+      )
+      const canceled = outcomes.filter((outcome) => outcome === "Canceled").length
+      const wasOpen = !hasEnded(task)
+      check(canceled <= (wasOpen ? 1 : 0) && !outcomes.includes("none"), () => `cancellations of ${task.name}: ${outcomes}`)
+      if (canceled === 1) {
+        yield* settle
+        observe()
+        yield* place(task, before)
+      }
+      if (cancels > 0) transition(canceled === 1 ? "task cancelled among messages" : "task not cancelled")
+      const now = tasksIn(task.letter.talk).find(({ name }) => name === task.name)
+      check(cancels === 0 || (now !== undefined && hasEnded(now)), () => `${task.name} is ${now?.state} after ${outcomes}`)
+    })
+
     const execute = Effect.fnUntraced(function*(command: Command) {
       switch (command._tag) {
         case "Send":
@@ -689,6 +806,43 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           return yield* failedSend(command.from, command.to, keyOf(command.key), command.stored)
         case "Burst":
           return yield* burst(command.sends.map(({ from, key, to }) => ({ from, to, key: keyOf(key) })), command.attach, command.waits ?? null)
+        case "Task": {
+          const { fault, from, key, to } = command
+          if (from === to) return
+          yield* nodes[key % 2]!.begin(conversationId(Model.nameOf(from, to)))
+          const id = `a2a:${key}`
+          return yield* (fault === null ? sendOne(from, to, id, { isTask: true }) : failedSend(from, to, id, fault === "unanswered", { isTask: true }))
+        }
+        case "About": {
+          const tasks = allTasks()
+          const task = tasks[command.pick % Math.max(1, tasks.length)]
+          if (task === undefined) return
+          const { from, key, mark, to } = saying(task, command.says)
+          return yield* (command.fault === null ? sendOne(from, to, key, mark) : failedSend(from, to, key, command.fault === "unanswered", mark))
+        }
+        case "Cancel": {
+          const tasks = allTasks()
+          const task = tasks[command.pick % Math.max(1, tasks.length)]
+          if (task === undefined) return
+          const outcome = yield* nodes[command.node]!.cancel(sideOf(task), task.letter.id!)
+          same(outcome?._tag, hasEnded(task) ? "Ended" : "Canceled", `a cancellation of ${task.name}`)
+          if (outcome?._tag === "Canceled") cancellations.push({ task: task.name, after: state.talks.get(task.letter.talk)!.letters.length })
+          return
+        }
+        case "LookAtTask": {
+          const tasks = allTasks()
+          const task = tasks[command.pick % Math.max(1, tasks.length)]
+          if (task === undefined) return
+          seam.taskFault = command.fault ?? undefined
+          const exit = yield* Effect.exit(nodes[command.node]!.find(sideOf(task), task.letter.id!))
+          const struck = command.fault !== null && seam.taskFault === undefined
+          seam.taskFault = undefined
+          check(struck ? failureOf(exit)?.["_tag"] === "Unavailable" : Exit.isSuccess(exit), () => `a look at a task: ${JSON.stringify(exit)}`)
+          if (struck) transition(`task not stored: ${command.fault}`)
+          return yield* lookAt(task, command.node)
+        }
+        case "TaskBurst":
+          return yield* taskBurst(command)
         case "Reply": {
           const heard = Model.talksOf(state, command.agent).filter((talk) => talk.letters.at(-1)?.sender !== command.agent)
           const talk = heard[command.pick % Math.max(1, heard.length)]
@@ -986,6 +1140,14 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           "what the next socket is offered"
         )
       }
+      for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
+      for (const [id, name] of talkNames) {
+        const [one, other] = Model.partners(name)
+        for (const caller of [one, other]) {
+          const { total } = yield* nodes[0].list({ conversationId: id, callerId: agents[caller]!.id, state: null, since: null }, null, 1)
+          same(total, tasksIn(name).filter((task) => task.caller === caller).length, `tasks of ${caller} in ${name}`)
+        }
+      }
       yield* audit
     })
 
@@ -1006,6 +1168,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       yield* finish
     }).pipe(Effect.ensuring(Effect.suspend(() => {
       seam.fault = undefined
+      seam.taskFault = undefined
       for (const connected of sessions) detach(connected)
       return Effect.forEach(waiting, hangUp, { discard: true })
     })))
