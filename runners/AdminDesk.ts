@@ -1,4 +1,4 @@
-import { Console, Effect, Layer, Schema } from "effect"
+import { Console, Context, Effect, Layer, Schema } from "effect"
 import { SqlError } from "effect/sql"
 import { resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
@@ -26,6 +26,23 @@ const database = (config: Settings) =>
       Layer.provide(DataDir.layer)
     )
 
+/** Carries out commands in this process, until the scope ends. */
+const here = Effect.fnUntraced(function*(config: Settings) {
+  if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
+    return yield* new OperatorRefused({
+      message: `There is no database in ${resolve(config.DATA_DIR)}: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
+    })
+  }
+  const context = yield* Layer.build(Admin.layer.pipe(
+    Layer.provideMerge(database(config)),
+    Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
+    Layer.provide(Layer.succeed(Config, config))
+  ))
+  const operator = Context.get(context, Operator)
+  // Provided around the command too, so that it runs on the database's clock.
+  return (command: OperatorCommand) => Effect.provideContext(operator.run(command), context)
+})
+
 const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCommand) {
   const command = yield* Admin.checked(given)
   if (config.DATABASE_URL === undefined) {
@@ -33,19 +50,16 @@ const perform = Effect.fnUntraced(function*(config: Settings, given: OperatorCom
     if (answer !== undefined) return answer
   }
   if (command._tag === "Config") return showConfig(config)
-  if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
-    return yield* new OperatorRefused({
-      message: `There is no database in ${resolve(config.DATA_DIR)}: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
-    })
-  }
-  return yield* Effect.flatMap(Operator, (operator) => operator.run(command)).pipe(
-    // Provided around the command too, so that it runs on the database's clock.
-    Effect.provide(Admin.layer.pipe(
-      Layer.provideMerge(database(config)),
-      Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
-      Layer.provide(Layer.succeed(Config, config))
-    ))
-  )
+  return yield* Effect.scoped(Effect.flatMap(here(config), (run) => run(command)))
+})
+
+const connect = Effect.fnUntraced(function*(config: Settings) {
+  const { DATA_DIR } = config
+  if (config.DATABASE_URL !== undefined || (yield* askServer(DATA_DIR, { _tag: "Config" })) === undefined) return yield* here(config)
+  return Effect.fnUntraced(function*(command: OperatorCommand) {
+    const answer = yield* askServer(DATA_DIR, command)
+    return answer ?? (yield* new OperatorRefused({ message: "The server has stopped: give the command again." }))
+  })
 })
 
 const Sent = Schema.Struct({ url: Schema.String, token: Schema.String })
@@ -95,6 +109,10 @@ export const layer = Layer.effect(
     const config = yield* Config.load
     for (const warning of yield* Config.warnings) yield* Console.error(`parley: ${warning}`)
     const mended = Effect.mapError((error: unknown) => ({ message: inWords(error) }))
-    return Desk.of({ perform: (command) => mended(perform(config, command)), ask: (errand) => mended(ask(config, errand)) })
+    return Desk.of({
+      perform: (command) => mended(perform(config, command)),
+      connect: Effect.map(mended(connect(config)), (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))),
+      ask: (errand) => mended(ask(config, errand))
+    })
   })
 )

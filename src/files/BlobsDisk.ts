@@ -14,6 +14,7 @@ import {
   StorageUnavailable,
   type Upload
 } from "./Blobs.ts"
+import { folderOf } from "./BlobParts.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
@@ -85,7 +86,7 @@ export const layer: Layer.Layer<Blobs, never, Config | Ids | Secrets> = Layer.ef
     const config = yield* Config
     const ids = yield* Ids
     const { signedUrls } = yield* Secrets
-    const root = config.SHARED_DIR === undefined ? path.resolve(config.DATA_DIR, "blobs") : path.resolve(config.SHARED_DIR)
+    const root = folderOf(config)
     const incoming = path.join(root, "incoming")
     const fileOf = (id: string) => path.join(root, "files", id)
     const objectOf = (name: string) => path.join(root, name)

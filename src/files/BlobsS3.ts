@@ -14,7 +14,8 @@ import { Clock, Effect, Layer, Redacted, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import { Readable } from "node:stream"
 import { attempt, Blobs, contentDisposition, type Upload, type Verdict } from "./Blobs.ts"
-import { Config } from "../platform/Config.ts"
+import type { BlobPart } from "./BlobParts.ts"
+import { Config, type Settings } from "../platform/Config.ts"
 
 /** The number of uploads that may be read and checked at once. */
 const CHECKS = 4
@@ -31,6 +32,41 @@ const missingIs = async <A, B>(run: Promise<A>, other: B): Promise<A | B> => {
   }
 }
 
+const clientOf = (config: Settings, endpoint: string | undefined): S3Client =>
+  new S3Client({
+    region: config.S3_REGION,
+    forcePathStyle: config.S3_FORCE_PATH_STYLE === "on",
+    ...(endpoint === undefined ? {} : { endpoint }),
+    ...(config.S3_ACCESS_KEY_ID === undefined || config.S3_SECRET_ACCESS_KEY === undefined ? {} : {
+      credentials: {
+        accessKeyId: config.S3_ACCESS_KEY_ID,
+        secretAccessKey: Redacted.value(config.S3_SECRET_ACCESS_KEY)
+      }
+    }),
+    // By default the client would sign a checksum into upload URLs, before the bytes are known.
+    requestChecksumCalculation: "WHEN_REQUIRED",
+    responseChecksumValidation: "WHEN_REQUIRED",
+    requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
+    maxAttempts: 3
+  })
+
+/** Some bytes of an object, with a connection of its own (see `BlobParts`). */
+export const readPart = async (config: Settings, name: string, from: number, length: number): Promise<BlobPart | undefined> => {
+  const client = clientOf(config, config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)
+  const object = { Bucket: config.S3_BUCKET ?? "", Key: name }
+  try {
+    const head = await missingIs(client.send(new HeadObjectCommand(object)), undefined)
+    const size = head?.ContentLength
+    if (size === undefined) return undefined
+    if (from >= size) return { size, bytes: Buffer.alloc(0) }
+    const last = Math.min(size, from + length) - 1
+    const found = await missingIs(client.send(new GetObjectCommand({ ...object, Range: `bytes=${from}-${last}` })), undefined)
+    return found?.Body === undefined ? undefined : { size, bytes: Buffer.from(await found.Body.transformToByteArray()) }
+  } finally {
+    client.destroy()
+  }
+}
+
 /**
  * Files in an S3 bucket. Agents upload to `uploads/` with presigned URLs that fix the announced length. At its first
  * use a file is read, and exactly the version that has the announced digest is copied to `files/`, for which no upload
@@ -43,27 +79,7 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
     const checks = yield* Semaphore.make(CHECKS)
     const bucket = config.S3_BUCKET ?? ""
     const clientAt = (endpoint: string | undefined) =>
-      Effect.acquireRelease(
-        Effect.sync(() =>
-          new S3Client({
-            region: config.S3_REGION,
-            forcePathStyle: config.S3_FORCE_PATH_STYLE === "on",
-            ...(endpoint === undefined ? {} : { endpoint }),
-            ...(config.S3_ACCESS_KEY_ID === undefined || config.S3_SECRET_ACCESS_KEY === undefined ? {} : {
-              credentials: {
-                accessKeyId: config.S3_ACCESS_KEY_ID,
-                secretAccessKey: Redacted.value(config.S3_SECRET_ACCESS_KEY)
-              }
-            }),
-            // By default the client would sign a checksum into upload URLs, before the bytes are known.
-            requestChecksumCalculation: "WHEN_REQUIRED",
-            responseChecksumValidation: "WHEN_REQUIRED",
-            requestHandler: { connectionTimeout: 3_000, requestTimeout: 20_000 },
-            maxAttempts: 3
-          })
-        ),
-        (client) => Effect.sync(() => client.destroy())
-      )
+      Effect.acquireRelease(Effect.sync(() => clientOf(config, endpoint)), (client) => Effect.sync(() => client.destroy()))
     /** Only signs URLs: the host is part of the signature, so it must be the one that clients use. */
     const signer = yield* clientAt(config.S3_ENDPOINT)
     const client = yield* clientAt(config.S3_INTERNAL_ENDPOINT ?? config.S3_ENDPOINT)

@@ -1,4 +1,4 @@
-import { Context, type Effect } from "effect"
+import { Context, type Effect, type Scope } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { userInfo } from "node:os"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
@@ -16,6 +16,12 @@ export interface Errand {
 /** Carries out commands: through the running server, or in this process. */
 export class Desk extends Context.Service<Desk, {
   readonly perform: (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>
+  /** For many commands: all are carried out by the server that runs now, or by this process until the scope ends. */
+  readonly connect: Effect.Effect<
+    (command: OperatorCommand) => Effect.Effect<OperatorAnswer, { readonly message: string }>,
+    { readonly message: string },
+    Scope.Scope
+  >
   /** Asks a server that runs; returns its answer's body. */
   readonly ask: (errand: Errand) => Effect.Effect<unknown, { readonly message: string }>
 }>()("parley/operator/AdminDesk/Desk") {}

@@ -6,7 +6,9 @@ import { DataDir } from "../platform/DataDir.ts"
 import { Operator, OperatorRefused } from "./Operator.ts"
 import { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 
-const MAX_LINE = 1_048_576
+/** The longest command, and the longest answer: a page of an export, or a part of a file. */
+const MAX_COMMAND = 1_048_576
+const MAX_ANSWER = 67_108_864
 /** After so long without a byte, a connection is closed. A command takes one statement or a few. */
 const PATIENCE_MS = 60_000
 /** The longest path of a Unix socket that all kernels accept, in bytes. */
@@ -26,8 +28,8 @@ const doorOf = (dataDir: string): string | undefined => {
   return [absolute, relative(process.cwd(), absolute)].find((path) => Buffer.byteLength(path) <= MAX_PATH)
 }
 
-/** The first line that the other side sends. */
-const line = (socket: Socket): Effect.Effect<string, OperatorRefused> =>
+/** The first line that the other side sends, of at most so many bytes. */
+const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefused> =>
   Effect.callback((resume) => {
     const parts: Array<Buffer> = []
     let size = 0
@@ -44,7 +46,7 @@ const line = (socket: Socket): Effect.Effect<string, OperatorRefused> =>
         socket.off("data", heard).resume()
         return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
       }
-      if (size > MAX_LINE) socket.destroy(new Error(`more than ${MAX_LINE} bytes came without the end of a line`))
+      if (size > most) socket.destroy(new Error(`more than ${most} bytes came without the end of a line`))
     }
     socket.on("data", heard)
   })
@@ -83,7 +85,7 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     open.add(socket)
     socket.on("close", () => open.delete(socket))
     socket.on("error", () => undefined)
-    runFork(Effect.match(Effect.flatMap(line(socket), answer), {
+    runFork(Effect.match(Effect.flatMap(line(socket, MAX_COMMAND), answer), {
       onFailure: () => socket.destroy(),
       onSuccess: (reply) => socket.end(`${JSON.stringify(reply)}\n`)
     }))
@@ -113,7 +115,7 @@ export const askServer = (dataDir: string, command: OperatorCommand): Effect.Eff
     const socket = path === undefined ? undefined : yield* knock(path)
     if (socket === undefined) return undefined
     socket.write(`${JSON.stringify(command)}\n`)
-    const reply = yield* Effect.mapError(Effect.flatMap(line(socket), decodeReply), (error) =>
+    const reply = yield* Effect.mapError(Effect.flatMap(line(socket, MAX_ANSWER), decodeReply), (error) =>
       error instanceof OperatorRefused ? error : new OperatorRefused({ message: "The server is of another version: its answer is not understood." }))
     socket.destroy()
     return reply._tag === "Done" ? reply.answer : yield* new OperatorRefused({ message: reply.message })

@@ -1,5 +1,7 @@
 import { Clock, Context, Data, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { AgentPages } from "../archives/AgentPages.ts"
+import { BlobParts } from "../files/BlobParts.ts"
 import { Accounts, type Refused } from "../agents/Accounts.ts"
 import { DisplayName, isRegistrable, statusAt } from "../agents/Agent.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
@@ -62,6 +64,7 @@ export class Operator extends Context.Service<Operator, {
       const repo = yield* OperatorRepo
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
+      const pages = yield* AgentPages
 
       const refuse = (message: string) => new OperatorRefused({ message })
 
@@ -285,6 +288,26 @@ export class Operator extends Context.Service<Operator, {
         return { text: `${id} is ended, on every node.`, data: { id } }
       })
 
+      const beginExport = Effect.fnUntraced(function*(handle: string, operator: string) {
+        const agent = yield* find(handle)
+        yield* look(operator, "export", agent.id)
+        const [row] = yield* sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`
+        return { text: agent.handle, data: { agent: agent.id, handle: agent.handle, schema: row?.name ?? "" } }
+      })
+
+      const exportPage = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "ExportPage" }>) {
+        const page = yield* pages.page(command.agent, command.file, command.after)
+        return page === undefined
+          ? yield* refuse(`An export has no such page of ${plain(command.file)}.`)
+          // Rows of the database, which JSON can say.
+          : { text: command.file, data: page as unknown as Schema.Json }
+      })
+
+      const exportPart = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "ExportPart" }>) {
+        const part = yield* Effect.catchTag(pages.part(command.agent, command.file, command.from), "StorageUnavailable", ({ message }) => refuse(message))
+        return { text: command.file, data: part === undefined ? null : { ...part, bytes: part.bytes.toString("base64") } }
+      })
+
       const run = (command: OperatorCommand): Effect.Effect<OperatorAnswer, OperatorRefused | SqlError.SqlError> => {
         switch (command._tag) {
           case "Show":
@@ -313,6 +336,12 @@ export class Operator extends Context.Service<Operator, {
             return consoleSessions(command.operator)
           case "EndConsoleAccess":
             return endConsoleAccess(command.id, command.operator)
+          case "Export":
+            return beginExport(command.handle, command.operator)
+          case "ExportPage":
+            return exportPage(command)
+          case "ExportPart":
+            return exportPart(command)
           case "Config":
             return Effect.succeed(showConfig(config))
         }
@@ -320,5 +349,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([OperatorRepo.layer, ConsoleAccess.layer]))
+  ).pipe(Layer.provide([OperatorRepo.layer, ConsoleAccess.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

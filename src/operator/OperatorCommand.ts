@@ -6,6 +6,7 @@ const Who = Text(1, 200)
 const Reason = Schema.NullOr(Text(1, 1_000))
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
 const Handle = Schema.String.check(Schema.isMaxLength(100))
+const Id = Schema.String.check(Schema.isMaxLength(100))
 
 /** The commands of operators, whether a running server or the command-line process carries them out. */
 export const OperatorCommand = Schema.Union([
@@ -45,6 +46,14 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
   Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
+  /** Begins an export of everything that is held about an agent; the next two read it. */
+  Schema.TaggedStruct("Export", { handle: Handle, operator: Who }),
+  Schema.TaggedStruct("ExportPage", {
+    agent: Id,
+    file: Id,
+    after: Schema.NullOr(Schema.Array(Schema.Union([Schema.String, Schema.Finite])))
+  }),
+  Schema.TaggedStruct("ExportPart", { agent: Id, file: Id, from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type

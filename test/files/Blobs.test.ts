@@ -9,6 +9,7 @@ import { join } from "node:path"
 import { Readable } from "node:stream"
 import { pipeline } from "node:stream/promises"
 import S3rver from "s3rver"
+import { BlobParts } from "../../src/files/BlobParts.ts"
 import { Blobs, contentDisposition, type Upload } from "../../src/files/Blobs.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids } from "../../src/platform/Ids.ts"
@@ -23,7 +24,7 @@ const folder = Effect.acquireRelease(
 
 const layerOf = (settings: Partial<Settings>) =>
   Layer.provideMerge(
-    Blobs.layer,
+    Layer.merge(Blobs.layer, BlobParts.layer),
     Layer.mergeAll(
       Config.layerTest(settings),
       Ids.layer,
@@ -269,6 +270,12 @@ for (const [name, store] of [["disk", onDisk], ["S3", onS3]] as const) {
         assert.isUndefined(yield* blobs.getObject("avatars/abc"))
         for (let i = 0; i < 2; i++) yield* blobs.putObject("avatars/abc", Buffer.from("picture"), "image/webp")
         assert.strictEqual((yield* blobs.getObject("avatars/abc"))?.toString(), "picture")
+        const parts = yield* BlobParts
+        for (const [from, length, text] of [[0, 3, "pic"], [3, 10, "ture"], [7, 10, ""]] as const) {
+          const part = yield* parts.read("avatars/abc", from, length)
+          assert.deepStrictEqual([part?.size, part?.bytes.toString()], [7, text])
+        }
+        assert.isUndefined(yield* parts.read("avatars/abd", 0, 3))
         for (let i = 0; i < 2; i++) yield* blobs.removeObject("avatars/abc")
         assert.isUndefined(yield* blobs.getObject("avatars/abc"))
       }).pipe(Effect.provide(store)))

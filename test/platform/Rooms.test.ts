@@ -66,7 +66,9 @@ const domain = {
   ],
   /** The doors: sockets, operators, the pages about the service, MCP. */
   realtime: ["agents", "messages", "auth", "push", "deliveries", "groups", "presence", "conversations", "enforcement"],
-  operator: ["agents", "enforcement", "registration"],
+  /** An agent's data, and a server's, in a file. */
+  archives: [],
+  operator: ["agents", "enforcement", "registration", "archives"],
   service: ["pages", "realtime"],
   /** The operators' API. */
   console: ["agents", "auth", "push", "webhooks", "enforcement", "operator", "service"],

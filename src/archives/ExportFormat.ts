@@ -1,0 +1,35 @@
+import { elsewhere, exported, notExported } from "./AgentTables.ts"
+
+const list = (reasons: Readonly<Record<string, string>>): string =>
+  Object.entries(reasons).map(([what, why]) => `- ${what}: ${why}`).join("\n")
+
+/** The description of the format, which each export has in it. */
+export const formatText = (handle: string): string => `# What Parley holds about @${handle}
+
+Made by \`parley admin export\`. A file \`….jsonl\` has one row of the service's database on each line, as a JSON object (UTF-8).
+Times are ISO 8601 in UTC, null is no value. Where a field \`…_id\` names an agent, the field \`…_handle\` beside it has
+its handle. Ids are those that the API shows. A message's \`content\` and \`metadata\` are as they were sent.
+
+The rows are not all of one moment: \`manifest.json\` says from when to when the export was made, and what was changed meanwhile
+is in it as it was before or after. Suspend the agent first if that matters. \`manifest.json\` has for each file how many
+rows and bytes it has; \`"complete": true\` means that nothing is missing.
+
+## Files
+
+${exported.map(({ about, join, name, table, without }) =>
+  [
+    `- \`${name}.jsonl\`: ${about} From \`${table}\`${join === undefined ? "" : `, with \`${join.table}\` under \`${join.as}\``}.`,
+    ...[...Object.entries(without), ...Object.entries(join?.without ?? {})]
+      .filter(([, why]) => why !== "always the agent" && why !== "the same as in the row itself")
+      .map(([column, why]) => `  Without \`${column}\`: ${why}.`)
+  ].join("\n")
+).join("\n")}
+- \`files.jsonl\`: the files below \`files/\`: those that the agent has uploaded, and those in messages that it sent or received. \`missing\`: the
+  store does not have it (any more). \`sha256\` is that of the bytes, which were compared with it.
+- \`files/avatar.webp\`: its picture.
+
+## What is not here
+
+${list(notExported)}
+${list(elsewhere)}
+`

@@ -1,0 +1,154 @@
+import { type FileHandle, open } from "node:fs/promises"
+
+const BLOCK = 512
+const CHUNK = 262_144
+/** What a size of 11 octal digits can say. */
+const MAX_SIZE = 8 ** 11 - 1
+
+const octal = (value: number, length: number): string => `${value.toString(8).padStart(length - 1, "0")}\0`
+
+/** Where a path is parted into the header's two fields: the last 100 bytes, and up to 155 before them. */
+const fieldsOf = (name: string): readonly [prefix: string, name: string] => {
+  if (Buffer.byteLength(name) <= 100) return ["", name]
+  for (let slash = name.indexOf("/"); slash !== -1; slash = name.indexOf("/", slash + 1)) {
+    if (Buffer.byteLength(name.slice(slash + 1)) <= 100 && slash <= 155) return [name.slice(0, slash), name.slice(slash + 1)]
+  }
+  throw new Error(`${name} is too long a path for a tar file`)
+}
+
+const sumOf = (header: Buffer): number => {
+  let sum = 8 * 32
+  for (let i = 0; i < BLOCK; i++) if (i < 148 || i >= 156) sum += header[i] ?? 0
+  return sum
+}
+
+const headerOf = (path: string, size: number, at: number): Buffer => {
+  if (size > MAX_SIZE) throw new Error(`${path} is too large for a tar file`)
+  const [prefix, name] = fieldsOf(path)
+  const header = Buffer.alloc(BLOCK)
+  header.write(name, 0)
+  header.write(octal(0o600, 8), 100)
+  header.write(octal(0, 8), 108)
+  header.write(octal(0, 8), 116)
+  header.write(octal(size, 12), 124)
+  header.write(octal(Math.floor(at / 1_000), 12), 136)
+  header.write("0", 156)
+  header.write("ustar\x0000", 257, "latin1")
+  header.write(prefix, 345)
+  header.write(octal(sumOf(header), 7), 148)
+  header.write(" ", 155)
+  return header
+}
+
+/** Writes a tar file (POSIX ustar) from its beginning to its end, holding one chunk in memory at most. */
+export class TarWriter {
+  readonly #handle: FileHandle
+  readonly #at: number
+  bytes = 0
+  entries = 0
+
+  /** `at`: when the entries were made, in milliseconds. */
+  constructor(handle: FileHandle, at: number) {
+    this.#handle = handle
+    this.#at = at
+  }
+
+  async #write(bytes: Buffer): Promise<void> {
+    await this.#handle.writeFile(bytes)
+    this.bytes += bytes.length
+  }
+
+  async text(name: string, content: string): Promise<void> {
+    const bytes = Buffer.from(content)
+    await this.#write(headerOf(name, bytes.length, this.#at))
+    await this.#write(bytes)
+    await this.#end(bytes.length)
+  }
+
+  /**
+   * Adds a file of the size that it has now. If it grows meanwhile, the rest is left out; if it becomes shorter, there are zeros
+   * for the rest. Throws ENOENT, and writes nothing, if it is gone.
+   */
+  async file(name: string, path: string): Promise<void> {
+    const source = await open(path, "r")
+    try {
+      const { size } = await source.stat()
+      await this.#write(headerOf(name, size, this.#at))
+      for (let at = 0; at < size;) {
+        const chunk = Buffer.alloc(Math.min(CHUNK, size - at))
+        let read = 0
+        while (read < chunk.length) {
+          const { bytesRead } = await source.read(chunk, read, chunk.length - read, at + read)
+          if (bytesRead === 0) break
+          read += bytesRead
+        }
+        await this.#write(chunk)
+        at += chunk.length
+      }
+      await this.#end(size)
+    } finally {
+      await source.close()
+    }
+  }
+
+  async #end(size: number): Promise<void> {
+    this.entries++
+    if (size % BLOCK > 0) await this.#write(Buffer.alloc(BLOCK - size % BLOCK))
+  }
+
+  /** Writes the end, and syncs the file to disk. */
+  async finish(): Promise<void> {
+    await this.#write(Buffer.alloc(2 * BLOCK))
+    await this.#handle.sync()
+  }
+}
+
+/** An entry of a tar file. `chunks` must be read to its end before the next entry is asked for. */
+export interface TarEntry {
+  readonly name: string
+  readonly size: number
+  readonly chunks: () => AsyncGenerator<Buffer>
+}
+
+const textAt = (header: Buffer, from: number, length: number): string => {
+  const end = header.indexOf(0, from)
+  return header.toString("utf8", from, end === -1 || end > from + length ? from + length : end)
+}
+
+/** A path of ours: relative, and never up. */
+const isInside = (name: string): boolean => name !== "" && !name.startsWith("/") && !name.split("/").includes("..") && !name.includes("\\")
+
+/** The entries of a tar file that `TarWriter` has made. Throws if it is another kind of file, or ends too soon. */
+export async function* entriesOf(handle: FileHandle): AsyncGenerator<TarEntry> {
+  const exactly = async (at: number, length: number): Promise<Buffer> => {
+    const buffer = Buffer.alloc(length)
+    for (let read = 0; read < length;) {
+      const { bytesRead } = await handle.read(buffer, read, length - read, at + read)
+      if (bytesRead === 0) throw new Error("the file ends too soon")
+      read += bytesRead
+    }
+    return buffer
+  }
+  for (let at = 0;;) {
+    const header = await exactly(at, BLOCK)
+    if (header.every((byte) => byte === 0)) return
+    if (textAt(header, 257, 5) !== "ustar" || parseInt(textAt(header, 148, 6), 8) !== sumOf(header)) throw new Error("it is no tar file, or damaged")
+    const prefix = textAt(header, 345, 155)
+    const name = `${prefix === "" ? "" : `${prefix}/`}${textAt(header, 0, 100)}`
+    if (!isInside(name)) throw new Error(`it has an entry ${name}`)
+    const size = parseInt(textAt(header, 124, 11), 8)
+    const from = at + BLOCK
+    yield {
+      name,
+      size,
+      chunks: async function*() {
+        for (let read = 0; read < size;) {
+          const chunk = await exactly(from + read, Math.min(CHUNK, size - read))
+          read += chunk.length
+          yield chunk
+        }
+      }
+    }
+    at = from + Math.ceil(size / BLOCK) * BLOCK
+  }
+}

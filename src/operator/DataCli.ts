@@ -1,0 +1,36 @@
+import { Console, Effect } from "effect"
+import { Argument, Command } from "effect/cli"
+import { exportAgent } from "../archives/AgentExport.ts"
+import { Desk, example, handle, json, whoAmI } from "./AdminDesk.ts"
+
+const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
+
+/** What takes the data of an agent, or of the whole server, elsewhere. */
+export const exportCommand = Command.make("export", {
+  handle,
+  target: Argument.String("target").pipe(Argument.withDescription("A new folder, or a file whose name ends with .tar")),
+  json
+}, (given) =>
+  Effect.scoped(Effect.gen(function*() {
+    const run = yield* Effect.flatMap(Desk, (desk) => desk.connect)
+    const data = (command: Parameters<typeof run>[0]) => Effect.map(run(command), (answer) => answer.data)
+    const exported = yield* exportAgent(given.target, {
+      begin: data({ _tag: "Export", handle: given.handle, operator: whoAmI() }),
+      page: (agent, file, after) => data({ _tag: "ExportPage", agent, file, after }),
+      part: (agent, file, from) => data({ _tag: "ExportPart", agent, file, from })
+    })
+    const missing = exported.missing === 0 ? "" : ` The store does not have ${amount(exported.missing, "file", "files")} more.`
+    yield* Console.log(
+      given.json
+        ? JSON.stringify(exported, null, 2)
+        : `${exported.place} has what is held about ${exported.handle}: ${amount(exported.rows, "row", "rows")}, ${
+          amount(exported.files, "file", "files")
+        } of ${amount(exported.bytes, "byte", "bytes")}.${missing}\nIt contains messages: keep it as such.`
+    )
+  }))).pipe(
+    Command.withDescription(
+      "Write everything that the service holds about an agent, its messages and files too, into a folder or a tar file; given again, it goes on where it was interrupted"
+    ),
+    Command.withShortDescription("Write everything that is held about an agent into a folder or file"),
+    example("For ada, who asked for it", "ada ada.tar")
+  )
