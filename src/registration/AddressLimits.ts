@@ -51,8 +51,8 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       }
       const now = monotonicMillis(clock)
       const windows = new SlidingWindows(now)
-      /** Until when (`now()`) the database refuses attempts, by rule and address; the oldest refusal comes first. */
-      const refusedUntil = new Map<string, number>()
+      /** Until when (`now()`) the database refuses attempts by this limit, by rule and address; the oldest refusal comes first. */
+      const refused = new Map<string, { readonly until: number; readonly limit: number }>()
 
       /** Queries the database. Meanwhile a place is held in this process's window, and kept if the attempt was counted. */
       const attempt = (rule: RateRule, address: string) =>
@@ -74,13 +74,14 @@ export class AddressLimits extends Context.Service<AddressLimits, {
       const take = (rule: RateRule, address: string): Effect.Effect<Attempted, RateLimited | Unavailable> =>
         Effect.suspend(() => {
           const name = `${rule.name} ${address}`
-          const leftMs = (refusedUntil.get(name) ?? 0) - now()
+          const known = refused.get(name)
+          const leftMs = known === undefined || known.limit < rule.limit ? 0 : known.until - now()
           if (leftMs > 0) return Effect.fail(rateRefusal(rule, Math.ceil(leftMs)))
-          refusedUntil.delete(name)
+          refused.delete(name)
           return Effect.flatMap(unavailableOnSqlError(attempt(rule, address)), (attempted) => {
             if (attempted.waitMs === 0) return Effect.succeed(attempted)
-            if (refusedUntil.size >= MAX_REFUSED) refusedUntil.delete(refusedUntil.keys().next().value ?? "")
-            refusedUntil.set(name, now() + attempted.waitMs)
+            if (refused.size >= MAX_REFUSED) refused.delete(refused.keys().next().value ?? "")
+            refused.set(name, { until: now() + attempted.waitMs, limit: rule.limit })
             return Effect.fail(rateRefusal(rule, attempted.waitMs))
           })
         })

@@ -5,6 +5,7 @@ import { SqlClient, SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { Config } from "../../src/platform/Config.ts"
+import { Limits } from "../../src/rates/Limits.ts"
 import { RateLimits } from "../../src/rates/RateLimits.ts"
 import type { RateRule } from "../../src/rates/RateRule.ts"
 import { RateLimited } from "../../src/wire/WireError.ts"
@@ -116,6 +117,23 @@ eachDatabase((database) => {
         yield* flood(two)
         assert.strictEqual(there.asked, asked)
       }))
+
+    it.effect("an address that was refused is let in by the limit that an operator has raised", () =>
+      Effect.gen(function*() {
+        const repo = yield* AddressAttemptsRepo
+        const inForce = yield* Limits
+        const [one, two] = [yield* processOn(repo), yield* processOn(repo)]
+        const request = requestFrom(freshAddress())
+        const attempts = (limits: AddressLimits["Service"]) => passing(Array.from({ length: 20 }, () => limits.take("register", request)))
+        const change = (value: number) => inForce.set([{ name: "LIMITS_REGISTER_PER_HOUR", agentId: null, value, until: null }])
+        assert.deepStrictEqual([yield* attempts(one), yield* attempts(two)], [5, 0])
+        change(8)
+        assert.deepStrictEqual([yield* attempts(two), yield* attempts(one)], [3, 0])
+        change(6)
+        assert.deepStrictEqual([yield* attempts(two), yield* attempts(one)], [0, 0])
+        change(9)
+        assert.deepStrictEqual([yield* attempts(two), yield* attempts(one)], [1, 0])
+      }).pipe(Effect.provide(Limits.layer)))
 
     it.effect("rows that say nothing any more are removed, and only those", () =>
       Effect.gen(function*() {
