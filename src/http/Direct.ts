@@ -1,5 +1,6 @@
 import { Cause, Context, Effect, Exit, Fiber, Scope } from "effect"
 import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { forRequest } from "../platform/RequestId.ts"
 import { answer } from "../wire/WireErrors.ts"
 import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
@@ -43,10 +44,10 @@ export const makeDirect = (
         write(response, answered)
       } catch (defect) {
         // Node takes no such headers. Thrown from here it would end the process.
-        report(Effect.map(answer(Cause.die(defect)), (instead) => {
+        report(forRequest(response.requestId, Effect.map(answer(Cause.die(defect)), (instead) => {
           if (response.headersSent) response.destroy()
           else write(response, instead)
-        }))
+        })))
       }
     }
 
