@@ -1,10 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { eventually, within } from "../support/Eventually.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
-import { agentOf, makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { say } from "../contract/Talk.ts"
 import { Receiver } from "../support/Receiver.ts"
-import { answerOf, begin, connect, get, listing, message, pushed, pushTo, said, stateOf, statesAt } from "./A2a.ts"
+import { begin, connect, get, listing, message, pushed, pushTo, said, stateOf, statesAt } from "./A2a.ts"
 
 const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]> => {
   const [alice, bob] = await Promise.all([newAgent(node, "alice"), newAgent(node, "bob")])
@@ -12,45 +12,6 @@ const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]
   await say(bob, alice)
   return [alice, bob]
 }
-
-describe("tasks of a server that is killed in between", () => {
-  it("wait, are answered and cancelled afterwards as if nothing had been", async () => {
-    const dataDir = await makeDataDir()
-    const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1" }
-    const receiver = await Receiver.start()
-    receiver.answers.set("/down", 503)
-    const first = await startServer({ dataDir, env })
-    const [alice, bob] = await acquainted(first)
-    const before = await connect(first, alice, bob, "JSONRPC")
-    const waits = await begin(before, "before")
-    const given = message("twice")
-    const twice = await begin(before, given)
-    await before.createTaskPushNotificationConfig(pushTo(receiver.url("/down"), { taskId: waits.id }))
-    const answered = await begin(before, "answered before the end")
-    await before.createTaskPushNotificationConfig(pushTo(receiver.url("/up"), { taskId: answered.id }))
-    // Nobody has taken it into account yet, or somebody has: it is posted all the same.
-    await say(bob, alice, { metadata: { reply_to: answered.id } })
-    await first.kill()
-    const second = await startServer({ dataDir, env })
-    try {
-      await eventually("the answer of before", () => statesAt(receiver, "/up").at(-1) === "COMPLETED" || undefined)
-      const [caller, called] = [agentOf(second, alice, alice.key), agentOf(second, bob, bob.key)]
-      const after = await connect(second, caller, called, "HTTP+JSON")
-      assert.strictEqual(stateOf(await get(after, waits.id)), "SUBMITTED")
-      assert.strictEqual((await begin(after, given)).id, twice.id)
-      await say(called, caller, { content: { text: "after" } })
-      assert.strictEqual(answerOf(await get(after, waits.id)), "after")
-      assert.strictEqual(stateOf(await after.cancelTask({ tenant: "", id: twice.id, metadata: undefined })), "CANCELED")
-      await eventually("an attempt that fails", () => statesAt(receiver, "/down")[0])
-      receiver.answers.set("/down", 200)
-      const failed = statesAt(receiver, "/down").length
-      await eventually("one that does not", () => statesAt(receiver, "/down")[failed])
-    } finally {
-      receiver.stop()
-      await second.stop()
-    }
-  })
-})
 
 describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`, () => {
   let cluster: Cluster

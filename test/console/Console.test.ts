@@ -3,9 +3,9 @@ import { rm } from "node:fs/promises"
 import { ConsoleApi } from "../../src/console/ConsoleApi.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { newLink, Operating, redeem } from "../support/Operating.ts"
+import { cookieOf, newLink, Operating, redeem } from "../support/Operating.ts"
 import { Receiver } from "../support/Receiver.ts"
-import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { makeDataDir, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 
 const say = async (from: TestAgent, to: TestAgent, text: string): Promise<void> => {
@@ -429,5 +429,24 @@ describe("the operators' API of a standalone server", () => {
     await again.ok("DELETE", `/limits/LIMITS_CARDS_PER_MINUTE?agent=${slow.handle}`)
     await again.ok("DELETE", "/limits/LIMITS_CARDS_PER_MINUTE")
     assert.strictEqual(await limitOf(slow, `/v1/agents/${third.handle}`), "1000000")
+  })
+
+  // The last one, after a restart: nobody signs in by a link for a minute.
+  it("nobody tries links without end", async () => {
+    const token = await newLink(server)
+    const answer = await redeem(server, token)
+    const statuses: Array<number> = []
+    for (let i = 0; i < 10; i++) statuses.push((await redeem(server, `opl_${String(i).repeat(43)}`)).status)
+    assert.deepStrictEqual(statuses, [...Array.from({ length: 9 }, () => 404), 429])
+    // The session of another server, with another database, is nobody's here.
+    const session = cookieOf(answer)
+    const other = await sharedServer()
+    assert.strictEqual((await Operating.withSession(server, session).ask("GET", "/session")).status, 200)
+    assert.strictEqual((await Operating.withSession(other, session).ask("GET", "/session")).status, 404)
+    await other.stop()
+    for (const secret of [token, session]) {
+      assert.notInclude(server.log, secret)
+      assert.notInclude(server.stdout, secret)
+    }
   })
 })

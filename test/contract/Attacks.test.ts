@@ -348,6 +348,16 @@ describe("attacks", () => {
         "file:///etc/passwd", "http:127.0.0.1", "//127.0.0.1/", "javascript:0"]) {
         ;(await create(mallory, url)).refused(400, "VALIDATION_ERROR")
       }
+      // Nor do the posts of a task.
+      for (const host of ["127.0.0.1", "localhost"]) {
+        const params = {
+          message: { messageId: freshMsgId(), role: "ROLE_USER", parts: [{ text: "hello" }] },
+          configuration: { returnImmediately: true, taskPushNotificationConfig: { url: `http://${host}:${port}/` } }
+        }
+        const call = { jsonrpc: "2.0", id: 7, method: "SendMessage", params }
+        const answer = await mallory.http.post(`/a2a/${honest.ben.handle}`, call, { "A2A-Version": "1.0" })
+        assert.strictEqual((answer.body as { readonly error?: { readonly code: number } }).error?.code, -32_602, `${answer}`)
+      }
       const trap = await newAgent(server, "trap")
       ;(await create(trap, `http://once.rebind.example:${port}/`)).ok(201, Shapes.CreatedWebhook)
       const writer = await newAgent(server, "writer")

@@ -4,7 +4,7 @@ import { join } from "node:path"
 import { admin, adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { promptly } from "../support/Promptly.ts"
-import { agentOf, freshHandle, newAgent, NODES, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { agentOf, freshHandle, newAgent, NODES, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import type { ProgramResult } from "../support/RunParley.ts"
 import { Socket } from "../support/Socket.ts"
 import { type OpenApiDocument, operationsOf } from "./Document.ts"
@@ -26,7 +26,7 @@ describe("wire.md J, Enforcement, at the default thresholds", () => {
     succeeded(await admin(server.place, ...args))
 
   beforeAll(async () => {
-    server = await startServer()
+    server = await sharedServer()
     const handles = Array.from({ length: 75 }, () => freshHandle("flt"))
     const made = JSON.parse(await toldAsProcess("agents", "create", ...handles, "--json")) as ReadonlyArray<
       { readonly handle: string; readonly id: string; readonly email: string; readonly api_key: string }

@@ -1,6 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Receiver } from "../support/Receiver.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { freshMsgId, inbox, markRead, newPair, say, words } from "./Talk.ts"
@@ -13,7 +13,7 @@ describe("wire.md E.5, an event is the same object over the socket, by webhook a
   let server: Server
   beforeAll(async () => {
     receiver = await Receiver.start()
-    server = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
+    server = await sharedServer()
   })
   afterAll(async () => {
     await server?.stop()

@@ -2,8 +2,10 @@ import { afterAll, assert, describe, it } from "@effect/vitest"
 import { once } from "node:events"
 import { rm } from "node:fs/promises"
 import { connect, type Socket as TcpSocket } from "node:net"
+import { answerOf, begin, connect as connectA2a, get, message, pushTo, stateOf, statesAt } from "../a2a/A2a.ts"
 import { eventually, within } from "../support/Eventually.ts"
-import { agentOf, makeDataDir, newAgent, startServer } from "../support/Server.ts"
+import { Receiver } from "../support/Receiver.ts"
+import { agentOf, makeDataDir, newAgent, type Server, startServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { freshMsgId, history, idsOf, inbox, newPair, say, words } from "./Talk.ts"
@@ -17,10 +19,16 @@ describe("A server that stops", () => {
   }
   afterAll(() => Promise.all(folders.map((folder) => rm(folder, { recursive: true, force: true }))))
 
-  it("E.4: SIGTERM closes sockets with 1001 and lets requests in flight finish; everything is there afterwards", async () => {
+  it("E.4, G.14: SIGTERM closes sockets with 1001 and lets requests in flight finish; everything is there afterwards", async () => {
     const dataDir = await newFolder()
     const server = await startServer({ dataDir })
     const { alice, bob, conversation } = await newPair(server)
+    const lasting = await newAgent(server, "lasting")
+    const present = await Socket.hello(server, lasting.key)
+    ;(await lasting.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "back soon" } }))
+      .ok(200, Shapes.Presence)
+    const closing = Date.now()
+    await present.close()
     const sockets = [await Socket.hello(server, bob.key), await Socket.hello(server, alice.key, []), await Socket.open(server)]
     const before = await say(alice, bob)
 
@@ -50,12 +58,17 @@ describe("A server that stops", () => {
     assert.deepStrictEqual(idsOf(await history(alice2, conversation)).slice(0, 2), [stored.id, before.id])
     assert.deepStrictEqual(idsOf(await inbox(bob2)), [before.id, stored.id])
     assert.strictEqual((await say(alice2, bob2)).seq, 5)
+    const seen = (await again.http(lasting.key).get(`/v1/presence/${lasting.handle}`)).ok(200, Shapes.Presence)
+    assert.deepInclude(seen, { status: "offline", custom_message: "back soon" })
+    assert.isAtLeast(Date.parse(seen.last_seen ?? ""), closing)
     await again.stop()
   })
 
-  it("what was acknowledged survives a SIGKILL, replays are still replays, and a deletion that was under way is finished", async () => {
+  it("what was acknowledged survives a SIGKILL, replays are still replays, and a deletion or a task that was under way goes on", async () => {
     const dataDir = await newFolder()
-    const server = await startServer({ dataDir })
+    const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1" }
+    const server = await startServer({ dataDir, env })
+    const tasks = await beginTasks(server)
     const { alice, bob, conversation } = await newPair(server)
     const sent = await Promise.all(Array.from({ length: 20 }, () => say(alice, bob)))
     const carol = await newAgent(server, "carol")
@@ -75,7 +88,8 @@ describe("A server that stops", () => {
     await server.kill()
     await deleting
 
-    const again = await startServer({ dataDir })
+    const again = await startServer({ dataDir, env })
+    await tasks.goOn(again)
     const [alice2, bob2] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
     assert.strictEqual((await again.http(carol.key).get("/v1/agents/me")).status, 401)
     for (const id of groups) {
@@ -103,6 +117,42 @@ describe("A server that stops", () => {
     await again.stop()
   })
 })
+
+/** Tasks of A2A, one of which is answered and two of which wait when the server is killed. */
+const beginTasks = async (server: Server) => {
+  const receiver = await Receiver.start()
+  receiver.answers.set("/down", 503)
+  const { alice, bob } = await newPair(server)
+  const before = await connectA2a(server, alice, bob, "JSONRPC")
+  const waits = await begin(before, "before")
+  const given = message("twice")
+  const twice = await begin(before, given)
+  await before.createTaskPushNotificationConfig(pushTo(receiver.url("/down"), { taskId: waits.id }))
+  const answered = await begin(before, "answered before the end")
+  await before.createTaskPushNotificationConfig(pushTo(receiver.url("/up"), { taskId: answered.id }))
+  // Nobody has taken it into account yet, or somebody has: it is posted all the same.
+  await say(bob, alice, { metadata: { reply_to: answered.id } })
+  /** They wait, are answered and cancelled as if nothing had been. */
+  const goOn = async (again: Server): Promise<void> => {
+    try {
+      await eventually("the answer of before", () => statesAt(receiver, "/up").at(-1) === "COMPLETED" || undefined)
+      const [caller, called] = [agentOf(again, alice, alice.key), agentOf(again, bob, bob.key)]
+      const after = await connectA2a(again, caller, called, "HTTP+JSON")
+      assert.strictEqual(stateOf(await get(after, waits.id)), "SUBMITTED")
+      assert.strictEqual((await begin(after, given)).id, twice.id)
+      await say(called, caller, { content: { text: "after" } })
+      assert.strictEqual(answerOf(await get(after, waits.id)), "after")
+      assert.strictEqual(stateOf(await after.cancelTask({ tenant: "", id: twice.id, metadata: undefined })), "CANCELED")
+      await eventually("an attempt that fails", () => statesAt(receiver, "/down")[0])
+      receiver.answers.set("/down", 200)
+      const failed = statesAt(receiver, "/down").length
+      await eventually("one that does not", () => statesAt(receiver, "/down")[failed])
+    } finally {
+      receiver.stop()
+    }
+  }
+  return { goOn }
+}
 
 const readAll = (socket: TcpSocket): Promise<string> =>
   new Promise((resolve, reject) => {

@@ -1,7 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { rm } from "node:fs/promises"
 import { matching } from "../support/Http.ts"
-import { agentOf, makeDataDir, newAgent, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 import { assertGolden } from "./Frames.ts"
 import * as Shapes from "./Shapes.ts"
@@ -126,23 +125,5 @@ describe("wire.md J, presence", () => {
     ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirmation)
     await socket.closedWith(1008)
     ;(await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND")
-  })
-
-  it("G.14: message and last_seen survive a restart", async () => {
-    const dataDir = await makeDataDir()
-    const before = await startServer({ dataDir })
-    const agent = await newAgent(before, "lasting")
-    const socket = await Socket.hello(before, agent.key)
-    ;(await agent.http.request("PUT", "/v1/presence", { json: { status: "busy", custom_message: "back soon" } }))
-      .ok(200, Shapes.Presence)
-    const closing = Date.now()
-    await socket.close()
-    await before.stop()
-    const after = await startServer({ dataDir })
-    const seen = await presenceOf(agentOf(after, agent, agent.key), agent.handle)
-    await after.stop()
-    await rm(dataDir, { recursive: true, force: true })
-    assert.deepInclude(seen, { status: "offline", custom_message: "back soon" })
-    assert.isAtLeast(Date.parse(seen.last_seen ?? ""), closing)
   })
 })

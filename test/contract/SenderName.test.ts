@@ -1,5 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
@@ -12,7 +12,7 @@ describe("wire.md I, the sender's display name", () => {
   let server: Server
   beforeAll(async () => {
     receiver = await Receiver.start()
-    server = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
+    server = await sharedServer()
   })
   afterAll(async () => {
     await server?.stop()

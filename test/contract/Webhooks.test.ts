@@ -4,7 +4,7 @@ import { createHmac } from "node:crypto"
 import { createServer, type IncomingHttpHeaders } from "node:http"
 import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
-import { newAgent, type Server, sharedServer, startServer } from "../support/Server.ts"
+import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
 import { freshMsgId, inbox, newPair, say, words } from "./Talk.ts"
@@ -33,21 +33,17 @@ const receiver = createServer((request, response) => {
 })
 
 let server: Server
-let strict: Server
 let base: string
 
 beforeAll(async () => {
   await new Promise<void>((resolve) => receiver.listen(0, "127.0.0.1", resolve))
   const address = receiver.address()
   base = `http://127.0.0.1:${typeof address === "object" && address !== null ? address.port : 0}`
-  ;[server, strict] = await Promise.all([
-    startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "2,30" } }),
-    sharedServer()
-  ])
+  server = await sharedServer()
 })
 
 afterAll(async () => {
-  await Promise.all([server?.stop(), strict?.stop()])
+  await server?.stop()
   receiver.closeAllConnections()
   receiver.close()
 })
@@ -97,8 +93,9 @@ describe("webhooks", () => {
     await alice.client.deleteWebhook(again.id)
   })
 
+  // What is refused where none may go to this machine: Attacks.test.ts.
   it("a request that makes no sense, and a target that is not public, are refused", async () => {
-    const alice = await newAgent(strict, "alice")
+    const alice = await newAgent(server, "alice")
     const url = "https://example.com/hook"
     for (
       const body of [
@@ -110,14 +107,11 @@ describe("webhooks", () => {
         { url, events: ["message.new"], secret: "too short" },
         { url, events: ["message.new"], secret: "x".repeat(129) },
         { url: `https://example.com/${"x".repeat(2_048)}`, events: ["message.new"] },
-        ...["example.com", "ftp://example.com/", "http://a:b@example.com/", "http://127.0.0.1/", "http://[::1]/",
-          "http://10.0.0.1/", "http://169.254.169.254/", "http://localhost/", "http://[::ffff:7f00:1]/",
-          "http://[fd00::1]/", "http://100.64.0.1/", "http://017700000001/"].map((bad) => ({ url: bad, events: ["message.new"] }))
+        ...["example.com", "ftp://example.com/", "http://a:b@example.com/", "http://10.0.0.1/", "http://169.254.169.254/",
+          "http://[fd00::1]/", "http://100.64.0.1/"].map((bad) => ({ url: bad, events: ["message.new"] }))
       ]
     ) (await alice.http.post("/v1/webhooks", body)).refused(400, "VALIDATION_ERROR")
-    ;(await strict.http().post("/v1/webhooks", { url, events: ["message.new"] })).refused(401, "UNAUTHORIZED")
-    const open = await newAgent(server, "alice")
-    ;(await open.http.post("/v1/webhooks", { url: "http://10.0.0.1/", events: ["message.new"] })).refused(400, "VALIDATION_ERROR")
+    ;(await server.http().post("/v1/webhooks", { url, events: ["message.new"] })).refused(401, "UNAUTHORIZED")
   })
 
   it("129. a delivery verifies with the client's verifier and as bare hex, and marks the message as delivered", async () => {

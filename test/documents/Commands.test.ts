@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { adminHere } from "../support/Admin.ts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
-import { type Server, startServer } from "../support/Server.ts"
+import { type Server, sharedServer } from "../support/Server.ts"
 import { type Block, DOCUMENTS, parse, ROOT } from "./Markdown.ts"
 
 const blocksOf = (document: string): ReadonlyArray<Block> => parse(document).blocks
@@ -29,7 +29,7 @@ describe("on a server", () => {
   beforeAll(async () => {
     folder = mkdtempSync(join(tmpdir(), "parley-documents-"))
     symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"))
-    server = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "loopback" } })
+    server = await sharedServer()
   })
   afterAll(async () => {
     rmSync(folder, { recursive: true, force: true })

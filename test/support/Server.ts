@@ -271,12 +271,15 @@ export const startServer = async (options: ServerOptions = {}): Promise<Server> 
 
 /**
  * Settings of the shared server beyond `RELAXED`: limits per agent that some test files reach on purpose and no other
- * one comes near.
+ * one comes near, and webhooks that may go to this machine and are tried again soon.
  */
 const SHARED = {
   LIMITS_CONTACT_CHECKS_PER_MINUTE: "30",
   LIMITS_CONTACT_LISTS_PER_MINUTE: "30",
-  LIMITS_STORAGE_PER_AGENT: "30000000"
+  LIMITS_STORAGE_PER_AGENT: "30000000",
+  LIMITS_PUSH_CONFIGS_PER_TASK: "3",
+  WEBHOOK_ALLOW_PRIVATE: "loopback",
+  WEBHOOK_RETRY_SECONDS: "1,1,1,1,1,1,1"
 }
 
 let shared: Server | undefined
