@@ -1,4 +1,4 @@
-import { Context, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import type { Settings } from "../platform/Config.ts"
 import type { RateRule } from "./RateRule.ts"
 
@@ -83,6 +83,6 @@ const make = (now: () => number): LimitsShape => {
 export class Limits extends Context.Reference<LimitsShape>("parley/rates/Limits", {
   defaultValue: () => ({ ...make(() => 0), set: () => undefined })
 }) {
-  /** The times of changes are those of the wall clock, to the second. */
-  static readonly layer = Layer.sync(Limits, () => make(Date.now))
+  /** Changes end by the clock that nodes share, not by that of the machine. */
+  static readonly layer = Layer.effect(Limits, Effect.map(Clock.Clock, (clock) => make(() => clock.currentTimeMillisUnsafe())))
 }

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { TestClock } from "effect/testing"
 import { readdirSync, readFileSync } from "node:fs"
 import { Limits, RATES } from "../../src/rates/Limits.ts"
 import { RateLimits } from "../../src/rates/RateLimits.ts"
@@ -19,7 +20,9 @@ describe("limits that operators change", () => {
       assert.deepStrictEqual(["agt_a", "agt_b"].map((key) => limits.rule(send, key).limit), [1, 2])
       assert.strictEqual(limits.rule({ ...send, name: "cards" }, "agt_a").limit, 3)
       assert.strictEqual(limits.of("LIMITS_SENDS_PER_SECOND", 9, "agt_b"), 2)
-      limits.set([{ ...change, agentId: "agt_a", value: 1, until: Date.now() - 1 }])
+      limits.set([{ ...change, agentId: "agt_a", value: 1, until: 1_000 }])
+      assert.strictEqual(limits.rule(send, "agt_a").limit, 1)
+      yield* TestClock.adjust("1 second")
       assert.strictEqual(limits.rule(send, "agt_a").limit, 3)
       limits.set([])
       assert.strictEqual(limits.any(), false)
