@@ -1,9 +1,13 @@
 import { NodeHttpIncomingMessage } from "@effect/platform-node/NodeHttpIncomingMessage"
 import { Effect, Option, Stream } from "effect"
-import { Cookies, Headers, HttpServerError, HttpServerRequest } from "effect/http"
+import { Cookies, Headers, type HttpMethod, HttpServerError, HttpServerRequest } from "effect/http"
 import type { Asked } from "./Asked.ts"
 
-type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0]
+/** In what a request differs from the one that came over the network. */
+type Changes = Parameters<HttpServerRequest.HttpServerRequest["modify"]>[0] & {
+  readonly method?: HttpMethod.HttpMethod
+  readonly body?: string
+}
 
 /** A request whose body is read already, as its endpoint sees it. */
 export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpServerError>
@@ -18,7 +22,7 @@ export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpS
 
   constructor(source: Asked, changes: Changes = {}) {
     super(source, (cause) => new HttpServerError.HttpServerError({ reason: new HttpServerError.RequestParseError({ request: this, cause }) }))
-    this.method = source.method ?? ""
+    this.method = changes.method ?? source.method ?? ""
     this.url = changes.url ?? source.url ?? ""
     this.changes = changes
     this.known = changes.headers
@@ -28,16 +32,20 @@ export class DirectRequest extends NodeHttpIncomingMessage<HttpServerError.HttpS
     return this.known ??= Headers.fromInput(this.source.headers)
   }
 
+  private get body(): string {
+    return this.changes.body ?? this.source.body ?? ""
+  }
+
   override get text(): Effect.Effect<string> {
-    return Effect.succeed(this.source.body ?? "")
+    return Effect.succeed(this.body)
   }
 
   override get arrayBuffer(): Effect.Effect<ArrayBuffer> {
-    return Effect.sync(() => Uint8Array.from(Buffer.from(this.source.body ?? "")).buffer)
+    return Effect.sync(() => Uint8Array.from(Buffer.from(this.body)).buffer)
   }
 
   override get stream(): Stream.Stream<Uint8Array> {
-    return Stream.suspend(() => Stream.make<[Uint8Array]>(Buffer.from(this.source.body ?? "")))
+    return Stream.suspend(() => Stream.make<[Uint8Array]>(Buffer.from(this.body)))
   }
 
   override get remoteAddress(): Option.Option<string> {

@@ -23,6 +23,17 @@ const direct = new WeakSet<object>()
  */
 export const isDirect = (route: HttpRouter.Route<unknown, unknown>): boolean => direct.has(route)
 
+/** A route outside the API's description that can be run without the router: it answers every failure itself. */
+export const directRoute = <R>(
+  method: Parameters<typeof HttpRouter.route>[0],
+  path: HttpRouter.PathInput,
+  handler: Effect.Effect<Answered, never, R>
+) => {
+  const route = HttpRouter.route(method, path, handler)
+  direct.add(route)
+  return route
+}
+
 /**
  * The handlers of a group of endpoints, as `HttpApiBuilder.group` takes them, with the same types. The routes that are made
  * of them do less for a request: everything that is the same for all requests is prepared here, a request is decoded and a

@@ -1,6 +1,8 @@
 import { Effect } from "effect"
 import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { Counted } from "../auth/Budgets.ts"
+import type { Asked } from "../http/Asked.ts"
+import { DirectRequest } from "../http/DirectRequest.ts"
 import { InternalError, NotFound, type WireFailure } from "../wire/WireError.ts"
 
 /** A refusal by the API, exactly as its body has it. */
@@ -66,12 +68,12 @@ export const makeApiCalls = (
   return {
     call: <A>(method: Method, url: string, body?: unknown) => {
       // It stands for the request it belongs to (address, headers of the answer), but for what is overridden here.
-      const inner = Object.create(request, {
-        method: { value: method },
-        url: { value: url },
-        headers: { value: headers },
-        text: { value: Effect.succeed(body === undefined ? "" : JSON.stringify(body)) }
-      }) as HttpServerRequest.HttpServerRequest
+      const inner = new DirectRequest(request.source as Asked, {
+        method,
+        url,
+        headers,
+        body: body === undefined ? "" : JSON.stringify(body)
+      })
       return app.pipe(
         Effect.scoped,
         Effect.provideService(HttpServerRequest.HttpServerRequest, inner),

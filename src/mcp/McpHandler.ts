@@ -1,5 +1,5 @@
 import { classifyInboundRequest, createMcpHandler, type JSONRPCRequest } from "@modelcontextprotocol/server"
-import { Effect, Exit, Scope } from "effect"
+import { Cause, Effect, Exit, Scope } from "effect"
 import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Readable } from "node:stream"
 import { AgentSuspended } from "../agents/Agent.ts"
@@ -13,18 +13,22 @@ import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import { Waiters } from "../realtime/Waiters.ts"
-import { Forbidden, isWireFailure, Unauthorized, type WireFailure } from "../wire/WireError.ts"
-import { rpcBody, toResponse } from "../wire/WireErrors.ts"
+import { Forbidden, Unauthorized, type WireFailure } from "../wire/WireError.ts"
+import { answer, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeApiCalls } from "./ApiCalls.ts"
 import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
 import { MAX_INLINE } from "./FileTools.ts"
-import { makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
+import { eventStream, lateAnswer } from "./LateAnswer.ts"
+import { callTool, makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
+import { type PlainCall, plainCallOf } from "./PlainCall.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
-import { instructions, waiting } from "./Texts.ts"
+import { instructions, type ToolName, waiting } from "./Texts.ts"
 import type { ToolCall } from "./Tool.ts"
 
 /** How often a client that asked for progress hears of a wait. */
 const PROGRESS_MS = 5_000
+
+const WAIT: ToolName = "agentchat_wait_for_messages"
 
 const PARSE_ERROR = -32_700
 const INVALID_REQUEST = -32_600
@@ -38,12 +42,10 @@ const rpcError = (status: number, code: number, message: string, id: Id = null) 
 /** A refusal of the whole request, before it reached the protocol. */
 const refusal = (failure: WireFailure, id: Id = null) => toResponse(failure, undefined, () => rpcBody(failure, id))
 
-const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
-
 const fromExchange = (exchanged: Exchanged) =>
   exchanged._tag === "Json"
     ? HttpServerResponse.jsonUnsafe(exchanged.message)
-    : HttpServerResponse.raw(exchanged.stream, { contentType: "text/event-stream", headers: eventHeaders })
+    : eventStream(exchanged.stream)
 
 /** `ended` is called when an event stream has ended, or at once. */
 const fromWeb = async (response: Response, ended: () => void = () => undefined) => {
@@ -51,7 +53,7 @@ const fromWeb = async (response: Response, ended: () => void = () => undefined) 
   if (response.body !== null && contentType?.startsWith("text/event-stream") === true) {
     const stream = Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0])
     stream.once("close", ended)
-    return HttpServerResponse.raw(stream, { contentType: "text/event-stream", headers: eventHeaders })
+    return eventStream(stream)
   }
   ended()
   const text = await response.text()
@@ -160,7 +162,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
           return fromWeb(await handler.fetch(asked, { parsedBody }), ended)
         })
       if (body.method !== "subscriptions/listen") {
-        return yield* fetched(body.params?.name === "agentchat_wait_for_messages" ? modernEvents : modern, body)
+        return yield* fetched(body.params?.name === WAIT ? modernEvents : modern, body)
       }
       if (agent.status === "suspended") return yield* new AgentSuspended()
       const scope = yield* Scope.make()
@@ -186,6 +188,11 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const exchanged = yield* Effect.promise((signal) => exchange(makeServer("legacy", mine), body, signal))
       return fromExchange(exchanged)
     })
+
+    const servePlain = ({ given, id, mark, tool }: PlainCall, mine: McpRequest) => {
+      const message = Effect.map(callTool(tool, given, mine), (result) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id }))
+      return tool.name === WAIT ? lateAnswer(run, message) : Effect.map(message, (answered) => HttpServerResponse.jsonUnsafe(answered))
+    }
 
     const serve = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const origin = request.headers["origin"]
@@ -220,6 +227,8 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         instructions: introduces ? yield* introduction(agent) : undefined
       }
       const kind = kindOf(request, body)
+      const plain = plainCallOf(kind, request.headers, body, OLDER)
+      if (plain !== undefined) return yield* servePlain(plain, mine)
       if (kind.kind !== "legacy") return yield* serveModern(request, body as Rpc, mine, agent, key)
       // Notifications and responses of the older revisions have no effect: nothing of before is remembered.
       return idOf(body) !== null && typeof method === "string"
@@ -228,5 +237,5 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     })
 
     return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-      Effect.catch(serve(request), (failure) => isWireFailure(failure) ? Effect.succeed(refusal(failure)) : Effect.die(failure)))
+      Effect.catchCause(serve(request), (cause) => Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, rpcBody)))
   })

@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { HttpRouter } from "effect/http"
+import { directRoute } from "../http/Endpoints.ts"
 import type { makeMcpHandler } from "./McpHandler.ts"
 
 type Services = Effect.Services<ReturnType<typeof makeMcpHandler>>
@@ -13,6 +14,6 @@ export const McpHttp = HttpRouter.use((router) =>
       const { makeMcpHandler } = await import("./McpHandler.ts")
       return load(makeMcpHandler(router))
     })))
-    yield* router.add("POST", "/mcp", Effect.flatten(handler))
+    yield* router.addAll([directRoute("POST", "/mcp", Effect.flatten(handler))])
   })
 )

@@ -68,6 +68,22 @@ const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
 
+/** Calls a tool. Every refusal is a result, as models read it. */
+export const callTool = (
+  tool: Tool,
+  given: unknown,
+  { callFor, refused }: Pick<McpRequest, "callFor" | "refused">,
+  report?: Report
+): Effect.Effect<CallToolResult> => {
+  if (refused !== undefined) return Effect.succeed(refusalResult(refused))
+  const call = callFor(report)
+  if (call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") return Effect.succeed(refusalResult(new AgentSuspended()))
+  return Effect.map(
+    outcomeOf(tool.run(given, call)),
+    (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal)
+  )
+}
+
 const reporting = (ctx: ServerContext): Report | undefined => {
   const token = ctx.mcpReq._meta?.progressToken
   return token === undefined
@@ -90,19 +106,15 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
     ...(request.instructions === undefined ? {} : { instructions: request.instructions })
   })
-  const run = <A>(effect: Effect.Effect<A, Refusal>, ctx: ServerContext): Promise<Outcome<A>> =>
-    Effect.runPromiseWith(request.context)(outcomeOf(effect), { signal: ctx.mcpReq.signal })
+  const run = <A>(effect: Effect.Effect<A>, ctx: ServerContext): Promise<A> =>
+    Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
 
   // The library's type of a schema is narrower than JSON Schema.
   server.setRequestHandler("tools/list", () => ({ tools: listed as never }))
-  server.setRequestHandler("tools/call", async ({ params }, ctx) => {
+  server.setRequestHandler("tools/call", ({ params }, ctx) => {
     const tool = toolNamed(params.name)
     if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
-    if (request.refused !== undefined) return refusalResult(request.refused)
-    const call = request.callFor(reporting(ctx))
-    if (call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") return refusalResult(new AgentSuspended())
-    const outcome = await run(tool.run(params.arguments ?? {}, call), ctx)
-    return outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal)
+    return run(callTool(tool, params.arguments ?? {}, request, reporting(ctx)), ctx)
   })
 
   server.setRequestHandler("resources/list", () => ({ resources }))
@@ -110,7 +122,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   server.setRequestHandler("resources/read", async ({ params: { uri } }, ctx) => {
     const call = request.callFor(undefined)
     if (call.agent.status === "suspended") throw protocolError(new AgentSuspended())
-    const outcome = await run(read(uri, call), ctx)
+    const outcome = await run(outcomeOf(read(uri, call)), ctx)
     if (outcome.refusal !== undefined) {
       throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code) ? new ResourceNotFoundError(uri) : protocolError(outcome.refusal)
     }
