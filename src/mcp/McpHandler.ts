@@ -227,7 +227,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         instructions: introduces ? yield* introduction(agent) : undefined
       }
       const kind = kindOf(request, body)
-      const plain = plainCallOf(kind, request.headers, body, OLDER)
+      const plain = plainCallOf(kind, request.headers, body)
       if (plain !== undefined) return yield* servePlain(plain, mine)
       if (kind.kind !== "legacy") return yield* serveModern(request, body as Rpc, mine, agent, key)
       // Notifications and responses of the older revisions have no effect: nothing of before is remembered.

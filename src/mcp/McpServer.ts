@@ -13,6 +13,9 @@ import type { Tool, ToolAnswer, ToolCall } from "./Tool.ts"
 /** The older revisions that are spoken, the newest first; the library knows the one of 2026. */
 export const OLDER = ["2025-11-25", "2025-06-18"]
 
+/** What the server says about itself. */
+export const ABOUT = { name: "parley", title: "Parley", version: VERSION }
+
 /** One authenticated request of `/mcp`. */
 export interface McpRequest {
   readonly context: Context.Context<never>
@@ -101,7 +104,7 @@ const promptList = Object.entries(prompts).map(([name, prompt]) => ({
 
 /** The protocol's side of one request: what the server says about itself, and which handler answers what. */
 export const makeServer = (era: "legacy" | "modern", request: McpRequest): Server => {
-  const server = new Server({ name: "parley", title: "Parley", version: VERSION }, {
+  const server = new Server(ABOUT, {
     supportedProtocolVersions: OLDER,
     capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
     ...(request.instructions === undefined ? {} : { instructions: request.instructions })

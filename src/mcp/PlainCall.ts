@@ -1,6 +1,7 @@
 import type { InboundClassificationOutcome } from "@modelcontextprotocol/server"
 import type { Headers } from "effect/http"
 import { toolNamed } from "./Catalogue.ts"
+import { ABOUT, OLDER } from "./McpServer.ts"
 import type { Tool } from "./Tool.ts"
 
 /** The revision of 2026, which the library speaks. */
@@ -12,8 +13,10 @@ export interface PlainCall {
   readonly tool: Tool
   readonly given: object
   /** What the result has besides the tool's, in the caller's revision. */
-  readonly mark: { readonly resultType?: "complete" }
+  readonly mark: object
 }
+
+const MODERN_MARK = { resultType: "complete", _meta: { "io.modelcontextprotocol/serverInfo": ABOUT } }
 
 const PARAMS = new Set(["name", "arguments", "_meta"])
 
@@ -28,8 +31,7 @@ const isObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
 export const plainCallOf = (
   kind: InboundClassificationOutcome,
   headers: Headers.Headers,
-  body: { readonly id?: unknown; readonly method?: unknown; readonly params?: unknown },
-  older: ReadonlyArray<string>
+  body: { readonly id?: unknown; readonly method?: unknown; readonly params?: unknown }
 ): PlainCall | undefined => {
   const { id, method, params } = body
   if (method !== "tools/call" || (typeof id !== "string" && typeof id !== "number") || !isObject(params)) return undefined
@@ -41,10 +43,10 @@ export const plainCallOf = (
   if (kind.kind === "modern") {
     return kind.messageKind === "request" && kind.classification.revision === MODERN && version === MODERN &&
         headers["mcp-method"] === method && headers["mcp-name"] === name && isObject(meta) && !("progressToken" in meta)
-      ? { id, tool, given, mark: { resultType: "complete" } }
+      ? { id, tool, given, mark: MODERN_MARK }
       : undefined
   }
-  return kind.kind === "legacy" && kind.reason === "no-claim" && meta === undefined && (version === undefined || older.includes(version))
+  return kind.kind === "legacy" && kind.reason === "no-claim" && meta === undefined && (version === undefined || OLDER.includes(version))
     ? { id, tool, given, mark: {} }
     : undefined
 }

@@ -40,6 +40,42 @@ describe("the protocol of /mcp", () => {
     await old.close()
   })
 
+  it("a call that needs nothing of the protocol's library is answered as the library answers it", async () => {
+    const id = `twice-${Math.random()}`
+    const calls: ReadonlyArray<readonly [string, object]> = [
+      ["agentchat_get_my_status", {}],
+      ["agentchat_send_message", { to: bob.handle, text: "sent once", client_msg_id: id }],
+      ["agentchat_send_message", { to: "nobody-of-this-name", text: "refused", client_msg_id: `${id}-refused` }],
+      ["agentchat_send_message", { to: 7 }],
+      ["agentchat_list_inbox", {}],
+      ["agentchat_get_conversation", { conversation_id: conversation }],
+      ["agentchat_get_conversation", { conversation_id: "conv_unknown" }],
+      ["agentchat_list_contacts", { limit: "3", nonsense: true, cursor: null }],
+      ["agentchat_wait_for_messages", { timeout_seconds: 1 }]
+    ]
+    for (const [name, args] of calls) {
+      for (const arguments_ of name === "agentchat_get_my_status" ? [args, undefined] : [args]) {
+        const params = { name, ...(arguments_ === undefined ? {} : { arguments: arguments_ }) }
+        const [modern, headers] = newest("tools/call", params)
+        // Whoever asks for progress is answered by the library.
+        const asking = (body: Json) => ({ ...body, params: { ...body.params, _meta: { ...body.params._meta, progressToken: 1 } } })
+        for (const [body, sent] of [[rpc("tools/call", params, 7), older], [modern, headers]] as const) {
+          const plain = await post(server, alice.key, body, sent)
+          const byLibrary = await post(server, alice.key, asking(body), sent)
+          assert.deepStrictEqual([plain.status, plain.body], [byLibrary.status, byLibrary.body], `${name} ${JSON.stringify(args)}`)
+        }
+      }
+    }
+    // What the library refuses is refused alike, with and without it.
+    const [modern, headers] = newest("tools/call", { name: "agentchat_get_my_status", arguments: {} })
+    for (const sent of [{ ...headers, "mcp-name": "" }, { ...headers, "mcp-method": "tools/list" }, { ...headers, "mcp-protocol-version": "2025-06-18" }]) {
+      assert.strictEqual((await post(server, alice.key, modern, sent)).status, 400, JSON.stringify(sent))
+    }
+    for (const params of [{ name: "agentchat_get_my_status", arguments: [] }, { name: "agentchat_get_my_status", arguments: "x" }, { name: 7 }, { name: "agentchat_none" }]) {
+      assert.isDefined((await post(server, alice.key, rpc("tools/call", params), older)).body.error, JSON.stringify(params))
+    }
+  })
+
   it("each revision gets the specification's answer, and no session is given out", async () => {
     for (const [asked, answered] of [["2025-06-18", "2025-06-18"], ["2025-11-25", "2025-11-25"], ["2024-11-05", "2025-11-25"], ["3000-01-01", "2025-11-25"]] as const) {
       const answer = await post(server, alice.key, initialize(asked), { "mcp-session-id": "somebody-elses" })
