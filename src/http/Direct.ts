@@ -44,7 +44,7 @@ export const makeDirect = (
         write(response, answered)
       } catch (defect) {
         // Node takes no such headers. Thrown from here it would end the process.
-        report(forRequest(response.requestId, Effect.map(answer(Cause.die(defect)), (instead) => {
+        report(forRequest(response.requestId, Effect.map(answer(Cause.die(defect), response.refusalBody), (instead) => {
           if (response.headersSent) response.destroy()
           else write(response, instead)
         })))
@@ -66,7 +66,7 @@ export const makeDirect = (
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
-        else if (!response.destroyed) report(Effect.map(answer(exit.cause), (answered) => send(request, response, answered)))
+        else if (!response.destroyed) report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
         // What streams a response may belong to the request's scope.
         if (Exit.isSuccess(exit) && !isPlain(exit.value) && !response.destroyed) response.once("close", () => end(ending, exit))
         else end(ending, exit)

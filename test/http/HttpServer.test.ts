@@ -45,6 +45,7 @@ class TestApi extends HttpApi.make("test").add(
     .add(HttpApiEndpoint.get("badHeader", "/v1/bad-header", { success: Schema.String }))
     .add(HttpApiEndpoint.get("stream", "/v1/stream", { success: Schema.String }))
     .add(HttpApiEndpoint.get("wait", "/v1/wait", { success: Schema.Struct({ waited: Schema.Boolean }) }))
+    .add(HttpApiEndpoint.post("waitByRpc", "/mcp", { success: Schema.Struct({ waited: Schema.Boolean }) }))
     .add(HttpApiEndpoint.get("root", "/", { success: Schema.Struct({ ok: Schema.Boolean }) }))
 ).middleware(WireErrors) {}
 
@@ -63,6 +64,11 @@ class Gate extends Context.Service<Gate, {
 const things = Endpoints.group(TestApi, "things", (handlers) =>
   Effect.gen(function*() {
     const gate = yield* Gate
+    const waiting = Deferred.succeed(gate.entered, undefined).pipe(
+      Effect.andThen(Deferred.await(gate.open)),
+      Effect.as({ waited: true }),
+      Effect.ensuring(Deferred.succeed(gate.left, undefined))
+    )
     return handlers
       .handle("one", ({ params }) => Effect.succeed({ id: params.id }))
       .handle("make", ({ payload }) => Effect.succeed(payload))
@@ -85,12 +91,8 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
           HttpServerResponse.stream(Stream.concat(Stream.make(Buffer.from("0")), rest))
         )
       })
-      .handle("wait", () =>
-        Deferred.succeed(gate.entered, undefined).pipe(
-          Effect.andThen(Deferred.await(gate.open)),
-          Effect.as({ waited: true }),
-          Effect.ensuring(Deferred.succeed(gate.left, undefined))
-        ))
+      .handle("wait", () => waiting)
+      .handle("waitByRpc", () => waiting)
       .handle("root", () => Effect.succeed({ ok: true }))
   }))
 
@@ -625,6 +627,17 @@ describe("HttpServer", () => {
           assertRawWire(yield* Fiber.join(waiting), 503, "UNAVAILABLE")
           assert.deepStrictEqual(server.events, ["turn away", "drain"])
         }), {}, { drain: 100 })))
+
+  it.live("answers what is in flight on /mcp as that protocol does", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        const waiting = yield* Effect.forkChild(raw(server, "POST /mcp HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n"))
+        yield* Deferred.await(server.gate.entered)
+        yield* server.close
+        const [head = "", body = ""] = (yield* Fiber.join(waiting)).split("\r\n\r\n")
+        assert.match(head, /^HTTP\/1\.1 503 /)
+        assert.deepInclude(JSON.parse(body), { jsonrpc: "2.0", id: null })
+      }), {}, { drain: 100 }))
 
   it.live("says in one line that its port is taken", () =>
     withServer((server) =>
