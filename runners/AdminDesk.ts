@@ -2,6 +2,7 @@ import { Console, Context, Effect, Layer, Schema } from "effect"
 import { SqlError } from "effect/sql"
 import { resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
+import { unpack } from "../src/archives/Backup.ts"
 import { Desk, type Errand } from "../src/operator/AdminDesk.ts"
 import { askServer } from "../src/operator/AdminSocket.ts"
 import { Operator, OperatorRefused, showConfig } from "../src/operator/Operator.ts"
@@ -62,6 +63,25 @@ const connect = Effect.fnUntraced(function*(config: Settings) {
   })
 })
 
+/** Restores a backup below the folder, opens it there, moves the numbers on, and then puts it in its place. */
+const restore = Effect.fnUntraced(function*(config: Settings, file: string, folder: string, operator: string) {
+  if (config.DATABASE_URL !== undefined) {
+    return yield* new OperatorRefused({
+      message: "DATABASE_URL is set: a PostgreSQL is restored with pg_restore (docs/operations.md). Without DATABASE_URL this restores a server with a database of its own."
+    })
+  }
+  const unpacked = yield* unpack(file, folder)
+  const { data, text } = yield* Effect.scoped(
+    Effect.flatMap(here({ ...config, DATA_DIR: unpacked.dataDir }), (run) => run({ _tag: "Restored", operator }))
+  )
+  yield* unpacked.finish
+  const elsewhere = unpacked.files ? "" : " The files are not in it: restore the store by its own means."
+  return {
+    text: `${resolve(folder)} is as the server was at ${unpacked.madeAt}: start it with DATA_DIR=${resolve(folder)}.${elsewhere}\n${text}`,
+    data: { folder: resolve(folder), made_at: unpacked.madeAt, files: unpacked.files, moved: data }
+  }
+})
+
 const Sent = Schema.Struct({ url: Schema.String, token: Schema.String })
 
 /** How long a server may take over a call of the operators' API. */
@@ -112,6 +132,7 @@ export const layer = Layer.effect(
     return Desk.of({
       perform: (command) => mended(perform(config, command)),
       connect: Effect.map(mended(connect(config)), (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))),
+      restore: (file, folder, operator) => mended(restore(config, file, folder, operator)),
       ask: (errand) => mended(ask(config, errand))
     })
   })

@@ -94,7 +94,7 @@ const isSettled = (descriptor: number, settled: Settled | undefined): boolean =>
  * Syncs all files of a folder, 16 at once, so that the file system commits them together: one by one takes seconds for
  * a thousand files.
  */
-const syncTree = async (folder: string): Promise<Settled> => {
+export const syncTree = async (folder: string): Promise<Settled> => {
   const settled = new Map<bigint, bigint>()
   const left = fs.readdirSync(folder, { recursive: true, encoding: "utf8" }).map((name) => path.join(folder, name))
   left.push(folder)
@@ -176,6 +176,7 @@ export class PgliteDatabase {
   #files: SyncedNodeFS | undefined
   #segment = ""
   #segments = 0
+  #logIsKept = false
 
   private constructor(settings: PgliteSettings, onCheckpointDue: () => void) {
     this.#settings = settings
@@ -251,8 +252,27 @@ export class PgliteDatabase {
     if (++this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
-  /** Writes a checkpoint, which limits the WAL and the time of a recovery; blocks the event loop meanwhile. */
+  /** The folder of the files; undefined: in memory. */
+  get folder(): string | undefined {
+    return this.#settings.dataDir === undefined ? undefined : folderOf(this.#settings.dataDir)
+  }
+
+  /** While the WAL is kept no checkpoint is written, because each removes the WAL before it. */
+  keepLog(): void {
+    this.#logIsKept = true
+  }
+
+  letLogGo(): void {
+    this.#logIsKept = false
+    if (this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
+  }
+
+  /**
+   * Writes a checkpoint, which limits the WAL and the time of a recovery; blocks the event loop meanwhile. Does nothing while
+   * the WAL is kept.
+   */
   checkpoint(): void {
+    if (this.#logIsKept) return
     this.session.query("CHECKPOINT", [])
     this.#segments = 0
   }

@@ -20,7 +20,31 @@ export class Database extends Context.Service<Database, {
    * probe runs between two statements, and waits at most for a transaction.
    */
   readonly probe: <Row extends object>(text: string) => Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>
+  /** Undefined: PostgreSQL, which has tools of its own, or a database in memory. */
+  readonly backup: OnlineBackup | undefined
 }>()("parley/database/Sql/Database") {}
+
+/**
+ * A backup of PGlite's files while statements go on, by PostgreSQL's own protocol for that (`pg_backup_start`): the files are copied as they
+ * are, and the write-ahead log from the beginning to the end of the copy makes them one state when the copy is opened.
+ */
+export interface OnlineBackup {
+  /** Where the files are. */
+  readonly folder: string
+  /** Begins it, with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is removed. */
+  readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
+  /** Ends it, once all files but the log are copied. */
+  readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
+}
+
+/** What has to be copied after `OnlineBackup.end`, before the scope ends. */
+export interface LogOfBackup {
+  /** The content of the file `backup_label` of the copy. */
+  readonly label: string
+  /** The first and the last file of the log. */
+  readonly first: string
+  readonly last: string
+}
 
 /** The SQLSTATE of the database's answer; undefined: there was no answer. */
 export const sqlState = (error: SqlError.SqlError): string | undefined =>
@@ -89,6 +113,7 @@ export const services = Effect.fnUntraced(function*(options: {
   readonly borrower: SqlConnection.Borrower
   /** Runs a statement ahead of all queued ones (see `Database.probe`). */
   readonly probe: (text: string) => Effect.Effect<Outcome, SqlError.SqlError>
+  readonly backup?: OnlineBackup | undefined
 }) {
   const borrower: SqlConnection.Borrower = (use) =>
     Effect.suspend(() => {
@@ -125,7 +150,8 @@ export const services = Effect.fnUntraced(function*(options: {
       }
     },
     // The caller knows what its statement returns.
-    probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>)
+    probe: <Row extends object>(text: string) => Effect.map(options.probe(text), ({ rows }) => rows as ReadonlyArray<Row>),
+    backup: options.backup
   })
   return Context.make(SqlClient.SqlClient, client).pipe(Context.add(Database, database))
 })

@@ -4,7 +4,7 @@ import type { SqlError } from "effect/sql"
 import { databaseTimes } from "../platform/Metrics.ts"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
-import { services, Session } from "./Sql.ts"
+import { type OnlineBackup, services, Session } from "./Sql.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /** The one session of PGlite. A statement runs synchronously and blocks the event loop. */
@@ -83,6 +83,8 @@ const RECOVERY_INTERVAL_MILLIS = 1_000
 /** How often a probe checks whether the current transaction has ended. */
 const BETWEEN_TRANSACTIONS = "5 millis"
 
+const BACKUP_STOP = "SELECT labelfile AS label, pg_walfile_name(lsn) AS last FROM pg_backup_stop(false)"
+
 /** How a database is opened and closed. */
 interface Opening {
   readonly open: (onCheckpointDue: () => void) => Promise<PgliteDatabase>
@@ -123,8 +125,27 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
       Effect.forever,
       Effect.forkScoped
     )
+    const inTurn = (text: string): Effect.Effect<Outcome, SqlError.SqlError> =>
+      turn.withPermit(Effect.andThen(session.ready, session.run(text, [])))
+    const { folder } = database
+    const backup: OnlineBackup | undefined = folder === undefined ? undefined : {
+      folder,
+      begin: Effect.acquireRelease(
+        Effect.suspend(() => {
+          database.keepLog()
+          return inTurn("SELECT pg_backup_start('parley', true)")
+        }).pipe(Effect.tapError(() => Effect.sync(() => database.letLogGo()))),
+        // Fails if the backup was ended, as it should be.
+        () => Effect.andThen(Effect.ignore(inTurn("SELECT pg_backup_stop(false)")), Effect.sync(() => database.letLogGo()))
+      ).pipe(Effect.asVoid),
+      end: Effect.map(inTurn(BACKUP_STOP), ({ rows: [row] }) => {
+        const label = String(row?.["label"])
+        return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
+      })
+    }
     return yield* services({
       driver: "pglite",
+      backup,
       acquirer: Effect.uninterruptibleMask((restore) =>
         Effect.gen(function*() {
           yield* restore(turn.takeScoped(1))

@@ -2,6 +2,8 @@ import { type FileHandle, open } from "node:fs/promises"
 
 const BLOCK = 512
 const CHUNK = 262_144
+/** So much is written before it is synced: else the disk would be given all at once, and a commit of the database wait behind it. */
+const SYNC = 4_194_304
 /** What a size of 11 octal digits can say. */
 const MAX_SIZE = 8 ** 11 - 1
 
@@ -44,6 +46,7 @@ const headerOf = (path: string, size: number, at: number): Buffer => {
 export class TarWriter {
   readonly #handle: FileHandle
   readonly #at: number
+  #unsynced = 0
   bytes = 0
   entries = 0
 
@@ -56,6 +59,10 @@ export class TarWriter {
   async #write(bytes: Buffer): Promise<void> {
     await this.#handle.writeFile(bytes)
     this.bytes += bytes.length
+    this.#unsynced += bytes.length
+    if (this.#unsynced < SYNC) return
+    this.#unsynced = 0
+    await this.#handle.datasync()
   }
 
   async text(name: string, content: string): Promise<void> {

@@ -9,8 +9,10 @@ import { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 /** The longest command, and the longest answer: a page of an export, or a part of a file. */
 const MAX_COMMAND = 1_048_576
 const MAX_ANSWER = 67_108_864
-/** After so long without a byte, a connection is closed. A command takes one statement or a few. */
+/** After so long without a byte, a connection is closed. Most commands take one statement or a few; a backup may take minutes. */
 const PATIENCE_MS = 60_000
+/** How often an empty line says that a command is being carried out. */
+const ALIVE_MS = 10_000
 /** The longest path of a Unix socket that all kernels accept, in bytes. */
 const MAX_PATH = 103
 
@@ -18,6 +20,8 @@ const Reply = Schema.Union([
   Schema.TaggedStruct("Done", { answer: OperatorAnswer }),
   Schema.TaggedStruct("Refused", { message: Schema.String })
 ])
+
+const NEWLINE = 10
 
 const decodeCommand = Schema.decodeUnknownEffect(Schema.fromJsonString(OperatorCommand))
 const decodeReply = Schema.decodeUnknownEffect(Schema.fromJsonString(Reply))
@@ -28,7 +32,7 @@ const doorOf = (dataDir: string): string | undefined => {
   return [absolute, relative(process.cwd(), absolute)].find((path) => Buffer.byteLength(path) <= MAX_PATH)
 }
 
-/** The first line that the other side sends, of at most so many bytes. */
+/** The first line that the other side sends, of at most so many bytes; empty lines mean nothing. */
 const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefused> =>
   Effect.callback((resume) => {
     const parts: Array<Buffer> = []
@@ -39,9 +43,12 @@ const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefus
     socket.on("close", () =>
       fail("The server's admin socket was closed before an answer came; the command may or may not have been carried out."))
     const heard = (part: Buffer) => {
-      parts.push(part)
-      size += part.length
-      if (part.includes(10)) {
+      const from = size > 0 ? 0 : part.findIndex((byte) => byte !== NEWLINE)
+      if (from === -1) return
+      const begun = part.subarray(from)
+      parts.push(begun)
+      size += begun.length
+      if (begun.includes(NEWLINE)) {
         // The rest is read and dropped: otherwise the other side could block on writing and not read the answer.
         socket.off("data", heard).resume()
         return resume(Effect.succeed(Buffer.concat(parts).toString("utf8").split("\n")[0] ?? ""))
@@ -85,9 +92,14 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     open.add(socket)
     socket.on("close", () => open.delete(socket))
     socket.on("error", () => undefined)
+    const alive = setInterval(() => socket.write("\n"), ALIVE_MS)
+    socket.on("close", () => clearInterval(alive))
     runFork(Effect.match(Effect.flatMap(line(socket, MAX_COMMAND), answer), {
       onFailure: () => socket.destroy(),
-      onSuccess: (reply) => socket.end(`${JSON.stringify(reply)}\n`)
+      onSuccess: (reply) => {
+        clearInterval(alive)
+        socket.end(`${JSON.stringify(reply)}\n`)
+      }
     }))
   })
   yield* Effect.acquireRelease(

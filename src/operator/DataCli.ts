@@ -1,7 +1,9 @@
 import { Console, Effect } from "effect"
 import { Argument, Command } from "effect/cli"
+import { resolve } from "node:path"
 import { exportAgent } from "../archives/AgentExport.ts"
 import { Desk, example, handle, json, whoAmI } from "./AdminDesk.ts"
+import type { OperatorAnswer } from "./OperatorCommand.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
 
@@ -33,4 +35,33 @@ export const exportCommand = Command.make("export", {
     ),
     Command.withShortDescription("Write everything that is held about an agent into a folder or file"),
     example("For ada, who asked for it", "ada ada.tar")
+  )
+
+const printed = (asJson: boolean) => ({ data, text }: OperatorAnswer) => Console.log(asJson ? JSON.stringify(data, null, 2) : text)
+
+/** A backup of a standalone server. */
+export const backup = Command.make("backup", {
+  file: Argument.String("file").pipe(Argument.withDescription("The tar file to make, on the machine of the server")),
+  json
+}, (given) =>
+  Effect.flatMap(Desk, (desk) => desk.perform({ _tag: "Backup", target: resolve(given.file), operator: whoAmI() })).pipe(
+    Effect.flatMap(printed(given.json))
+  )).pipe(
+    Command.withDescription("Back up a server that has its database in DATA_DIR, with its files, into a tar file; it may run and be used meanwhile"),
+    Command.withShortDescription("Back up a server with its database in DATA_DIR, which may run meanwhile"),
+    example("Every night", "/var/backups/parley-$(date +%F).tar")
+  )
+
+/** The other direction. */
+export const restore = Command.make("restore", {
+  file: Argument.String("file").pipe(Argument.withDescription("What `backup` has made")),
+  folder: Argument.String("folder").pipe(Argument.withDescription("An empty folder, or a new one: the DATA_DIR of the restored server")),
+  json
+}, (given) =>
+  Effect.flatMap(Desk, (desk) => desk.restore(given.file, given.folder, whoAmI())).pipe(
+    Effect.flatMap(printed(given.json))
+  )).pipe(
+    Command.withDescription("Restore a backup into an empty folder, with numbers moved on so that none is given out twice; then start a server on the folder"),
+    Command.withShortDescription("Restore a backup into an empty folder"),
+    example("And start it", "parley-2026-11-22.tar /var/lib/parley")
   )

@@ -1,7 +1,9 @@
 import { Clock, Context, Data, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { backUp } from "../archives/Backup.ts"
+import { Database } from "../database/Sql.ts"
+import { BlobParts, folderOf } from "../files/BlobParts.ts"
 import { AgentPages } from "../archives/AgentPages.ts"
-import { BlobParts } from "../files/BlobParts.ts"
 import { Accounts, type Refused } from "../agents/Accounts.ts"
 import { DisplayName, isRegistrable, statusAt } from "../agents/Agent.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
@@ -65,6 +67,7 @@ export class Operator extends Context.Service<Operator, {
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
       const pages = yield* AgentPages
+      const database = yield* Database
 
       const refuse = (message: string) => new OperatorRefused({ message })
 
@@ -288,11 +291,36 @@ export class Operator extends Context.Service<Operator, {
         return { text: `${id} is ended, on every node.`, data: { id } }
       })
 
+      const schema = Effect.map(
+        sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`,
+        ([row]) => row?.name ?? ""
+      )
+
+      const backup = Effect.fnUntraced(function*(target: string, operator: string) {
+        if (database.backup === undefined) {
+          return yield* refuse(
+            "The database is PostgreSQL: back it up with pg_dump while the servers run, and after it the file store with the store's own means (docs/operations.md)."
+          )
+        }
+        yield* look(operator, "backup", null)
+        const store = config.S3_BUCKET === undefined && config.SHARED_DIR === undefined ? folderOf(config) : undefined
+        const made = yield* Effect.catchTag(
+          backUp({ target, database: database.backup, schema: yield* schema, store }),
+          "BackupRefused",
+          ({ message }) => refuse(message)
+        )
+        const elsewhere = made.files ? "" : " The files are in another store: copy them now, with the store's own means."
+        return {
+          text: `${made.file} has the database${made.files ? " and the files" : ""}, ${made.bytes.toLocaleString("en")} bytes. ` +
+            `The server did nothing else for ${made.longest_stop_ms} ms at most.${elsewhere}\nIt contains everything: keep it as such.`,
+          data: { ...made }
+        }
+      })
+
       const beginExport = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
         yield* look(operator, "export", agent.id)
-        const [row] = yield* sql<{ readonly name: string }>`SELECT name FROM migrations ORDER BY id DESC LIMIT 1`
-        return { text: agent.handle, data: { agent: agent.id, handle: agent.handle, schema: row?.name ?? "" } }
+        return { text: agent.handle, data: { agent: agent.id, handle: agent.handle, schema: yield* schema } }
       })
 
       const exportPage = Effect.fnUntraced(function*(command: Extract<OperatorCommand, { readonly _tag: "ExportPage" }>) {
@@ -342,6 +370,8 @@ export class Operator extends Context.Service<Operator, {
             return exportPage(command)
           case "ExportPart":
             return exportPart(command)
+          case "Backup":
+            return backup(command.target, command.operator)
           case "Config":
             return Effect.succeed(showConfig(config))
         }

@@ -54,6 +54,8 @@ export const OperatorCommand = Schema.Union([
     after: Schema.NullOr(Schema.Array(Schema.Union([Schema.String, Schema.Finite])))
   }),
   Schema.TaggedStruct("ExportPart", { agent: Id, file: Id, from: Schema.Int.check(Schema.isGreaterThanOrEqualTo(0)) }),
+  /** Writes a backup of a server's own database and files; the path is absolute. */
+  Schema.TaggedStruct("Backup", { target: Schema.String.check(Schema.isPattern(/^\//), Schema.isMaxLength(4_096)), operator: Who }),
   Schema.TaggedStruct("Config", {})
 ])
 export type OperatorCommand = typeof OperatorCommand.Type

@@ -29,8 +29,9 @@ class Fuse {
 const doomed = (database: TestDatabase, fuse: Fuse): TestDatabase =>
   Layer.effect(
     Database,
-    Effect.map(Database, ({ driver, prepared, probe }) =>
+    Effect.map(Database, ({ backup, driver, prepared, probe }) =>
       Database.of({
+        backup,
         driver,
         probe,
         prepared: (name, text) => {

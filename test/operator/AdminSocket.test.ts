@@ -2,7 +2,7 @@ import { assert, it } from "@effect/vitest"
 import { Effect, Layer, Logger } from "effect"
 import { writeFileSync } from "node:fs"
 import { stat } from "node:fs/promises"
-import { connect } from "node:net"
+import { connect, createServer } from "node:net"
 import { join } from "node:path"
 import { askServer, AdminSocketLive } from "../../src/operator/AdminSocket.ts"
 import { Operator, OperatorRefused } from "../../src/operator/Operator.ts"
@@ -59,4 +59,17 @@ it.live("a server's door takes one line of bounded length, outlives whatever it 
       assert.strictEqual((yield* askServer(dataDir, { _tag: "Config" }))?.text, "Config")
     }).pipe(Effect.provide(door))
     assert.strictEqual(yield* askServer(dataDir, { _tag: "Config" }), undefined)
+    // Empty lines only say that a command takes long.
+    const slow = createServer((socket) => {
+      socket.write("\n\n")
+      socket.once("data", () => socket.end(`\n${JSON.stringify({ _tag: "Done", answer: { text: "at last", data: null } })}\n`))
+    })
+    yield* Effect.acquireUseRelease(
+      Effect.callback<void>((resume) => void slow.listen(path, () => resume(Effect.void))),
+      () =>
+        Effect.map(askServer(dataDir, { _tag: "Config" }), (answer) => {
+          assert.strictEqual(answer?.text, "at last")
+        }),
+      () => Effect.sync(() => slow.close())
+    )
   }))

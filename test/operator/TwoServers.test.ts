@@ -84,4 +84,10 @@ describe.skipIf(!isInstalled(18))("two servers and an operator on one PostgreSQL
     for (const i of [0, 1] as const) (await attempt(target[i], stranger![i])).refused(403, "AGENT_RESTRICTED")
     assert.match(await told("agents", "show", target[0].handle), /^state +restricted until 2/m)
   })
+
+  it("a backup of PostgreSQL is pg_dump's", async () => {
+    const refused = await adminHere({ DATABASE_URL: database }, "backup", "/tmp/parley-none.tar")
+    assert.strictEqual(refused.code, 1)
+    assert.include(refused.stderr, "pg_dump")
+  })
 })

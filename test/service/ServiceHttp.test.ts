@@ -36,7 +36,7 @@ const storageLayer = (storage: Storage) => {
   return Layer.merge(
     Layer.succeed(SqlClient.SqlClient, (() => look) as unknown as SqlClient.SqlClient),
     Layer.succeed(Database, {
-      driver: "pg",
+      backup: undefined, driver: "pg",
       prepared: () => () => Effect.die("these routes prepare nothing"),
       probe: (() => look) as unknown as Database["Service"]["probe"]
     })

@@ -8,7 +8,7 @@ const WORKERS = 3
 const BUDGETS: Readonly<Record<string, number>> = {
   accounts: 6,
   agents: 6,
-  archives: 10,
+  archives: 14,
   attachments: 6,
   auth: 3,
   avatars: 12,

@@ -44,6 +44,7 @@ export const scansOf = <A, E, R>(
     const { driver, probe } = yield* Database
     const texts = new Map<string, string>()
     const recording = Layer.succeed(Database, {
+      backup: undefined,
       driver,
       prepared: (name, text) => {
         texts.set(name, text)

@@ -23,9 +23,45 @@ interface Installation {
   readonly stop: () => Promise<unknown>
   readonly start: () => Promise<unknown>
   readonly backUp: () => Promise<unknown>
-  readonly restore: () => Promise<unknown>
-  readonly place: Readonly<Record<string, string>>
+  /** Returns what the command says that moves the numbers on. */
+  readonly restore: () => Promise<string>
   readonly end: () => Promise<unknown>
+}
+
+const moveOn = async (place: Readonly<Record<string, string>>): Promise<string> => {
+  const done = await admin(place, "restored")
+  assert.strictEqual(done.code, 0, done.stderr)
+  return done.stdout
+}
+
+/** A server that runs while it is backed up, and is restored into a folder that is not there any more. */
+const running = async (): Promise<Installation> => {
+  const dataDir = await makeDataDir()
+  const folder = await mkdtemp(join(tmpdir(), "parley-backup-"))
+  const file = join(folder, "parley.tar")
+  const env = { PORT: String(await freePort()) }
+  let server = await startServer({ dataDir, env })
+  return {
+    servers: () => [server],
+    stop: () => server.stop(),
+    start: async () => {
+      server = await startServer({ dataDir, env })
+    },
+    backUp: async () => {
+      const done = await admin({ DATA_DIR: dataDir }, "backup", file)
+      assert.strictEqual(done.code, 0, done.stderr)
+    },
+    restore: async () => {
+      await rm(dataDir, { recursive: true })
+      const done = await admin({}, "restore", file, dataDir)
+      assert.strictEqual(done.code, 0, done.stderr)
+      return done.stdout
+    },
+    end: async () => {
+      await server.stop()
+      await Promise.all([dataDir, folder].map((path) => rm(path, { recursive: true, force: true })))
+    }
+  }
 }
 
 /** A folder of a server that is stopped for its backup. */
@@ -50,8 +86,8 @@ const standalone = async (): Promise<Installation> => {
     restore: async () => {
       await rm(dataDir, { recursive: true })
       await cp(copy, dataDir, { recursive: true })
+      return moveOn({ DATA_DIR: dataDir })
     },
-    place: { DATA_DIR: dataDir },
     end: async () => {
       await stop()
       await Promise.all([dataDir, copy].map((folder) => rm(folder, { recursive: true, force: true })))
@@ -81,8 +117,8 @@ const nodes = async (): Promise<Installation> => {
       await client.query(`CREATE DATABASE "${name}"`)
       await client.end()
       await run(`${DEBIAN_15}/pg_restore`, ["--exit-on-error", `--dbname=${database}`, file])
+      return moveOn({ DATABASE_URL: database })
     },
-    place: { DATABASE_URL: database },
     end: async () => {
       await cluster.stop()
       await rm(folder, { recursive: true, force: true })
@@ -125,10 +161,7 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
     ;(await carol.http.patch(`/v1/agents/${carol.handle}`, { description: rotated })).ok(200, Shapes.Agent)
 
     await it.stop()
-    await it.restore()
-    const done = await admin(it.place, "restored")
-    assert.strictEqual(done.code, 0, done.stderr)
-    assert.match(done.stdout, /^2 conversations and 3 inboxes /)
+    assert.match(await it.restore(), /^2 conversations and 3 inboxes /m)
     await it.start()
 
     // What came after the backup never was.
@@ -163,6 +196,8 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
 describe("a restore from backup", { timeout: 180_000 }, () => {
   it("of a standalone server's folder: no number is given out twice, and clients that ran on hear what is new", () =>
     scenario(standalone))
+
+  it("of a standalone server that is backed up while it runs, by one command: the same", () => scenario(running))
 
   const missing = missingForNodes !== ""
     ? missingForNodes

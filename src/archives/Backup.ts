@@ -1,0 +1,231 @@
+import { Clock, Data, Effect, Schema } from "effect"
+import type { SqlError } from "effect/sql"
+import { existsSync } from "node:fs"
+import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
+import * as path from "node:path"
+import { syncTree } from "../database/Pglite.ts"
+import type { LogOfBackup, OnlineBackup } from "../database/Sql.ts"
+import { entriesOf, TarWriter } from "../files/Tar.ts"
+
+/** A backup cannot be made or restored where the operator wants it. */
+export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly message: string }> {}
+
+const refuse = (message: string) => new BackupRefused({ message })
+
+const io = <A>(run: () => Promise<A>): Effect.Effect<A, BackupRefused> =>
+  Effect.tryPromise({ try: run, catch: (error) => refuse(error instanceof Error ? error.message : String(error)) })
+
+/** The last entry of a backup. A backup without it is not whole. */
+const Contents = Schema.Struct({
+  format: Schema.Literal(1),
+  made_at: Schema.String,
+  /** The last migration of the database. */
+  schema: Schema.String,
+  /** How many entries come before this one. */
+  entries: Schema.Int,
+  /** Folders of the database, which PostgreSQL needs empty ones of too. */
+  folders: Schema.Array(Schema.String),
+  /** Whether the file store is in it. */
+  files: Schema.Boolean
+})
+const CONTENTS = "backup.json"
+const decodeContents = Schema.decodeUnknownEffect(Schema.fromJsonString(Contents))
+
+/** What PostgreSQL makes anew when it starts (compare pg_basebackup); of pg_wal the files of the backup are added by name. */
+const MADE_ANEW = /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
+const LOG_FILE = /^[0-9A-F]{24}$/
+
+const isMissing = (error: unknown): boolean => Reflect.get(Object(error), "code") === "ENOENT"
+
+interface Tree {
+  readonly folders: ReadonlyArray<string>
+  readonly files: ReadonlyArray<string>
+}
+
+/** The folders and files below a folder, as relative paths in order; empty if it is not there. */
+const treeOf = async (root: string): Promise<Tree> => {
+  const folders: Array<string> = []
+  const files: Array<string> = []
+  const left = [""]
+  for (let folder = left.pop(); folder !== undefined; folder = left.pop()) {
+    const entries = await readdir(path.join(root, folder), { withFileTypes: true }).catch((error: unknown) => {
+      if (isMissing(error)) return []
+      throw error
+    })
+    for (const entry of entries) {
+      const name = folder === "" ? entry.name : `${folder}/${entry.name}`
+      if (entry.isDirectory()) {
+        folders.push(name)
+        left.push(name)
+      } else if (entry.isFile()) files.push(name)
+    }
+  }
+  return { folders: folders.sort(), files: files.sort() }
+}
+
+/** Adds a file unless it is gone. */
+const add = async (tar: TarWriter, name: string, file: string): Promise<void> => {
+  try {
+    await tar.file(name, file)
+  } catch (error) {
+    if (!isMissing(error)) throw error
+  }
+}
+
+export interface BackedUp {
+  readonly file: string
+  readonly bytes: number
+  readonly entries: number
+  readonly files: boolean
+  /** For how long the backup held up everything else at most, in milliseconds. */
+  readonly longest_stop_ms: number
+}
+
+/**
+ * Writes a backup of a database and of the files of a store into a tar file, while both are used. The database is as it was when
+ * the copy of its files ended; the store's files are copied after it, so every file is there that the database names, but for those that
+ * were removed meanwhile. The file appears under its name when it is whole.
+ *
+ * Two statements hold everything else up: a checkpoint at the beginning, as it is written for every 64 MB of log anyway, and
+ * the end of the log. The bytes are read and written by other threads, a quarter of a megabyte at a time.
+ */
+export const backUp = Effect.fnUntraced(function*(given: {
+  readonly target: string
+  readonly database: OnlineBackup
+  readonly schema: string
+  /** The folder of the store; undefined: it is elsewhere. */
+  readonly store: string | undefined
+}): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
+  const { database, schema, store } = given
+  const target = path.resolve(given.target)
+  if (existsSync(target)) return yield* refuse(`${target} is there already.`)
+  const at = yield* Clock.currentTimeMillis
+  const unfinished = `${target}.unfinished`
+  let longest = 0
+  const timed = <A, E, R>(statement: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+    Effect.suspend(() => {
+      const began = performance.now()
+      return Effect.tap(statement, () =>
+        Effect.sync(() => {
+          longest = Math.max(longest, performance.now() - began)
+        }))
+    })
+  return yield* Effect.scoped(Effect.gen(function*() {
+    const handle = yield* Effect.acquireRelease(io(() => open(unfinished, "w", 0o600)), (handle, exit) =>
+      Effect.promise(async () => {
+        await handle.close()
+        if (exit._tag === "Failure") await rm(unfinished, { force: true })
+      }))
+    const tar = new TarWriter(handle, at)
+    const root = database.folder
+    const folders = yield* Effect.scoped(Effect.gen(function*() {
+      yield* timed(database.begin)
+      const tree = yield* io(() => treeOf(root))
+      yield* io(async () => {
+        for (const name of tree.files) if (!MADE_ANEW.test(name)) await add(tar, `database/${name}`, path.join(root, name))
+      })
+      const log: LogOfBackup = yield* timed(database.end)
+      yield* io(async () => {
+        await tar.text("database/backup_label", log.label)
+        const names = (await readdir(path.join(root, "pg_wal"))).filter((name) => LOG_FILE.test(name) && name >= log.first && name <= log.last)
+        for (const name of names.sort()) await tar.file(`database/pg_wal/${name}`, path.join(root, "pg_wal", name))
+      })
+      return tree.folders
+    }))
+    yield* io(async () => {
+      if (store !== undefined) {
+        const { files } = await treeOf(store)
+        for (const name of files) if (!name.startsWith("incoming/")) await add(tar, `blobs/${name}`, path.join(store, name))
+      }
+      const contents: typeof Contents.Type = {
+        format: 1,
+        made_at: new Date(at).toISOString(),
+        schema,
+        entries: tar.entries,
+        folders,
+        files: store !== undefined
+      }
+      await tar.text(CONTENTS, JSON.stringify(contents))
+      await tar.finish()
+      await rename(unfinished, target)
+    })
+    return { file: target, bytes: tar.bytes, entries: tar.entries, files: store !== undefined, longest_stop_ms: Math.ceil(longest) }
+  }))
+})
+
+const RESTORING = "restoring"
+
+/** A backup's files, unpacked in a folder of their own below the one that they are for. */
+export interface Unpacked {
+  /** A DATA_DIR, on which the database can be opened. */
+  readonly dataDir: string
+  readonly madeAt: string
+  readonly files: boolean
+  /** Puts everything in its place, the database last. */
+  readonly finish: Effect.Effect<void, BackupRefused>
+}
+
+/**
+ * Unpacks a backup below an empty folder and syncs it to disk. Repeatable: what an interrupted restoration has left is removed. Until
+ * `finish` a server that is started on the folder finds no database there.
+ */
+export const unpack = Effect.fnUntraced(function*(file: string, folder: string): Effect.fn.Return<Unpacked, BackupRefused> {
+  const target = path.resolve(folder)
+  const dataDir = path.join(target, RESTORING)
+  if (!existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
+  yield* io(() => mkdir(target, { recursive: true, mode: 0o700 }))
+  const others = (yield* io(() => readdir(target))).filter((name) => name !== RESTORING)
+  if (others.length > 0) return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
+  const damaged = (error: unknown) => refuse(`${path.resolve(file)} is no whole backup: ${error instanceof Error ? error.message : String(error)}.`)
+  const text = yield* Effect.tryPromise({
+    try: async () => {
+      await rm(dataDir, { recursive: true, force: true })
+      await mkdir(dataDir, { recursive: true, mode: 0o700 })
+      const source = await open(file, "r")
+      try {
+        let entries = 0
+        for await (const entry of entriesOf(source)) {
+          if (entry.name === CONTENTS) {
+            const parts: Array<Buffer> = []
+            for await (const chunk of entry.chunks()) parts.push(chunk)
+            return { contents: Buffer.concat(parts).toString("utf8"), entries }
+          }
+          if (!/^(database|blobs)\//.test(entry.name)) throw new Error(`it has an entry ${entry.name}`)
+          entries++
+          const place = path.join(dataDir, entry.name)
+          await mkdir(path.dirname(place), { recursive: true, mode: 0o700 })
+          const handle = await open(place, "wx", 0o600)
+          try {
+            for await (const chunk of entry.chunks()) await handle.writeFile(chunk)
+          } finally {
+            await handle.close()
+          }
+        }
+        throw new Error(`it ends without ${CONTENTS}`)
+      } finally {
+        await source.close()
+      }
+    },
+    catch: damaged
+  })
+  const contents = yield* Effect.mapError(decodeContents(text.contents), () => refuse("This backup was made by another version of Parley."))
+  if (contents.entries !== text.entries) return yield* damaged(`it has ${text.entries} of ${contents.entries} entries`)
+  yield* io(async () => {
+    for (const name of contents.folders) await mkdir(path.join(dataDir, "database", name), { recursive: true, mode: 0o700 })
+    await syncTree(dataDir)
+  })
+  return {
+    dataDir,
+    madeAt: contents.made_at,
+    files: contents.files,
+    finish: io(async () => {
+      for (const name of ["blobs", "database"]) {
+        if (existsSync(path.join(dataDir, name))) await rename(path.join(dataDir, name), path.join(target, name))
+      }
+      await rm(dataDir, { recursive: true })
+      const parent = await open(target, "r")
+      await parent.sync()
+      await parent.close()
+    })
+  }
+})
