@@ -1,6 +1,6 @@
-import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { assert, beforeAll, it } from "@effect/vitest"
 import { eventually, within } from "../support/Eventually.ts"
-import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { type Cluster, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { say } from "../contract/Talk.ts"
 import { Receiver } from "../support/Receiver.ts"
@@ -13,18 +13,18 @@ const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]
   return [alice, bob]
 }
 
-describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`, () => {
+/** Tasks over two nodes. */
+export const tasksOnNodes = (started: () => Cluster): void => {
   let cluster: Cluster
   let one: Server
   let two: Server
   let alice: TestAgent
   let bob: TestAgent
   beforeAll(async () => {
-    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1" })
+    cluster = started()
     ;[one, two] = cluster.nodes as [Server, Server]
     ;[alice, bob] = await acquainted(one)
   })
-  afterAll(() => cluster?.stop())
 
   it("are the same wherever their caller asks, and a stream hears of what happens on the other node", async () => {
     const here = await connect(one, alice, bob, "JSONRPC")
@@ -95,17 +95,19 @@ describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`
       receiver.stop()
     }
   })
+}
 
-  it("a node that stops ends its streams, and the next one of the same caller goes on elsewhere", async () => {
-    const third = await cluster.add()
-    const [here, there] = [await connect(third, alice, bob, "JSONRPC"), await connect(two, alice, bob, "JSONRPC")]
-    const task = await begin(there, "moving")
-    const heard: Array<string> = []
-    const stream = (async () => {
-      for await (const event of here.resubscribeTask({ tenant: "", id: task.id })) heard.push(said(event))
-    })()
-    await eventually("the stream", () => heard[0])
-    await third.stop()
+/** A stream at a node that is about to stop, which has to end it; the next one of the same caller goes on elsewhere. */
+export const streamAt = async (stopping: Server, elsewhere: Server): Promise<{ readonly goesOn: () => Promise<void> }> => {
+  const [alice, bob] = await acquainted(elsewhere)
+  const [here, there] = [await connect(stopping, alice, bob, "JSONRPC"), await connect(elsewhere, alice, bob, "JSONRPC")]
+  const task = await begin(there, "moving")
+  const heard: Array<string> = []
+  const stream = (async () => {
+    for await (const event of here.resubscribeTask({ tenant: "", id: task.id })) heard.push(said(event))
+  })()
+  await eventually("the stream", () => heard[0])
+  const goesOn = async (): Promise<void> => {
     await within("the end of the stream", stream)
     assert.notInclude(heard, "status COMPLETED")
     const rest: Array<string> = []
@@ -113,8 +115,9 @@ describe.skipIf(missingForNodes !== "")(`tasks over two nodes${missingForNodes}`
       for await (const event of there.resubscribeTask({ tenant: "", id: task.id })) rest.push(said(event))
     })()
     await eventually("the next stream", () => rest[0])
-    await say(on(one, bob), alice, { metadata: { reply_to: task.id } })
+    await say(bob, alice, { metadata: { reply_to: task.id } })
     await within("the end", again)
     assert.strictEqual(rest.at(-1), "status COMPLETED")
-  })
-})
+  }
+  return { goesOn }
+}

@@ -1,9 +1,9 @@
-import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { assert, beforeAll, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import { Client } from "pg"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
-import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { type Cluster, on } from "../support/Nodes.ts"
 import { cookieOf, newLink, newToken, Operating, redeem, request } from "../support/Operating.ts"
 import { promptly } from "../support/Promptly.ts"
 import { newAgent, type Server } from "../support/Server.ts"
@@ -26,18 +26,18 @@ interface Overview {
   readonly redis: { readonly state: string }
 }
 
-describe.skipIf(missingForNodes !== "")("operators on two nodes", () => {
+/** Operators on two nodes, of which they lose the second and get another. */
+export const operatorsOnNodes = (started: () => Cluster): void => {
   let cluster: Cluster
   let nodes: readonly [Server, Server]
   let operators: readonly [Operating, Operating]
 
   beforeAll(async () => {
-    cluster = await Cluster.start(2)
+    cluster = started()
     nodes = [cluster.nodes[0]!, cluster.nodes[1]!]
     const first = await Operating.signIn(nodes[0])
     operators = [first, Operating.withSession(nodes[1], first.headers["cookie"]!.split("=")[1]!)]
   })
-  afterAll(() => cluster.stop())
 
   it("a session that one node made is valid on the other; each shows both", async () => {
     for (const [i, operator] of operators.entries()) {
@@ -202,4 +202,4 @@ describe.skipIf(missingForNodes !== "")("operators on two nodes", () => {
     assert.strictEqual((await on(back, agent).http.get(`/v1/agents/${agent.handle}`)).header("ratelimit-limit"), "400")
     await operators[0].ok("DELETE", "/limits/LIMITS_CARDS_PER_MINUTE")
   })
-})
+}

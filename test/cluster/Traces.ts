@@ -1,9 +1,9 @@
-import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { afterAll, assert, beforeAll, it } from "@effect/vitest"
 import { randomBytes } from "node:crypto"
 import { catalogue } from "../../src/platform/Metrics.ts"
-import { Collector } from "../support/Collector.ts"
+import type { Collector } from "../support/Collector.ts"
 import { eventually } from "../support/Eventually.ts"
-import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
+import { type Cluster, on } from "../support/Nodes.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -17,7 +17,17 @@ const caller = (flags = "01") => {
   return { traceId, spanId, header: { traceparent: `00-${traceId}-${spanId}-${flags}` } }
 }
 
-describe.skipIf(missingForNodes !== "")(`what two nodes tell a collector and Prometheus${missingForNodes}`, () => {
+/** The settings of a cluster that tells a collector. */
+export const tellingTo = (collector: Collector): Readonly<Record<string, string>> => ({
+  OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+  OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a%20test",
+  OTEL_SERVICE_NAME: "parley-tested",
+  // Only callers that ask for it are traced.
+  OTEL_TRACES_SAMPLER: "parentbased_always_off"
+})
+
+/** What two nodes tell a collector and Prometheus. */
+export const traces = (started: () => { readonly cluster: Cluster; readonly collector: Collector }): void => {
   let collector: Collector
   let receiver: Receiver
   let cluster: Cluster
@@ -26,16 +36,8 @@ describe.skipIf(missingForNodes !== "")(`what two nodes tell a collector and Pro
   let socket: Socket
 
   beforeAll(async () => {
-    collector = await Collector.start()
+    ;({ cluster, collector } = started())
     receiver = await Receiver.start()
-    cluster = await Cluster.start(2, {
-      WEBHOOK_ALLOW_PRIVATE: "loopback",
-      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
-      OTEL_EXPORTER_OTLP_HEADERS: "x-tenant=a%20test",
-      OTEL_SERVICE_NAME: "parley-tested",
-      // Only callers that ask for it are traced.
-      OTEL_TRACES_SAMPLER: "parentbased_always_off"
-    })
     const [one, two] = cluster.nodes as [Server, Server]
     ada = await newAgent(one, "ada")
     bob = await newAgent(two, "bob")
@@ -48,9 +50,8 @@ describe.skipIf(missingForNodes !== "")(`what two nodes tell a collector and Pro
     await eventually("the post of the first word", () => receiver.posts.length > 0 || undefined)
   })
   afterAll(async () => {
-    await cluster?.stop()
+    await socket?.close()
     receiver?.stop()
-    collector?.stop()
   })
 
   const say = async (from: TestAgent, text: string, headers: Readonly<Record<string, string>>) => {
@@ -155,4 +156,4 @@ describe.skipIf(missingForNodes !== "")(`what two nodes tell a collector and Pro
       assert.match(text, /^http_request_seconds_count\{method="POST",route="\/v1\/messages"\} [1-9]/m)
     }
   })
-})
+}

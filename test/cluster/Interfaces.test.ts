@@ -3,12 +3,16 @@ import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/cli
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
 import { setTimeout as pause } from "node:timers/promises"
+import { streamAt, tasksOnNodes } from "../a2a/Nodes.ts"
+import { operatorsOnNodes } from "../console/Nodes.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { connect, granted, initialize, type Json, newest, older, post, refused, rpc } from "../mcp/Mcp.ts"
+import { Collector } from "../support/Collector.ts"
 import { eventually, PATIENCE_MS, within } from "../support/Eventually.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
+import { tellingTo, traces } from "./Traces.ts"
 
 const AGENTS = 10
 /** Messages that each of them sends. */
@@ -94,7 +98,8 @@ class Loop {
   }
 }
 
-describe.skipIf(missingForNodes !== "")(`/mcp on two nodes${missingForNodes}`, () => {
+/** `/mcp` on two nodes, of which the second is killed, started again and stopped. */
+const mcpOnNodes = (started: () => Cluster): void => {
   let cluster: Cluster
   let one: Server
   let two: Server
@@ -103,11 +108,10 @@ describe.skipIf(missingForNodes !== "")(`/mcp on two nodes${missingForNodes}`, (
   let conversation: string
 
   beforeAll(async () => {
-    cluster = await Cluster.start(2)
+    cluster = started()
     ;[one, two] = cluster.nodes as [Server, Server]
     ;({ alice, bob, conversation } = await newPair(one))
   })
-  afterAll(() => cluster?.stop())
 
   const clear = async (): Promise<void> => {
     const last = (await inbox(bob)).at(-1)
@@ -238,12 +242,13 @@ describe.skipIf(missingForNodes !== "")(`/mcp on two nodes${missingForNodes}`, (
     assert.isAbove(loops.reduce((sum, { lost }) => sum + lost, 0), 0, "no answer was lost")
   })
 
-  it("163. a node that drains ends its waits, each says to call again, and the other node goes on with them", async () => {
+  it("163. a node that drains ends its waits and the streams of tasks, each wait says to call again, and the other node goes on with them", async () => {
     await clear()
     const waiting = post(two, bob.key, waitFor({ timeout_seconds: 50 }), older)
     const [body, headers] = newest("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } })
     const another = post(two, alice.key, body, headers)
     await eventually("the waits", async () => (await waits(two)) === 2 || undefined)
+    const stream = await streamAt(two, one)
     two.terminate()
     for (const answer of await within("the answers", Promise.all([waiting, another]))) {
       assert.strictEqual(answer.body.result.structuredContent.outcome, "moved")
@@ -252,6 +257,25 @@ describe.skipIf(missingForNodes !== "")(`/mcp on two nodes${missingForNodes}`, (
     const again = post(one, bob.key, waitFor({ timeout_seconds: 50 }), older)
     const said = await say(on(one, alice), bob)
     assert.deepStrictEqual((await within("the message", again)).body.result.structuredContent.messages.map((one: Json) => one.message_id), [said.id])
+    await stream.goesOn()
     assert.strictEqual(await two.exit(), 0)
   })
+}
+
+describe.skipIf(missingForNodes !== "")(`two nodes${missingForNodes}`, () => {
+  let collector: Collector
+  let cluster: Cluster
+  beforeAll(async () => {
+    collector = await Collector.start()
+    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1", ...tellingTo(collector) })
+  })
+  afterAll(async () => {
+    await cluster?.stop()
+    collector?.stop()
+  })
+
+  describe("traces and metrics", () => traces(() => ({ cluster, collector })))
+  describe("tasks", () => tasksOnNodes(() => cluster))
+  describe("operators", () => operatorsOnNodes(() => cluster))
+  describe("/mcp", () => mcpOnNodes(() => cluster))
 })
