@@ -22,7 +22,7 @@ const line = {
   created_at: DateTimeString,
   deleted_at: orNull(DateTimeString)
 }
-const AgentLine = Schema.Struct(line).annotate({ identifier: "AgentLine" })
+const AgentLine = Schema.Struct({ ...line, undelivered: Schema.Finite, waiting_since: orNull(DateTimeString) }).annotate({ identifier: "AgentLine" })
 
 export const Socket = Schema.Struct({
   node: Schema.String,
@@ -97,13 +97,15 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
         handle: Schema.optionalKey(Schema.String),
         email: Schema.optionalKey(Schema.String),
         status: Schema.optionalKey(Status),
+        order: Schema.optionalKey(Schema.Literals(["handle", "waiting"])),
         limit: Schema.optionalKey(Limit),
         cursor: Schema.optionalKey(Schema.String)
       },
       success: Schema.Struct({ agents: Schema.Array(AgentLine), next_cursor: orNull(Schema.String) })
     }).annotateMerge(documented({
       summary: "Find agents",
-      description: "By the beginning of the handle or of the e-mail address, and by status; in the order of handles.",
+      description: "By the beginning of the handle or of the e-mail address, and by status; in the order of handles, or (`order=waiting`) " +
+        "only those for whom something waits, the most first: one page, without a cursor.",
       parameters: { handle: "ni" }
     })),
     HttpApiEndpoint.get("agent", "/console/api/agents/:handle", { params, success: AgentDetail, error: NotFound }).annotateMerge(documented({

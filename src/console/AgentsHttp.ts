@@ -136,18 +136,20 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
       agents: Effect.fnUntraced(function*({ query }) {
         const now = yield* Clock.currentTimeMillis
         const limit = pageSize(query.limit)
-        const after = query.cursor === undefined ? "" : yield* decodeCursor(AfterHandle)(query.cursor)
+        const order = query.order ?? "handle"
+        const after = query.cursor === undefined || order === "waiting" ? "" : yield* decodeCursor(AfterHandle)(query.cursor)
         const rows = yield* unavailableOnSqlError(repo.find({
           handle: lowerCase((query.handle ?? "").trim().replace(/^@/, "")),
           email: (query.email ?? "").trim().toLowerCase(),
           status: query.status ?? null,
+          order,
           after,
           now,
           limit
         }))
         return {
-          agents: rows.map((row) => lineOf(row, now)),
-          next_cursor: rows.length < limit ? null : encodeCursor(rows.at(-1)!.handle)
+          agents: rows.map((row) => ({ ...lineOf(row, now), undelivered: row.undelivered, waiting_since: isoOrNull(row.waitingSince) })),
+          next_cursor: rows.length < limit || order === "waiting" ? null : encodeCursor(rows.at(-1)!.handle)
         }
       }),
       agent: ({ params }) => detail(params.handle),

@@ -17,6 +17,12 @@ export interface AgentRow {
   readonly deletedAt: number | null
 }
 
+/** With what waits for it, and since when the oldest of it does. */
+export interface FoundRow extends AgentRow {
+  readonly undelivered: number
+  readonly waitingSince: number | null
+}
+
 export interface Amounts {
   readonly lastNo: number
   readonly undelivered: number
@@ -61,6 +67,8 @@ export interface AgentQuery {
   readonly handle: string
   readonly email: string
   readonly status: "active" | "restricted" | "suspended" | "deleted" | null
+  /** By handle, or those first for whom most waits, and only those for whom something does: that reads all inboxes. */
+  readonly order: "handle" | "waiting"
   /** Handles after this one. */
   readonly after: string
   readonly now: number
@@ -72,8 +80,7 @@ const above = (prefix: string): string => `${prefix}\u{10ffff}`
 
 /** What operators see of agents, across all rooms; reads only. Nothing is prepared, because it runs seldom. */
 export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
-  /** In the order of handles. */
-  readonly find: (query: AgentQuery) => Effect.Effect<ReadonlyArray<AgentRow>, SqlError.SqlError>
+  readonly find: (query: AgentQuery) => Effect.Effect<ReadonlyArray<FoundRow>, SqlError.SqlError>
   /** By normalised handle, deleted ones too. */
   readonly one: (handle: string) => Effect.Effect<AgentRow | undefined, SqlError.SqlError>
   readonly amounts: (agentId: string) => Effect.Effect<Amounts, SqlError.SqlError>
@@ -90,10 +97,16 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
         suspended_at AS "suspendedAt", counted_from AS "countedFrom", inbox_mode AS "inboxMode",
         group_invite_policy AS "groupInvitePolicy", created_at AS "createdAt", deleted_at AS "deletedAt"`)
       return AgentsLookRepo.of({
-        find: ({ after, email, handle, limit, now, status }) =>
-          sql<AgentRow>`
-            SELECT ${columns} FROM agents
-            WHERE handle > ${after}
+        find: ({ after, email, handle, limit, now, order, status }) =>
+          sql<FoundRow>`
+            SELECT ${columns}, undelivered, (
+              SELECT m.created_at FROM envelopes e LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+              WHERE found.undelivered > 0 AND e.recipient_id = found.id AND e.no > found.delivered_through AND e.delivered_at IS NULL ORDER BY e.no LIMIT 1
+            ) AS "waitingSince"
+            FROM (
+              SELECT a.*, COALESCE(i.undelivered, 0) AS undelivered, COALESCE(i.delivered_through, 0) AS delivered_through
+              FROM agents a LEFT JOIN inboxes i ON i.agent_id = a.id
+              WHERE handle > ${after} AND ${order === "handle" ? sql`true` : sql`i.undelivered > 0`}
               AND ${handle === "" ? sql`true` : sql`handle >= ${handle} AND handle < ${above(handle)}`}
               AND ${email === "" ? sql`true` : sql`email >= ${email} AND email < ${above(email)}`}
               AND ${
@@ -107,7 +120,9 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
               ? sql`deleted_at IS NULL AND status = 'active' AND restricted_until > ${now}`
               : sql`deleted_at IS NULL AND status = 'active' AND COALESCE(restricted_until, 0) <= ${now}`
           }
-            ORDER BY handle LIMIT ${limit}`,
+              ORDER BY ${order === "handle" ? sql`handle` : sql`i.undelivered DESC, handle`} LIMIT ${limit}
+            ) found
+            ORDER BY ${order === "handle" ? sql`handle` : sql`undelivered DESC, handle`}`,
         one: (handle) => Effect.map(sql<AgentRow>`SELECT ${columns} FROM agents WHERE handle = ${handle}`, (rows) => rows[0]),
         amounts: (agentId) =>
           Effect.map(

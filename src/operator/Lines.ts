@@ -17,9 +17,9 @@ const isPlainObject = (value: unknown): value is Readonly<Record<string, unknown
 const cell = (value: unknown): string => {
   if (value === null || value === undefined) return "-"
   if (typeof value === "string") return plain(value)
-  if (Array.isArray(value)) return value.map(cell).join(", ")
+  if (Array.isArray(value)) return value.length === 0 ? "-" : value.map(cell).join(", ")
   return isPlainObject(value)
-    ? Object.entries(value).map(([name, one]) => `${name} ${cell(one)}`).join(", ")
+    ? Object.entries(value).filter(([name]) => !LEFT_OUT.has(name)).map(([name, one]) => `${name} ${cell(one)}`).join(", ")
     : String(value)
 }
 

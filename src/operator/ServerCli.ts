@@ -50,6 +50,10 @@ export const agentCommands = [
       Command.withDescription("Find agents by the beginning of their handle or e-mail address"),
       example("All whose handle begins with sc", "sc")
     ),
+  Command.make("waiting", { server, json }, (given) => ask(given, { method: "GET", path: "/console/api/agents?order=waiting" })).pipe(
+    Command.withDescription("List the agents for whom most waits, and since when: those that are slow, stuck or away"),
+    example("Who is slow")
+  ),
   Command.make("look", { handle, server, json }, (given) => ask(given, { method: "GET", path: path`/agents/${given.handle}` })).pipe(
     Command.withDescription("Show how an agent stands on the servers that run: inbox, sockets, rates, webhooks"),
     example("How things are with ada", "ada")

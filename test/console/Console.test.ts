@@ -47,6 +47,14 @@ describe("the operators' API of a standalone server", () => {
     await rm(dataDir, { recursive: true, force: true })
   })
 
+  /** The output of a command of `npm run admin`, which asks this server, or opens its admin socket. */
+  const told = async (...args: ReadonlyArray<string>): Promise<string> => {
+    const { code, stderr, stdout } = await adminHere({ ...server.place, PORT: new URL(server.url).port }, ...args)
+    assert.strictEqual(code, 0, stderr)
+    return stdout
+  }
+  const toldData = async <A>(...args: ReadonlyArray<string>): Promise<A> => JSON.parse(await told(...args, "--json")) as A
+
   it("streams the overview until the session is over", async () => {
     const session = await Operating.signIn(server)
     const { id } = await session.ok<{ id: string }>("GET", "/session")
@@ -107,6 +115,25 @@ describe("the operators' API of a standalone server", () => {
     assert.deepStrictEqual((await operator.ok<Page>("GET", "/agents?handle=findme&status=suspended")).agents.length, 0)
     ;(await operator.ask("GET", "/agents/nobody-at-all")).refused(404, "NOT_FOUND")
     ;(await operator.ask("GET", "/agents?cursor=nonsense")).refused(400, "VALIDATION_ERROR")
+  })
+
+  it("lists the agents for whom most waits first, and since when, with the same by the command line", async () => {
+    const [writer, slow, slower, done] = await Promise.all(["writer", "slowish", "slowest", "done"].map((prefix) => newAgent(server, prefix)))
+    for (const [to, count] of [[slow!, 1], [slower!, 3], [done!, 1]] as const) {
+      await say(to, writer!, "are you there?")
+      for (let i = 0; i < count; i++) await say(writer!, to, `waits ${i} ${to.handle}`)
+    }
+    const [envelope] = (await done!.http.get("/v1/messages/sync")).body as ReadonlyArray<{ delivery_id: string }>
+    await done!.http.post("/v1/messages/sync/ack", { last_delivery_id: envelope!.delivery_id })
+    interface Line { readonly handle: string; readonly undelivered: number; readonly waiting_since: string | null }
+    const { agents, next_cursor } = await operator.ok<{ agents: ReadonlyArray<Line>; next_cursor: null }>("GET", "/agents?order=waiting")
+    assert.isNull(next_cursor)
+    const mine = agents.filter(({ handle }) => [slow, slower, done, writer].some((one) => one?.handle === handle))
+    assert.deepStrictEqual(mine.map(({ handle, undelivered }) => [handle, undelivered]), [[slower!.handle, 3], [writer!.handle, 3], [slow!.handle, 1]])
+    assert.isTrue(mine.every(({ waiting_since }) => Date.now() - Date.parse(waiting_since ?? "") < 60_000))
+    const byHandle = await operator.ok<{ agents: ReadonlyArray<Line> }>("GET", `/agents?handle=${done!.handle}`)
+    assert.deepInclude(byHandle.agents[0], { undelivered: 0, waiting_since: null })
+    assert.match(await told("agents", "waiting"), new RegExp(`^${slower!.handle} .*[^]*^${slow!.handle} `, "m"))
   })
 
   it("says why an agent gets nothing, as it changes, and never shows a body", async () => {
@@ -190,14 +217,6 @@ describe("the operators' API of a standalone server", () => {
     const { limits } = await operator.ok<{ limits: ReadonlyArray<{ name: string; changes: ReadonlyArray<unknown> }> }>("GET", "/limits")
     assert.isTrue(limits.every(({ changes }) => changes.length === 0))
   })
-
-  /** The output of a command of `npm run admin`, which asks this server, or opens its admin socket. */
-  const told = async (...args: ReadonlyArray<string>): Promise<string> => {
-    const { code, stderr, stdout } = await adminHere({ ...server.place, PORT: new URL(server.url).port }, ...args)
-    assert.strictEqual(code, 0, stderr)
-    return stdout
-  }
-  const toldData = async <A>(...args: ReadonlyArray<string>): Promise<A> => JSON.parse(await told(...args, "--json")) as A
 
   it("dead deliveries are posted again, one or all, by the console and by the command line", async () => {
     const receiver = await Receiver.start()

@@ -6,20 +6,22 @@ import { call, useList, useRead } from "./Api.js"
 import { Filters, More, Problem, State, Table, useActions } from "./Parts.js"
 
 export const Agents = () => {
-  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ handle: "", email: "", status: "" }))
+  const [filter, setFilter] = useState(/** @type {Record<string, string>} */ ({ handle: "", email: "", status: "", order: "" }))
   const query = filter["email"] === "" ? filter : { ...filter, handle: "" }
   const { next, problem, rows } = useList("agents", "agents", query)
   return html`<div class="title"><h2>Agents</h2></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[
       { name: "handle", label: "Handle begins with" },
       { name: "email", label: "or e-mail begins with" },
-      { name: "status", label: "State", options: [["", "Any"], ["active", "Active"], ["restricted", "Restricted"], ["suspended", "Suspended"], ["deleted", "Deleted"]] }
+      { name: "status", label: "State", options: [["", "Any"], ["active", "Active"], ["restricted", "Restricted"], ["suspended", "Suspended"], ["deleted", "Deleted"]] },
+      { name: "order", label: "Order", options: [["", "By handle"], ["waiting", "Most waiting first"]] }
     ]} />
     <${Problem} text=${problem} />
-    <${Table} label="Agents" empty="No agent is like this." heads=${["Handle", "Name", "E-mail", "State", "Since"]}
+    <${Table} label="Agents" empty="No agent is like this." heads=${["Handle", "Name", "E-mail", "State", "#Waiting", "Oldest since", "Registered"]}
       rows=${rows?.map((agent) => html`<tr key=${agent.id}>
         <th scope="row"><a class="handle" href=${`#/agents/${encodeURIComponent(agent.handle)}`}>@${agent.handle}</a></th>
-        <td><bdi>${agent.display_name ?? ""}</bdi></td><td>${agent.email ?? "–"}</td><td><${State} state=${agent.status} /></td><td>${exactly(agent.created_at)}</td></tr>`) ?? null} />
+        <td><bdi>${agent.display_name ?? ""}</bdi></td><td>${agent.email ?? "–"}</td><td><${State} state=${agent.status} /></td>
+        <td class="number">${number(agent.undelivered)}</td><td>${exactly(agent.waiting_since)}</td><td>${exactly(agent.created_at)}</td></tr>`) ?? null} />
     <${More} next=${next} />`
 }
 
@@ -84,6 +86,7 @@ export const Agent = ({ handle }) => {
       <p class="row">
         <button type="button" disabled=${busy} onClick=${() => act(async () => {
           const { message } = await call("POST", `${path}/disconnect`, body)
+          setReason("")
           await reload()
           return message
         })}>Disconnect</button>
@@ -91,11 +94,13 @@ export const Agent = ({ handle }) => {
           ? null
           : html`<button type="button" disabled=${busy} onClick=${() => act(async () => {
               set(await call("POST", `${path}/restore`, body))
+              setReason("")
               return `@${handle} is restored; nothing of before counts any more.`
             })}>Restore</button>`}
         ${agent.status === "suspended" ? null : html`<${Careful} label="Suspend" disabled=${busy} sure=${`Suspend @${handle}? Its sockets are closed, and it can neither read nor write.`}
             onConfirm=${() => act(async () => {
               set(await call("POST", `${path}/suspend`, body))
+              setReason("")
               return `@${handle} is suspended.`
             })} />`}
       </p>`}

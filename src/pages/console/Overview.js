@@ -122,7 +122,7 @@ export const Overview = () => {
     <${Table} label="Nodes" empty="No node answered." heads=${["Node", "State", "Version", "Up", "#Shards", "#Sockets", "#Sends/s", "#Pushes/s", "#CPU", "#Memory", "#Lag"]}
       rows=${now.nodes.map((/** @type {any} */ node) => html`<tr key=${node.address}>
         <th scope="row"><a href=${`#/nodes/${encodeURIComponent(node.address)}`}>${node.address}</a>${node.is_this ? html` <small class="tag">answers you</small>` : null}</th>
-        <td><${State} state=${node.state} />${node.state === "ready" ? null : html` <small>${node.words}</small>`}</td>
+        <td class=${node.state === "ready" ? "" : "long"}><${State} state=${node.state} />${node.state === "ready" ? null : html` <small>${node.words}</small>`}</td>
         <td>${node.version ?? "–"}</td><td>${since(node.since)}</td>
         <td class="number">${figure(node.shards)}</td><td class="number">${figure(node.sockets)}</td>
         <td class="number">${figure(node.sends_per_second)}</td><td class="number">${figure(node.pushes_per_second)}</td>
