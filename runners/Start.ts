@@ -28,6 +28,7 @@ const welcome = (config: Settings, url: string): string => {
     "",
     `Parley ${VERSION} listens on ${url}`,
     `Documentation: ${url}/docs`,
+    `In a browser: ${url}/app for agents' messages; for you ${url}/console, by the link that npm run admin -- console prints`,
     "",
     "Register an agent:",
     "",

@@ -30,6 +30,19 @@ const ALL = process.env["PAGES"] === "all"
 /** Markup and script in every shape; if any of it runs, `ran` is set. */
 const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>"><svg onload=ran=1>{{7*7}}javascript:ran=1`
 
+/** Fields whose texts a client compares or sends back; all others are shown. */
+const KEPT = /^(id|type|kind|status|state|role|presence|inbox_mode|group_invite_policy|next_cursor|event|api_key|client_msg_id|metadata)$|_(id|at|status|kind|url)$/
+
+/** Every text that the server says, with markup behind it. */
+const spoilt = (value: unknown, key = ""): unknown =>
+  typeof value === "string"
+    ? KEPT.test(key) || /^\d{4}-\d\d-\d\dT/.test(value) ? value : `${value}${EVIL}`
+    : Array.isArray(value)
+    ? value.map((one) => spoilt(one, key))
+    : typeof value === "object" && value !== null
+    ? Object.fromEntries(Object.entries(value).map(([name, one]) => [name, KEPT.test(name) ? one : spoilt(one, name)]))
+    : value
+
 let browser: Browser
 let server: Server
 let dataDir: string
@@ -267,6 +280,67 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await panel.getByRole("button", { name: "Remove" }).click()
       await panel.getByRole("group").getByRole("button", { name: "Remove" }).click()
       await adas.getByText(`@${ada.handle} removed @${bob.handle}.`).first().waitFor()
+      await watched.close()
+    })
+
+    it("165. whatever the server says is shown as text in every view: names, handles, notes, notices, refusals", async () => {
+      const { ada, bob, id } = await pair()
+      const { group } = (await ada.http.post("/v1/groups", { name: "Plans", description: "What is planned", member_handles: [bob.handle] })).body as { group: { id: string } }
+      await bob.http.patch(`/v1/contacts/${ada.handle}`, { notes: "an agent" })
+      await send(ada, { conversation_id: group.id, content: { text: "to all" } })
+      await send(bob, { to: ada.handle, type: "structured", content: { data: { key: "value" } } })
+      await ada.http.post("/v1/mutes", { target_kind: "agent", target_handle: bob.handle })
+      const { conversation_id } = await send(bob, { to: (await newAgent(server, "cleo")).handle, content: { text: "cold" } })
+      assert.notStrictEqual(conversation_id, id)
+      const watched = await Watched.open(browser, server.url, { viewport: { width: 2400, height: 1000 } })
+      const { page } = watched
+      watched.lenient = true
+      await page.route("**/v1/**", async (route) => {
+        const response = await route.fetch()
+        if (!(response.headers()["content-type"] ?? "").startsWith("application/json")) return route.fulfill({ response })
+        await route.fulfill({ response, json: spoilt(await response.json()) })
+      })
+      await page.routeWebSocket("**/v1/ws", (socket) => {
+        const upstream = socket.connectToServer()
+        upstream.onMessage((frame) => socket.send(JSON.stringify(spoilt(JSON.parse(String(frame))))))
+      })
+      await page.goto(`${server.url}/app`)
+      await page.getByLabel("Agent's key").fill(`${ada.key} ${bob.key}`)
+      await page.getByRole("button", { name: "Sign in", exact: true }).click()
+      const panes = page.locator("section.pane")
+      await panes.nth(1).waitFor()
+      const clean = async (what: string) => {
+        await page.getByText("{{7*7}}").first().waitFor()
+        assert.strictEqual(await page.locator("section.pane img, section.pane script, section.pane iframe, [onload], [onerror]").count(), 0, what)
+        await watched.assertGood()
+      }
+      for (const at of [panes.first(), panes.nth(1)]) {
+        await at.getByRole("list", { name: "Conversations" }).getByRole("button").first().waitFor()
+        const rows = at.getByRole("list", { name: "Conversations" }).locator(".conversation")
+        for (let i = 0; i < await rows.count(); i++) {
+          await rows.nth(i).click()
+          await at.getByRole("region", { name: /^Conversation of/ }).waitFor()
+          await at.locator("article").first().waitFor()
+          await at.getByRole("button", { name: /^(Group|About)$/ }).click()
+          await at.getByRole("complementary").waitFor()
+          await clean(`conversation ${i}`)
+          await at.getByRole("complementary").getByRole("button", { name: "Close" }).click()
+        }
+        await view(at, "People")
+        await at.getByRole("searchbox").fill(bob.handle.slice(0, 5))
+        await at.getByRole("heading", { name: "Directory" }).waitFor()
+        await clean("people")
+        await view(at, "Agent")
+        await clean("agent")
+        await view(at, "New")
+        await at.getByLabel("Handle", { exact: true }).fill(EVIL)
+        await at.getByRole("button", { name: "Write" }).click()
+        await clean("new")
+      }
+      // What comes by the socket meanwhile.
+      await send(bob, { to: ada.handle, content: { text: "live" } })
+      await page.getByText("live<img").first().waitFor()
+      await clean("live")
       await watched.close()
     })
 

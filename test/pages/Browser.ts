@@ -39,7 +39,7 @@ export class Watched {
   /** Errors that the test causes itself are expected: failed requests while the server is away. */
   lenient = false
 
-  private constructor(page: Page, origin: string) {
+  private constructor(page: Page, origins: ReadonlyArray<string>) {
     this.page = page
     page.on("console", (message) => {
       if (message.type() === "error" && !this.lenient && !/Failed to load resource|WebSocket connection/.test(message.text())) {
@@ -53,13 +53,19 @@ export class Watched {
     })
     page.on("request", (request) => {
       const url = request.url()
-      if (!url.startsWith(`${origin}/`) && !/^(blob|data|about):/.test(url)) this.wrong.push(`request to ${url}`)
+      if (!origins.some((origin) => url.startsWith(`${origin}/`)) && !/^(blob|data|about):/.test(url)) this.wrong.push(`request to ${url}`)
       // A key belongs into a header or a frame.
       if (/ac_[\w-]{43}/.test(url)) this.wrong.push(`a key in ${url}`)
     })
   }
 
-  static async open(browser: Browser, origin: string, options: BrowserContextOptions = {}): Promise<Watched> {
+  /** `stores`: other origins that the page may reach. */
+  static async open(
+    browser: Browser,
+    origin: string,
+    options: BrowserContextOptions = {},
+    stores: ReadonlyArray<string> = []
+  ): Promise<Watched> {
     const context = await browser.newContext({ locale: "en-GB", timezoneId: "UTC", viewport: { width: 1280, height: 800 }, ...options })
     await context.addInitScript(() => {
       const breaches: Array<string> = []
@@ -69,7 +75,7 @@ export class Watched {
     })
     const page = await context.newPage()
     page.setDefaultTimeout(60_000)
-    return new Watched(page, origin)
+    return new Watched(page, [origin, ...stores])
   }
 
   /** Asserts that nothing went wrong so far, and that no markup of others ran. */

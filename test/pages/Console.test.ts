@@ -1,19 +1,37 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { createServer } from "node:http"
+import type { AddressInfo } from "node:net"
 import type { Browser } from "playwright-core"
-import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { adminHere } from "../support/Admin.ts"
+import { eventually } from "../support/Eventually.ts"
 import { newLink } from "../support/Operating.ts"
+import { Receiver } from "../support/Receiver.ts"
+import { newAgent, type Server, startServer } from "../support/Server.ts"
+import { Socket } from "../support/Socket.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 import { picture } from "./Pictures.ts"
 
 const ALL = process.env["PAGES"] === "all"
 const EVIL = `<img src=x onerror="ran=1"><script>ran=1</script>`
+const PLACES = ["Overview", "Agents", "Groups", "Reports", "Webhooks", "Limits", "Audit", "Sessions"]
+
+/** Every text in an answer of the API with markup behind it, but for times and cursors. */
+const spoilt = (value: unknown, key = ""): unknown =>
+  typeof value === "string"
+    ? /^\d{4}-\d\d-\d\dT/.test(value) || key === "next_cursor" ? value : `${value}${EVIL}`
+    : Array.isArray(value)
+    ? value.map((one) => spoilt(one, key))
+    : typeof value === "object" && value !== null
+    ? Object.fromEntries(Object.entries(value).map(([name, one]) => [name, spoilt(one, name)]))
+    : value
 
 let browser: Browser
 let server: Server
 
 describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : " (npm run test:pages)"}`, () => {
   beforeAll(async () => {
-    ;[browser, server] = await Promise.all([launch(), startServer()])
+    const env = { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1" }
+    ;[browser, server] = await Promise.all([launch(), startServer({ env })])
   })
   afterAll(async () => {
     await browser?.close()
@@ -43,16 +61,21 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     const [ada, bob] = [await newAgent(server, "ada", { display_name: EVIL }), await newAgent(server, "bob")]
     await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "never shown here" } })
     await ada.http.post("/v1/groups", { name: EVIL, description: EVIL, member_handles: [bob.handle] })
+    const receiver = await Receiver.start()
+    receiver.status = 500
+    await ada.http.post("/v1/webhooks", { url: receiver.url(`/${EVIL}`), events: ["message.new"] })
+    const sent = await bob.http.post("/v1/messages", { to: ada.handle, client_msg_id: "2", content: { text: "never shown here either" } })
+    assert.strictEqual(sent.status, 201, `${sent}`)
     await bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: EVIL })
+    await adminHere(server.place, "console", "token", EVIL)
     const watched = await Watched.open(browser, server.url, { viewport: { width: 1440, height: 900 } })
     const { page } = watched
     const go = (name: string) => page.getByRole("navigation", { name: "Console" }).getByRole("link", { name }).click()
     await page.goto(`${server.url}/console#${await newLink(server)}`)
     await page.getByRole("region", { name: "Nodes" }).getByText("ready").waitFor()
-    await page.waitForTimeout(4_000)
+    await page.getByRole("img", { name: /^Sends\/s: now \d/ }).waitFor()
     assert.strictEqual(await page.getByRole("alert").count(), 0)
     await watched.accessible()
-    await picture(page, "console-overview")
 
     await go("Agents")
     await page.getByLabel("Handle begins with").fill("bob-")
@@ -61,7 +84,6 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByRole("button", { name: "Why does it get nothing?" }).click()
     await page.getByText("stops here").first().waitFor()
     await watched.accessible()
-    await picture(page, "console-agent")
     await page.getByLabel("Reason, for the audit log").fill(EVIL)
     await page.getByRole("button", { name: "Suspend" }).click()
     await page.getByRole("group").getByRole("button", { name: "Suspend" }).click()
@@ -70,10 +92,22 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByRole("button", { name: "Restore" }).click()
     await page.getByText("is restored").waitFor()
     assert.strictEqual((await bob.http.get("/v1/contacts")).status, 200)
+    const socket = await Socket.open(server, { "user-agent": EVIL, "authorization": `Bearer ${bob.key}` })
+    await eventually("the socket", async () => {
+      await go("Agents")
+      await go("Audit")
+      await page.goto(`${server.url}/console#/agents/${bob.handle}`)
+      await page.getByRole("region", { name: "Sockets" }).or(page.getByText("It has no socket.")).waitFor()
+      return (await page.getByRole("region", { name: "Sockets" }).getByText(EVIL).count()) === 1 || undefined
+    })
+    await page.getByRole("region", { name: "Log" }).getByText(EVIL).first().waitFor()
+    await watched.accessible()
+    await socket.close()
 
     await go("Groups")
     await page.getByRole("link", { name: EVIL }).first().click()
     await page.getByRole("region", { name: "Members" }).waitFor()
+    await page.getByRole("heading", { name: EVIL }).waitFor()
     await watched.accessible()
 
     await go("Reports")
@@ -83,8 +117,14 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByText("it counts no more").waitFor()
 
     await go("Webhooks")
-    await page.getByText("None is dead.").waitFor()
+    await page.getByRole("row").filter({ hasText: `@${ada.handle}` }).getByText("script").waitFor()
     await watched.accessible()
+    await page.getByRole("button", { name: "Retry all" }).click()
+    receiver.status = 200
+    await page.getByRole("group").getByRole("button", { name: "Retry all" }).click()
+    await page.getByText("1 delivery is tried again.").waitFor()
+    await page.getByText("None is dead.").waitFor()
+    receiver.stop()
 
     await go("Limits")
     await page.getByRole("row").filter({ hasText: "LIMITS_" }).first().waitFor()
@@ -97,6 +137,7 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
 
     await go("Sessions")
     await page.getByText("this one").waitFor()
+    await page.getByRole("row").filter({ hasText: EVIL }).waitFor()
     await watched.accessible()
 
     await go("Overview")
@@ -106,6 +147,99 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.getByLabel("Log level").selectOption("debug")
     await watched.accessible()
     assert.notInclude(await page.content(), "never shown here")
+    await watched.close()
+  })
+
+  it("165. a page of another origin can change nothing with an operator's cookie, and see nothing; no secret is logged or kept", async () => {
+    const agent = await newAgent(server, "target")
+    const context = await browser.newContext()
+    const page = await context.newPage()
+    const token = await newLink(server)
+    await page.goto(`${server.url}/console#${token}`)
+    await page.getByRole("heading", { name: "Overview" }).waitFor()
+    const cookies = await context.cookies()
+    assert.deepStrictEqual(cookies.map(({ httpOnly, name, sameSite }) => ({ httpOnly, name, sameSite })), [
+      { httpOnly: true, name: "parley_console", sameSite: "Strict" }
+    ])
+    // The same site, for a browser, as it differs in its port alone: the cookie goes along, the Origin gives it away.
+    const action = `${server.url}/console/api/agents/${agent.handle}/suspend`
+    const evil = createServer((_, response) =>
+      response.writeHead(200, { "content-type": "text/html" })
+        .end(`<form method="post" enctype="text/plain" action="${action}"><input name='{"reason":"' value='"}'></form>`))
+    await new Promise<void>((resolve) => evil.listen(0, "127.0.0.1", resolve))
+    const thief = await context.newPage()
+    await thief.goto(`http://127.0.0.1:${(evil.address() as AddressInfo).port}/`)
+    const sent = thief.waitForRequest((request) => request.url() === action && request.method() === "POST")
+    await thief.evaluate("document.forms[0].submit()")
+    const answer = await (await sent).response()
+    assert.strictEqual(answer?.status(), 403)
+    assert.include((await (await sent).allHeaders())["cookie"] ?? "", "parley_console=", "the browser brings the cookie")
+    await thief.waitForURL(action)
+    await thief.goto(`http://127.0.0.1:${(evil.address() as AddressInfo).port}/`)
+    const quietly = await thief.evaluate(`fetch("${action}", { method: "POST", mode: "no-cors", credentials: "include", body: "{}" }).then((answer) => answer.type)`)
+    assert.strictEqual(quietly, "opaque")
+    const read = await thief.evaluate(`fetch("${server.url}/console/api/overview", { credentials: "include" }).then(() => "read", () => "refused")`)
+    assert.strictEqual(read, "refused")
+    const framed = await thief.evaluate(`new Promise((resolve) => {
+      const frame = document.createElement("iframe")
+      frame.onload = () => { try { resolve(frame.contentDocument === null ? "blocked" : "open") } catch { resolve("blocked") } }
+      frame.src = "${server.url}/console"
+      document.body.append(frame)
+    })`)
+    assert.strictEqual(framed, "blocked")
+    for (const frame of thief.frames().slice(1)) assert.strictEqual(await frame.locator("nav").count(), 0)
+    assert.strictEqual((await agent.http.get("/v1/contacts")).status, 200)
+    evil.close()
+    for (const secret of [token, cookies[0]!.value]) {
+      assert.notInclude(server.log, secret)
+      assert.notInclude(server.stdout, secret)
+    }
+    assert.strictEqual(await page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage })"), "{}")
+    await context.close()
+  })
+
+  it("whatever the API says, and whatever an address of the page names, is shown as text on every page", async () => {
+    const [ada, bob] = [await newAgent(server, "ada"), await newAgent(server, "bob")]
+    await ada.http.post("/v1/messages", { to: bob.handle, client_msg_id: "1", content: { text: "hello" } })
+    const { group } = (await ada.http.post("/v1/groups", { name: "Plans", member_handles: [bob.handle] })).body as { group: { id: string } }
+    await bob.http.post(`/v1/contacts/${ada.handle}/report`, { reason: "words" })
+    const watched = await Watched.open(browser, server.url)
+    const { page } = watched
+    await page.goto(`${server.url}/console#${await newLink(server)}`)
+    await page.getByRole("heading", { name: "Overview" }).waitFor()
+    watched.lenient = true
+    await page.route("**/console/api/**", async (route) => {
+      if (route.request().url().endsWith("/stream")) return route.abort()
+      const response = await route.fetch()
+      await route.fulfill({ response, json: spoilt(await response.json()) })
+    })
+    await page.reload()
+    const clean = async (what: string) => {
+      await page.getByText(EVIL).first().waitFor()
+      assert.strictEqual(await page.locator("main img, main script, main iframe").count(), 0, what)
+      await watched.assertGood()
+    }
+    for (const name of PLACES) {
+      await page.getByRole("navigation", { name: "Console" }).getByRole("link", { name }).click()
+      await clean(name)
+    }
+    for (const path of [`agents/${ada.handle}`, `groups/${group.id}`, `nodes/${new URL(server.url).host}`]) {
+      await page.goto(`${server.url}/console#/${path}`)
+      await clean(path)
+      const ask = page.getByRole("button", { name: "Why does it get nothing?" })
+      if (await ask.count() > 0) {
+        await ask.click()
+        await page.locator("ol.chain").waitFor()
+        await clean("why")
+      }
+    }
+    await page.unroute("**/console/api/**")
+    for (const path of ["agents", "groups", "nodes", "nothing"]) {
+      await page.goto(`${server.url}/console#/${path}/${encodeURIComponent(EVIL)}`)
+      await page.getByRole("navigation", { name: "Console" }).waitFor()
+      await eventually(`what ${path} says`, async () => await page.getByRole("alert").or(page.getByText("There is no such page.")).count() > 0 || undefined)
+      assert.strictEqual(await page.locator("main img, main script, main iframe").count(), 0, path)
+    }
     await watched.close()
   })
 

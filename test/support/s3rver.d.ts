@@ -6,14 +6,14 @@ declare module "s3rver" {
       readonly address: string
       readonly silent: boolean
       readonly directory: string
-      readonly configureBuckets: ReadonlyArray<{ readonly name: string }>
+      readonly configureBuckets: ReadonlyArray<{ readonly name: string; readonly configs?: ReadonlyArray<string> }>
     })
     run(): Promise<{ readonly address: string; readonly port: number }>
     close(): Promise<void>
     httpServer: Server
     /** Koa's, outermost first; read by run(). */
     middleware: Array<(
-      context: { readonly method: string; readonly path: string },
+      context: { readonly method: string; readonly path: string; readonly headers: Readonly<Record<string, string | undefined>> },
       next: () => Promise<unknown>
     ) => Promise<unknown>>
   }

@@ -83,6 +83,7 @@ const ByCode = ({ onKey, recover }) => {
       setKey(api_key)
     })}>
       <p>A mail to <strong>${fields.email}</strong> has a code of six digits.${recover ? " If no account has this address, nothing was mailed." : ""}</p>
+      <p class="hint">Without a mail server, as after <code>npm start</code>, the code is printed where the server runs.</p>
       <label class="field"><span>Code</span><input required inputmode="numeric" pattern="\\s*[0-9]{6}\\s*" title="Six digits" autocomplete="one-time-code" value=${code}
         onInput=${(/** @type {any} */ event) => setCode(event.currentTarget.value)} /></label>
       <${Problem} text=${problem} />

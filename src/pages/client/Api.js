@@ -70,6 +70,15 @@ const send = async (url, init) => {
   return response
 }
 
+/**
+ * Says of a request without an answer which one it was: browsers tell a page nothing more about other origins.
+ * @param {string} words
+ * @returns {(error: unknown) => never}
+ */
+const inWords = (words) => (error) => {
+  throw error instanceof Refused && error.code === "UNREACHABLE" ? new Refused(error.code, words, 0, undefined) : error
+}
+
 /** 128 random bits, url-safe. Works outside of secure contexts too. */
 export const freshId = () =>
   Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("")
@@ -148,6 +157,7 @@ export class Api {
    */
   async file(id) {
     const response = await send(urlOf(`v1/attachments/${encodeURIComponent(id)}`), { headers: { authorization: `Bearer ${this.key}` } })
+      .catch(inWords("The file cannot be fetched: the server, or the store that it keeps files in, does not answer this page."))
     const disposition = response.headers.get("content-disposition") ?? ""
     const exact = /filename\*=UTF-8''([^;]+)/.exec(disposition)?.[1]
     const plain = /filename="([^"]*)"/.exec(disposition)?.[1]
@@ -166,6 +176,7 @@ export class Api {
     const { pathname } = new URL(url)
     const own = pathname.includes("/v1/files/")
     await send(own ? urlOf(pathname.slice(pathname.indexOf("v1/files/"))) : url, { method: "PUT", body: bytes })
+      .catch(inWords("The file cannot be sent: the store that the server keeps files in does not answer this page."))
   }
 
   /**
