@@ -122,7 +122,8 @@ WHERE id = $1 AND slot IS NULL AND deleted_at IS NULL`
 
 const REMOVE_FOR_TASKS = `
 UPDATE webhooks SET active = false, deleted_at = $2, secret = '', paused_until = NULL
-WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL
+FROM unnest($1::text[]) AS gone (id)
+WHERE webhooks.id = gone.id AND slot IS NULL AND deleted_at IS NULL
   AND (NOT $3::boolean OR (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id LIMIT 1) IS NULL)`
 
 const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active`
