@@ -63,15 +63,6 @@ const treeOf = async (root: string): Promise<Tree> => {
   return { folders: folders.sort(), files: files.sort() }
 }
 
-/** Adds a file unless it is gone. */
-const add = async (tar: TarWriter, name: string, file: string): Promise<void> => {
-  try {
-    await tar.file(name, file)
-  } catch (error) {
-    if (!isMissing(error)) throw error
-  }
-}
-
 export interface BackedUp {
   readonly file: string
   readonly bytes: number
@@ -122,7 +113,7 @@ export const backUp = Effect.fnUntraced(function*(given: {
       yield* timed(database.begin)
       const tree = yield* io(() => treeOf(root))
       yield* io(async () => {
-        for (const name of tree.files) if (!MADE_ANEW.test(name)) await add(tar, `database/${name}`, path.join(root, name))
+        await tar.files(tree.files.filter((name) => !MADE_ANEW.test(name)).map((name) => [`database/${name}`, path.join(root, name)]))
       })
       const log: LogOfBackup = yield* timed(database.end)
       yield* io(async () => {
@@ -135,7 +126,7 @@ export const backUp = Effect.fnUntraced(function*(given: {
     yield* io(async () => {
       if (store !== undefined) {
         const { files } = await treeOf(store)
-        for (const name of files) if (!name.startsWith("incoming/")) await add(tar, `blobs/${name}`, path.join(store, name))
+        await tar.files(files.filter((name) => !name.startsWith("incoming/")).map((name) => [`blobs/${name}`, path.join(store, name)]))
       }
       const contents: typeof Contents.Type = {
         format: 1,

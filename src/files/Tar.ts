@@ -2,6 +2,8 @@ import { type FileHandle, open } from "node:fs/promises"
 
 const BLOCK = 512
 const CHUNK = 262_144
+/** How many small files are read at once. */
+const AT_ONCE = 16
 /** So much is written before it is synced: else the disk would be given all at once, and a commit of the database wait behind it. */
 const SYNC = 4_194_304
 /** What a size of 11 octal digits can say. */
@@ -42,7 +44,37 @@ const headerOf = (path: string, size: number, at: number): Buffer => {
   return header
 }
 
-/** Writes a tar file (POSIX ustar) from its beginning to its end, holding one chunk in memory at most. */
+const paddingOf = (size: number): Buffer => Buffer.alloc((BLOCK - size % BLOCK) % BLOCK)
+
+const openOrGone = async (path: string): Promise<FileHandle | undefined> => {
+  try {
+    return await open(path, "r")
+  } catch (error) {
+    if (Reflect.get(Object(error), "code") === "ENOENT") return undefined
+    throw error
+  }
+}
+
+/** The bytes of a file of at most one chunk; undefined: it has more. */
+const readSmall = async (path: string): Promise<Buffer | "gone" | undefined> => {
+  const source = await openOrGone(path)
+  if (source === undefined) return "gone"
+  try {
+    // One byte more than a chunk tells that there is more.
+    const chunk = Buffer.allocUnsafe(CHUNK + 1)
+    let read = 0
+    for (;;) {
+      const { bytesRead } = await source.read(chunk, read, chunk.length - read, read)
+      read += bytesRead
+      if (read > CHUNK) return undefined
+      if (bytesRead === 0) return Buffer.from(chunk.subarray(0, read))
+    }
+  } finally {
+    await source.close()
+  }
+}
+
+/** Writes a tar file (POSIX ustar) from its beginning to its end, holding a few megabytes in memory at most. */
 export class TarWriter {
   readonly #handle: FileHandle
   readonly #at: number
@@ -57,6 +89,7 @@ export class TarWriter {
   }
 
   async #write(bytes: Buffer): Promise<void> {
+    if (bytes.length === 0) return
     await this.#handle.writeFile(bytes)
     this.bytes += bytes.length
     this.#unsynced += bytes.length
@@ -67,17 +100,46 @@ export class TarWriter {
 
   async text(name: string, content: string): Promise<void> {
     const bytes = Buffer.from(content)
-    await this.#write(headerOf(name, bytes.length, this.#at))
-    await this.#write(bytes)
-    await this.#end(bytes.length)
+    await this.#write(Buffer.concat([headerOf(name, bytes.length, this.#at), bytes, paddingOf(bytes.length)]))
+    this.entries++
+  }
+
+  /** Adds a file (see `files`); throws if it is gone. */
+  async file(name: string, path: string): Promise<void> {
+    if (await this.files([[name, path]]) === 0) throw new Error(`${path} is gone`)
   }
 
   /**
-   * Adds a file of the size that it has now. If it grows meanwhile, the rest is left out; if it becomes shorter, there are zeros
-   * for the rest. Throws ENOENT, and writes nothing, if it is gone.
+   * Adds files, each of the size that it has when it is opened, and leaves out those that are gone; returns how many it has added. If a
+   * file grows meanwhile, the rest is left out; if it becomes shorter, there are zeros for the rest. Small files are read many at once
+   * and written together: a busy event loop gets round to one step of each file only now and then.
    */
-  async file(name: string, path: string): Promise<void> {
-    const source = await open(path, "r")
+  async files(named: ReadonlyArray<readonly [name: string, path: string]>): Promise<number> {
+    const before = this.entries
+    for (let at = 0; at < named.length; at += AT_ONCE) {
+      const some = named.slice(at, at + AT_ONCE)
+      const read = await Promise.all(some.map(([, path]) => readSmall(path)))
+      let together: Array<Buffer> = []
+      for (const [i, [name, path]] of some.entries()) {
+        const bytes = read[i]
+        if (bytes === "gone") continue
+        if (bytes instanceof Buffer) {
+          together.push(headerOf(name, bytes.length, this.#at), bytes, paddingOf(bytes.length))
+          this.entries++
+        } else {
+          await this.#write(Buffer.concat(together))
+          together = []
+          await this.#large(name, path)
+        }
+      }
+      await this.#write(Buffer.concat(together))
+    }
+    return this.entries - before
+  }
+
+  async #large(name: string, path: string): Promise<void> {
+    const source = await openOrGone(path)
+    if (source === undefined) return
     try {
       const { size } = await source.stat()
       await this.#write(headerOf(name, size, this.#at))
@@ -92,15 +154,11 @@ export class TarWriter {
         await this.#write(chunk)
         at += chunk.length
       }
-      await this.#end(size)
+      await this.#write(paddingOf(size))
+      this.entries++
     } finally {
       await source.close()
     }
-  }
-
-  async #end(size: number): Promise<void> {
-    this.entries++
-    if (size % BLOCK > 0) await this.#write(Buffer.alloc(BLOCK - size % BLOCK))
   }
 
   /** Writes the end, and syncs the file to disk. */

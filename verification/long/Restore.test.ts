@@ -193,7 +193,7 @@ const scenario = async (install: () => Promise<Installation>): Promise<void> => 
   }
 }
 
-describe("a restore from backup", { timeout: 180_000 }, () => {
+describe("a restore from backup", { timeout: 300_000 }, () => {
   it("of a standalone server's folder: no number is given out twice, and clients that ran on hear what is new", () =>
     scenario(standalone))
 
