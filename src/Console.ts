@@ -4,6 +4,7 @@ import { HttpApiBuilder } from "effect/http-api"
 import { Budgets } from "./auth/Budgets.ts"
 import { AuditLog } from "./operator/AuditLog.ts"
 import { ConsoleAccess } from "./operator/ConsoleAccess.ts"
+import { Erasure } from "./operator/Erasure.ts"
 import { toResponse } from "./wire/WireErrors.ts"
 import { AccessHttp, DoorHttp } from "./console/AccessHttp.ts"
 import { AgentsHttp } from "./console/AgentsHttp.ts"
@@ -41,6 +42,6 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 
 /** Its services, which also answer the other nodes. */
 export const services = Nodes.layer.pipe(
-  Layer.provideMerge(Layer.mergeAll(Parts.layer, ConsoleAccess.layer, AuditLog.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),
+  Layer.provideMerge(Layer.mergeAll(Parts.layer, ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

@@ -10,6 +10,7 @@ import { Agents } from "./agents/Agents.ts"
 import { AgentsRepo } from "./agents/AgentsRepo.ts"
 import { DeletionsLive } from "./accounts/DeletionsLive.ts"
 import { DeletionsRepo } from "./accounts/DeletionsRepo.ts"
+import { ErasuresRepo } from "./accounts/ErasuresRepo.ts"
 import { Avatars } from "./avatars/Avatars.ts"
 import { AvatarsRepo } from "./avatars/AvatarsRepo.ts"
 import { PushRouter } from "./push/PushRouter.ts"
@@ -95,6 +96,7 @@ export const services = Registration.layer.pipe(
     DeletionsRepo.layer,
     DirectoryRepo.layer,
     EnforcementRepo.layer,
+    ErasuresRepo.layer,
     GroupReads.layer,
     GroupsRepo.layer,
     IdempotencyRepo.layer,

@@ -11,12 +11,16 @@ import { Replies } from "../replies/Replies.ts"
 import { Sessions } from "../agents/Sessions.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
 import { type Deletion, Deletions } from "../agents/Deletions.ts"
+import { Config } from "../platform/Config.ts"
+import { Ids } from "../platform/Ids.ts"
 import { DeletionsRepo } from "./DeletionsRepo.ts"
+import { ErasuresRepo } from "./ErasuresRepo.ts"
 
 /** How long statements that began before an account's end, and nodes with a stale cache, may still write for it. */
 const LATE_WRITES_MS = 60_000
 const AGAIN_MS = 30_000
 const AT_ONCE = 20
+const ROWS_AT_ONCE = 1_000
 /** How long the answer to the deletion waits for the steps to finish. */
 const PATIENCE = "2 seconds"
 
@@ -26,7 +30,7 @@ const PATIENCE = "2 seconds"
  * on the same account at once. All steps are done again a minute later, for what was being written while the account ended.
  *
  * The account's messages, blocks, reports and handle stay, as do the files in its messages. Its other files and its
- * picture are removed by their own sweeps.
+ * picture are removed by their own sweeps. An erasure is the same with more to remove.
  */
 export const DeletionsLive = Layer.effect(
   Deletions,
@@ -35,6 +39,10 @@ export const DeletionsLive = Layer.effect(
     const clock = yield* Clock.Clock
     const groups = yield* Groups
     const deliveries = yield* Deliveries
+    const erasures = yield* ErasuresRepo
+    const ids = yield* Ids
+    /** How long after its announcement bytes of a file may still come. */
+    const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LATE_WRITES_MS
     const mutes = yield* Mutes
     const presences = yield* Presences
     const replies = yield* Replies
@@ -43,6 +51,20 @@ export const DeletionsLive = Layer.effect(
     const webhooks = yield* Webhooks
     const begun = yield* FiberSet.make<void, never>()
     const now = () => clock.currentTimeMillisUnsafe()
+
+    /** What only an erasure removes. The address is last: by it the rest is found. */
+    const eraseRest = Effect.fnUntraced(function*(agentId: string) {
+      while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);
+      while ((yield* erasures.hides(agentId, ROWS_AT_ONCE)) > 0);
+      yield* erasures.counts(agentId)
+      for (let after = "";;) {
+        const last = yield* erasures.slice(after, ROWS_AT_ONCE)
+        if (last === null) break
+        yield* erasures.uploads(agentId, after, last, now(), uploadMs)
+        after = last
+      }
+      yield* erasures.address(agentId, now(), ids.bytes(32))
+    })
 
     const finish = Effect.fn("Deletions.finish")(function*({ agentId, since }: Deletion) {
       yield* sessions.disconnect(agentId, { code: 1008, text: "account deleted" })
@@ -57,8 +79,10 @@ export const DeletionsLive = Layer.effect(
       yield* deliveries.closeAll(agentId, since)
       yield* groups.leaveAll(agentId)
       yield* deliveries.closeAll(agentId, since)
+      const erase = yield* unavailableOnSqlError(repo.isErasure(agentId))
+      if (erase) yield* unavailableOnSqlError(eraseRest(agentId))
       const last = since + LATE_WRITES_MS
-      yield* unavailableOnSqlError(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId))
+      yield* unavailableOnSqlError(now() < last ? repo.postpone(agentId, last) : repo.forget(agentId, erase))
     })
 
     const complain = (cause: Cause.Cause<unknown>) =>

@@ -53,6 +53,11 @@ export class Accounts extends Context.Service<Accounts, {
    * follows soon (Deletions).
    */
   readonly remove: (id: AgentId) => Effect.Effect<void, Unavailable>
+  /**
+   * Ends the account, if it has not ended yet, and has removed of it what a deletion leaves and nobody needs (an operator's erasure).
+   * `along` is committed with that. Repeatable.
+   */
+  readonly erase: (id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<void, Unavailable>
 }>()("parley/agents/Accounts") {
   static readonly layer = Layer.effect(
     Accounts,
@@ -110,6 +115,11 @@ export class Accounts extends Context.Service<Accounts, {
           const ended = yield* repo.end(id, since)
           yield* end(id, "account deleted")
           if (ended) yield* deletions.begin({ agentId: id, since })
+        }, unavailableOnSqlError, Effect.uninterruptible),
+        erase: Effect.fn("Accounts.erase")(function*(id: AgentId, along: Effect.Effect<void, SqlError.SqlError>) {
+          const since = yield* repo.erase(id, yield* Clock.currentTimeMillis, along)
+          yield* end(id, "account deleted")
+          yield* deletions.begin({ agentId: id, since })
         }, unavailableOnSqlError, Effect.uninterruptible)
       })
     })

@@ -66,6 +66,11 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
   readonly replaceKey: (id: AgentId, hash: Buffer, now: number) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
   /** Ends the account, its key and its profile, and records that the rest is due; false if it was ended before. */
   readonly end: (id: AgentId, now: number) => Effect.Effect<boolean, SqlError.SqlError>
+  /**
+   * Ends the account if it has not ended yet, and records that it is to be erased; `along` is committed with that. Returns when
+   * the account ended.
+   */
+  readonly erase: (id: AgentId, now: number, along: Effect.Effect<void, SqlError.SqlError>) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/agents/AgentsRepo") {
   static readonly layer = Layer.effect(
     AgentsRepo,
@@ -91,6 +96,20 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
       const first = (rows: Effect.Effect<ReadonlyArray<Row>, SqlError.SqlError>) =>
         Effect.map(rows, ([row]) => row === undefined ? undefined : present(row))
 
+      const end = (id: AgentId, now: number): Effect.Effect<boolean, SqlError.SqlError> =>
+        Effect.map(
+          sql`
+            WITH gone AS (
+              UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
+                display_name = NULL, description = NULL, avatar_key = NULL
+              WHERE id = ${id} AND deleted_at IS NULL RETURNING id
+            ), remembered AS (
+              INSERT INTO deletions (agent_id, since, due_at) SELECT id, ${now}, ${now} FROM gone
+            )
+            SELECT id FROM gone`,
+          (rows) => rows.length > 0
+        )
+
       return AgentsRepo.of({
         find: ({ handles, ids, keyHashes }) => Effect.map(find([ids, handles, keyHashes]), (rows) => rows.map(present)),
         byIds: (ids) =>
@@ -107,7 +126,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
               SELECT ${agent.id}::text, ${agent.handle}::text, ${agent.email}::text, count(*)::integer + 1,
                 ${agent.displayName}::text, ${agent.description}::text, ${agent.keyHash}::bytea,
                 ${now}::bigint, ${now}::bigint
-              FROM agents WHERE email = ${agent.email}
+              FROM agents WHERE email IN (${agent.email}, erased_address(${agent.email}::text))
               HAVING count(*) < ${lifetimeLimit}::bigint
               ON CONFLICT DO NOTHING
               RETURNING *
@@ -122,7 +141,7 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
               SELECT
                 EXISTS (SELECT FROM agents WHERE handle = ${handle}) AS "handleTaken",
                 EXISTS (SELECT FROM agents WHERE email = ${email} AND deleted_at IS NULL) AS "emailTaken",
-                (SELECT count(*) FROM agents WHERE email = ${email}) AS lifetime`,
+                (SELECT count(*) FROM agents WHERE email IN (${email}, erased_address(${email}::text))) AS lifetime`,
             (rows) => rows[0] ?? { handleTaken: false, emailTaken: false, lifetime: 0 }
           ),
 
@@ -143,19 +162,19 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
             UPDATE agents SET key_hash = ${hash}, updated_at = ${now}
             WHERE id = ${id} AND deleted_at IS NULL RETURNING ${columns}`),
 
-        end: (id, now) =>
-          Effect.map(
-            sql`
-              WITH gone AS (
-                UPDATE agents SET key_hash = NULL, deleted_at = ${now}, updated_at = ${now},
-                  display_name = NULL, description = NULL, avatar_key = NULL
-                WHERE id = ${id} AND deleted_at IS NULL RETURNING id
-              ), remembered AS (
-                INSERT INTO deletions (agent_id, since, due_at) SELECT id, ${now}, ${now} FROM gone
-              )
-              SELECT id FROM gone`,
-            (rows) => rows.length > 0
-          )
+        end,
+
+        erase: (id, now, along) =>
+          sql.withTransaction(Effect.gen(function*() {
+            yield* end(id, now)
+            const [row] = yield* sql<{ readonly since: number }>`
+              INSERT INTO deletions (agent_id, since, due_at, erase)
+              SELECT id, COALESCE(deleted_at, ${now}), ${now}, true FROM agents WHERE id = ${id}
+              ON CONFLICT (agent_id) DO UPDATE SET erase = true, due_at = LEAST(deletions.due_at, excluded.due_at)
+              RETURNING since`
+            yield* along
+            return row?.since ?? now
+          }))
       })
     })
   )

@@ -458,9 +458,9 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "deletion",
-    about: "That its deletion is under way.",
+    about: "That its deletion, or erasure, is under way.",
     table: "deletions",
-    columns: ["since", "due_at"],
+    columns: ["since", "due_at", "erase"],
     without: { agent_id: SELF },
     key: [["agent_id", "text"]],
     mine: "t.agent_id = $1",

@@ -152,6 +152,29 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
       description: "Ends a suspension or restriction; no block or report up to now counts any more.",
       parameters,
       body: { reason: "a mistake" }
+    })),
+    HttpApiEndpoint.post("erase", "/console/api/agents/:handle/erase", {
+      params,
+      payload: Schema.Struct({ confirm: Schema.String, reason: Schema.optionalKey(Schema.NullOr(Text(1, 1_000))) }),
+      success: Schema.Struct({
+        ok: Schema.Literal(true),
+        message: Schema.String,
+        removed: Schema.Array(Schema.Struct({ what: Schema.String, words: Schema.String })),
+        remains: Schema.Array(Schema.Struct({ what: Schema.String, why: Schema.String }))
+      }),
+      error: NotFound
+    }).annotateMerge(documented({
+      summary: "Erase an agent",
+      description: "Deletes an agent for good, with its address and all else that nobody needs, also after it was deleted. `confirm` is the handle. The " +
+        "answer says what is removed, and what remains and why.",
+      parameters,
+      body: { confirm: "nina", reason: "asked by mail" },
+      answer: {
+        ok: true,
+        message: "@nina is erased. What was being written meanwhile goes within two minutes.",
+        removed: [{ what: "key", words: "It is dead at once, and the sockets are closed." }],
+        remains: [{ what: "handle", why: "Nobody may ever have it again, and messages keep their sender." }]
+      }
     }))
   )
   .middleware(ConsoleAuthorization)

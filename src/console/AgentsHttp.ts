@@ -4,10 +4,11 @@ import { displayNameOf, statusAt } from "../agents/Agent.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
 import { AuditLog } from "../operator/AuditLog.ts"
+import { Erasure } from "../operator/Erasure.ts"
 import { Config } from "../platform/Config.ts"
 import { decodeCursor, encodeCursor, pageSize } from "../wire/Page.ts"
 import { iso, isoOrNull, isStorable, lowerCase } from "../wire/Text.ts"
-import { NotFound } from "../wire/WireError.ts"
+import { NotFound, ValidationFailed } from "../wire/WireError.ts"
 import { type AgentDetail, AgentsApi } from "./AgentsApi.ts"
 import { type AgentRow, AgentsLookRepo } from "./AgentsLookRepo.ts"
 import { Conflict, consoleApiOf, CurrentOperator } from "./ConsoleAuthorization.ts"
@@ -51,6 +52,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
     const audit = yield* AuditLog
     const config = yield* Config
     const enforcement = yield* Enforcement
+    const erasure = yield* Erasure
     const nodes = yield* Nodes
     const repo = yield* AgentsLookRepo
 
@@ -197,6 +199,15 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
         const agent = yield* findLive(params.handle)
         const done = yield* unavailableOnSqlError(enforcement.restore({ agentId: agent.id, operator, reason: payload.reason ?? null }))
         return done ? yield* detail(agent.handle) : yield* new Conflict({ message: `${agent.handle} was deleted meanwhile.` })
+      }),
+      erase: Effect.fnUntraced(function*({ params, payload }) {
+        const { operator } = yield* CurrentOperator
+        const agent = yield* find(params.handle)
+        if (payload.confirm !== agent.handle) return yield* ValidationFailed.field("confirm", "must be the agent's handle")
+        const erased = yield* unavailableOnSqlError(
+          erasure.erase({ agentId: agent.id, handle: agent.handle, operator, reason: payload.reason ?? null })
+        )
+        return { ok: true as const, ...erased }
       })
     })
   }))

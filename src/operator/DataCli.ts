@@ -1,8 +1,8 @@
-import { Console, Effect } from "effect"
-import { Argument, Command } from "effect/cli"
+import { Console, Effect, Option } from "effect"
+import { Argument, Command, Flag } from "effect/cli"
 import { resolve } from "node:path"
 import { exportAgent } from "../archives/AgentExport.ts"
-import { Desk, example, handle, json, whoAmI } from "./AdminDesk.ts"
+import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
 import type { OperatorAnswer } from "./OperatorCommand.ts"
 
 const amount = (n: number, one: string, many: string): string => `${n.toLocaleString("en")} ${n === 1 ? one : many}`
@@ -64,4 +64,22 @@ export const restore = Command.make("restore", {
     Command.withDescription("Restore a backup into an empty folder, with numbers moved on so that none is given out twice; then start a server on the folder"),
     Command.withShortDescription("Restore a backup into an empty folder"),
     example("And start it", "parley-2026-11-22.tar /var/lib/parley")
+  )
+
+/** Everything that may go of an agent. */
+export const erase = Command.make("erase", {
+  handle,
+  yes: Flag.Boolean("yes").pipe(Flag.withDescription("Really: there is no way back"), Flag.withDefault(false)),
+  reason,
+  json
+}, (given) =>
+  given.yes
+    ? Effect.flatMap(Desk, (desk) =>
+      desk.perform({ _tag: "Erase", handle: given.handle, operator: whoAmI(), reason: Option.getOrNull(given.reason) })).pipe(
+        Effect.flatMap(({ data, text }) => Console.log(given.json ? JSON.stringify(data, null, 2) : text))
+      )
+    : Effect.fail({ message: `Nothing was done. Give the command with --yes to erase ${given.handle}; there is no way back.` })).pipe(
+    Command.withDescription("Delete an agent for good, with its address and all else that nobody needs; says what remains, and why"),
+    Command.withShortDescription("Delete an agent with all that may go"),
+    example("Ada, who asked for it", "ada --yes --reason \"asked by mail\"")
   )

@@ -12,6 +12,7 @@ import { Config, effective, type Settings } from "../platform/Config.ts"
 import { HandleInput, iso, isoOrNull } from "../wire/Text.ts"
 import { Email } from "../registration/RegistrationApi.ts"
 import { ConsoleAccess } from "./ConsoleAccess.ts"
+import { Erasure } from "./Erasure.ts"
 import { plain, table } from "./Lines.ts"
 import type { OperatorAnswer, OperatorCommand } from "./OperatorCommand.ts"
 import { type Dossier, OperatorRepo } from "./OperatorRepo.ts"
@@ -67,6 +68,7 @@ export class Operator extends Context.Service<Operator, {
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
       const pages = yield* AgentPages
+      const erasure = yield* Erasure
       const database = yield* Database
 
       const refuse = (message: string) => new OperatorRefused({ message })
@@ -317,6 +319,22 @@ export class Operator extends Context.Service<Operator, {
         }
       })
 
+      const erase = Effect.fnUntraced(function*(handle: string, operator: string, reason: string | null) {
+        const agent = yield* find(handle)
+        const given = { agentId: agent.id, handle: agent.handle, operator, reason }
+        const { message, remains, removed } = yield* Effect.catchTag(erasure.erase(given), "Unavailable", (error) => refuse(error.message))
+        return {
+          text: [
+            message,
+            "",
+            table([["removed", ""], ...removed.map(({ what, words }) => [what, words])]),
+            "",
+            table([["remains", "because"], ...remains.map(({ what, why }) => [what, why])])
+          ].join("\n"),
+          data: { handle: agent.handle, message, removed: removed.map((one) => ({ ...one })), remains: remains.map((one) => ({ ...one })) }
+        }
+      })
+
       const beginExport = Effect.fnUntraced(function*(handle: string, operator: string) {
         const agent = yield* find(handle)
         yield* look(operator, "export", agent.id)
@@ -364,6 +382,8 @@ export class Operator extends Context.Service<Operator, {
             return consoleSessions(command.operator)
           case "EndConsoleAccess":
             return endConsoleAccess(command.id, command.operator)
+          case "Erase":
+            return erase(command.handle, command.operator, command.reason)
           case "Export":
             return beginExport(command.handle, command.operator)
           case "ExportPage":
@@ -379,5 +399,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([OperatorRepo.layer, ConsoleAccess.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
+  ).pipe(Layer.provide([OperatorRepo.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

@@ -46,6 +46,7 @@ export const OperatorCommand = Schema.Union([
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
   Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),
+  Schema.TaggedStruct("Erase", { handle: Handle, operator: Who, reason: Reason }),
   /** Begins an export of everything that is held about an agent; the next two read it. */
   Schema.TaggedStruct("Export", { handle: Handle, operator: Who }),
   Schema.TaggedStruct("ExportPage", {

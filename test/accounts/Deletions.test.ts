@@ -1,8 +1,11 @@
 import { assert, it } from "@effect/vitest"
 import { Context, Effect, Layer } from "effect"
-import { SqlClient } from "effect/sql"
+import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "../../src/push/LiveAgent.ts"
+import { exported } from "../../src/archives/AgentTables.ts"
+import * as erasure from "../../src/operator/Erasure.ts"
+import type { Unavailable } from "../../src/wire/WireError.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Agents } from "../../src/agents/Agents.ts"
@@ -93,39 +96,135 @@ const remains = Effect.fnUntraced(function*({ groupId, id }: Party & { readonly 
   return Object.entries(row ?? {}).flatMap(([name, holds]) => holds ? [name] : [])
 })
 
-it.effect("a deletion that dies before any of its statements is finished by another process", () =>
+/** Ends accounts in a process that dies before its first statement, its second, …, and lets another finish; returns how many there were. */
+const dyingEverywhere = (
+  end: (accounts: Accounts["Service"], id: string) => Effect.Effect<void, Unavailable>,
+  prepare: (account: Party) => Effect.Effect<void, SqlError.SqlError, SqlClient.SqlClient>,
+  left: (account: Party & { readonly groupId: string }, friend: Party) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError, SqlClient.SqlClient>
+) =>
   Effect.gen(function*() {
     const database = Layer.succeedContext(yield* Effect.context<SqlClient.SqlClient | Database>())
     const deletions = yield* Deletions
     const [friend, third] = [yield* newAgent("friend"), yield* newAgent("third")]
     const fuse = new Fuse()
     // Built once: what it remembers of one death does not help the other process, which never hears of it.
-    const { remove } = Context.get(yield* Layer.build(Layer.fresh(layerRooms(doomed(database, fuse)))), Accounts)
+    const accounts = Context.get(yield* Layer.build(Layer.fresh(layerRooms(doomed(database, fuse)))), Accounts)
     let statements = 0
     for (;; statements++) {
       const account = yield* leaver(`leaver-${statements}`, friend, third)
+      yield* prepare(account)
       fuse.left = statements
-      yield* remove(account.id)
+      yield* end(accounts, account.id)
       const { blown } = fuse
       // The dead does nothing more, not even with its jobs.
       fuse.left = -1
       ;(yield* Agents).forget(account.id)
       assert.isUndefined(yield* (yield* Agents).byHandle(account.handle))
-      const left = yield* remains(account, friend)
-      assert.include(left, "remembered")
-      if (!blown) assert.deepStrictEqual(left, ["remembered"])
-      assert.notInclude(left, "alive")
+      const before = yield* left(account, friend)
+      assert.include(before, "remembered")
+      if (!blown) assert.deepStrictEqual(before, ["remembered"])
+      assert.notInclude(before, "alive")
       const refused = yield* Effect.flip(
         (yield* Conversations).send(friend, { _tag: "Direct", handle: account.handle }, draft(`late ${statements}`))
       )
       assert.strictEqual(refused._tag, "AgentNotFound")
       yield* leap("61 seconds")
       yield* deletions.sweep
-      assert.deepStrictEqual(yield* remains(account, friend), [], `after ${statements} statements`)
+      assert.deepStrictEqual(yield* left(account, friend), [], `after ${statements} statements`)
       if (!blown) break
     }
-    assert.isAbove(statements, 15)
-  }).pipe(Effect.scoped, Effect.provide(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 }))))
+    return statements
+  }).pipe(Effect.scoped, Effect.provide(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 1_000, LIMITS_GROUP_INVITES_PER_DAY: 1_000 })))
+
+it.effect("a deletion that dies before any of its statements is finished by another process", () =>
+  Effect.gen(function*() {
+    assert.isAbove(yield* dyingEverywhere((accounts, id) => accounts.remove(id), () => Effect.void, remains), 15)
+  }))
+
+/** Something of everything that only an erasure removes. */
+const known = Effect.fnUntraced(function*({ handle, id }: Party) {
+  const sql = yield* SqlClient.SqlClient
+  yield* sql`
+    INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at)
+    VALUES (${id}, 'k', ${Buffer.from("f")}, ${Buffer.from("n")}, 0, 0)`
+  yield* sql`INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES (${id}, 'dir_1', 1)`
+  yield* sql`INSERT INTO limit_changes (name, agent_id, value, operator, changed_at) VALUES ('LIMITS_CARDS_PER_MINUTE', ${id}, 1, 'ops', 0)`
+  yield* sql`INSERT INTO invite_budgets (agent_id, spent) VALUES (${id}, '{1}') ON CONFLICT DO NOTHING`
+  yield* sql`INSERT INTO codes (id, purpose, email, expires_at) VALUES (${`code_${handle}`}, 'recover', ${`${handle}@example.com`}, 1)`
+  yield* sql`
+    INSERT INTO code_addresses (email, purpose, code_id, last_sent_at, sent_at) VALUES (${`${handle}@example.com`}, 'recover', 'c', 1, '{1}')`
+  yield* sql`
+    INSERT INTO attachments (id, uploader_id, recipient_id, filename, content_type, size, sha256, created_at, used_at, look_at)
+    VALUES (${`att_unused_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', 0, NULL, 9),
+      (${`att_used_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', 0, 1, 9)`
+})
+
+/** What of that is left, beside what a deletion leaves. */
+const notErased = Effect.fnUntraced(function*(account: Party & { readonly groupId: string }, friend: Party) {
+  const sql = yield* SqlClient.SqlClient
+  const { handle, id } = account
+  const [row] = yield* sql<Record<string, boolean>>`
+    SELECT
+      EXISTS (SELECT FROM agents WHERE id = ${id} AND email !~ '^erased:[0-9a-f]{64}$') AS address,
+      EXISTS (SELECT FROM agents WHERE email = ${`${handle}@example.com`}) AS "addressOfAnother",
+      EXISTS (SELECT FROM codes WHERE email = ${`${handle}@example.com`}) AS codes,
+      EXISTS (SELECT FROM code_addresses WHERE email = ${`${handle}@example.com`}) AS "codeAddresses",
+      EXISTS (SELECT FROM idempotency_keys WHERE agent_id = ${id}) AS keys,
+      EXISTS (SELECT FROM hidden_messages WHERE agent_id = ${id}) AS hides,
+      EXISTS (SELECT FROM limit_changes WHERE agent_id = ${id}) AS limits,
+      EXISTS (SELECT FROM invite_budgets WHERE agent_id = ${id}) AS budgets,
+      EXISTS (SELECT FROM outreach_turns WHERE agent_id = ${id}) AS turns,
+      EXISTS (SELECT FROM cold_slots WHERE agent_id = ${id}) AS slots,
+      EXISTS (SELECT FROM attachments WHERE uploader_id = ${id} AND used_at IS NULL AND NOT condemned) AS uploads,
+      NOT EXISTS (SELECT FROM attachments WHERE uploader_id = ${id} AND used_at IS NOT NULL AND NOT condemned) AS "usedUploads"`
+  const beyond = Object.entries(row ?? {}).flatMap(([name, holds]) => holds ? [name] : [])
+  return [...yield* remains(account, friend), ...beyond]
+})
+
+it.effect("an erasure that dies before any of its statements is finished by another process", () =>
+  Effect.gen(function*() {
+    assert.isAbove(yield* dyingEverywhere((accounts, id) => accounts.erase(id, Effect.void), known, notErased), 20)
+  }))
+
+it.effect("an account that was deleted can be erased, again and again; its address counts as before, and no living account is touched", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const accounts = yield* Accounts
+    const deletions = yield* Deletions
+    const email = "mona@example.com"
+    const register = (handle: string) => accounts.create({ handle, email, displayName: null, description: null })
+    const [first, second] = [yield* register("mona-1"), yield* Effect.andThen(sql`SELECT 1`, register("mona-2"))]
+    assert.strictEqual(second, "email_taken")
+    if (typeof first === "string") return assert.fail(first)
+    yield* accounts.remove(first.agent.id)
+    const next = yield* register("mona-2")
+    if (typeof next === "string") return assert.fail(next)
+    yield* sql`INSERT INTO codes (id, purpose, email, agent_id, expires_at) VALUES ('c', 'recover', ${email}, ${next.agent.id}, 1)`
+    let noted = 0
+    for (let i = 0; i < 2; i++) {
+      yield* accounts.erase(first.agent.id, Effect.sync(() => void noted++))
+      yield* leap("61 seconds")
+      yield* deletions.sweep
+    }
+    assert.strictEqual(noted, 2)
+    const emails = yield* sql<{ readonly handle: string; readonly email: string }>`SELECT handle, email FROM agents ORDER BY handle`
+    assert.match(emails[0]?.email ?? "", /^erased:[0-9a-f]{64}$/)
+    assert.deepStrictEqual(emails[1], { handle: "mona-2", email })
+    assert.strictEqual((yield* sql`SELECT 1 FROM codes WHERE id = 'c'`).length, 1)
+    assert.deepStrictEqual(yield* sql`SELECT agent_id FROM deletions`, [])
+    yield* accounts.erase(next.agent.id, Effect.void)
+    // Two of three are used up, though neither row has the address any more.
+    const last = yield* register("mona-3")
+    if (typeof last === "string") return assert.fail(last)
+    yield* accounts.remove(last.agent.id)
+    assert.strictEqual(yield* register("mona-4"), "email_exhausted")
+  }).pipe(Effect.provide(layerRooms(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
+
+it("an erasure says of every table with an agent's data what becomes of it", () => {
+  const tables = new Set(exported.flatMap(({ join, table }) => join === undefined ? [table] : [table, join.table]))
+  assert.sameMembers([...new Set([...erasure.removed, ...erasure.remains].flatMap((fate) => fate.tables))], [...tables])
+})
+
 
 it.effect("who holds a deleted account as a contact sees it go offline, once; what was on its way is undone a minute later", () =>
   Effect.gen(function*() {

@@ -260,6 +260,41 @@ describe("the operators' API of a standalone server", () => {
     }
   })
 
+  it("an agent is erased once its handle is typed, by the console and by the command line; the answer says what remains and why", async () => {
+    const [gone, other] = [await newAgent(server, "erased", { display_name: "Erased Person" }), await newAgent(server, "stays")]
+    await say(gone, other, "what it once said")
+    ;(await operator.ask("POST", `/agents/${gone.handle}/erase`, { confirm: "somebody" })).refused(400, "VALIDATION_ERROR")
+    ;(await operator.ask("POST", `/agents/${gone.handle}/erase`, {})).refused(400, "VALIDATION_ERROR")
+    assert.strictEqual((await gone.http.get("/v1/agents/me")).status, 200)
+    const socket = await Socket.hello(server, gone.key)
+    interface Erased { readonly message: string; readonly removed: ReadonlyArray<{ words: string }>; readonly remains: ReadonlyArray<{ what: string; why: string }> }
+    const erased = await operator.ok<Erased>("POST", `/agents/${gone.handle}/erase`, { confirm: gone.handle, reason: "asked by mail" })
+    assert.include(erased.message, "is erased")
+    assert.isNotEmpty(erased.removed)
+    assert.include(erased.remains.map(({ what }) => what), "handle")
+    assert.isTrue(erased.remains.every(({ why }) => why.length > 0))
+    assert.deepStrictEqual(await socket.closed, { code: 1008, reason: "account deleted" })
+    assert.strictEqual((await gone.http.get("/v1/agents/me")).status, 401)
+    ;(await other.http.get(`/v1/agents/${gone.handle}`)).refused(404, "AGENT_NOT_FOUND")
+    interface Detail { readonly status: string; readonly email: string; readonly display_name: string; readonly log: ReadonlyArray<{ action: string; reason: string | null }> }
+    const shown = await operator.ok<Detail>("GET", `/agents/${gone.handle}`)
+    assert.deepInclude(shown, { status: "deleted", display_name: gone.handle })
+    assert.match(shown.email, /^erased:[0-9a-f]{64}$/)
+    assert.deepInclude(shown.log[0], { action: "erase", reason: "asked by mail" })
+    assert.include(JSON.stringify((await other.http.get("/v1/messages/sync")).body), "what it once said")
+
+    // Again, and by the command line, which wants to be sure.
+    const unsure = await adminHere(server.place, "erase", gone.handle)
+    assert.deepStrictEqual([unsure.code, unsure.stdout], [1, ""])
+    assert.include(unsure.stderr, "--yes")
+    const sure = await adminHere(server.place, "erase", other.handle, "--yes")
+    assert.strictEqual(sure.code, 0, sure.stderr)
+    assert.match(sure.stdout, /^@.* is erased\.[\s\S]*^remains +because$/m)
+    assert.strictEqual((await other.http.get("/v1/agents/me")).status, 401)
+    const again = await adminHere(server.place, "erase", gone.handle, "--yes", "--json")
+    assert.include(again.stdout, "is erased")
+  })
+
   it("a report is upheld: it leaves the queue and goes on counting", async () => {
     const [bad, good] = [await newAgent(server, "upheld"), await newAgent(server, "upholder")]
     await say(bad, good, "an offer")
@@ -315,6 +350,7 @@ describe("the operators' API of a standalone server", () => {
     disconnect: ({ handle }) => [["agents", "disconnect", handle], /0 sockets are closed/],
     suspend: ({ handle }) => [["agents", "suspend", handle, "--reason", "a test"], /is suspended/],
     restore: ({ handle }) => [["agents", "restore", handle], /is active/],
+    erase: () => [["erase", "--help"], /Delete an agent for good/],
     limits: ({ handle }) => [["limits", "list", "--agent", handle], /^LIMITS_SENDS_PER_SECOND +agent +1000000 +1000000/m],
     changeLimit: ({ handle }) => [["limits", "set", "LIMITS_SENDS_PER_SECOND", "7", "--agent", handle], /^value +7$/m],
     takeBackLimit: ({ handle }) => [["limits", "reset", "LIMITS_SENDS_PER_SECOND", "--agent", handle], /^value +1000000$/m],
@@ -348,6 +384,7 @@ describe("the operators' API of a standalone server", () => {
     disconnect: "disconnect",
     suspend: "suspend",
     restore: "restore",
+    erase: "erase",
     changeLimit: "change limit",
     takeBackLimit: "take limit back",
     uphold: "uphold report",
@@ -380,10 +417,11 @@ describe("the operators' API of a standalone server", () => {
       logLevel: { level: "debug" },
       changeLimit: { value: 900, agent: about!.handle },
       retryAll: { agent: about!.handle },
-      suspend: { reason: "a test" }
+      suspend: { reason: "a test" },
+      erase: { confirm: others[0]!.handle }
     }
     const places = (call: string): Readonly<Record<string, string>> => ({
-      handle: about!.handle,
+      handle: call === "erase" ? others[0]!.handle : about!.handle,
       address: new URL(server.url).host,
       name: "LIMITS_CARDS_PER_MINUTE",
       no: String(dead.no),
@@ -409,7 +447,7 @@ describe("the operators' API of a standalone server", () => {
       const line = entries.find(({ action }) => action === (ACTIONS[call] ?? `show ${call}`))
       assert.isDefined(line, `${call} left ${JSON.stringify(entries)}`)
       assert.strictEqual(line?.operator, me, call)
-      if (path.includes(":handle")) assert.strictEqual(line?.agent, about!.handle, call)
+      if (path.includes(":handle")) assert.strictEqual(line?.agent, places(call)["handle"], call)
     }
     for (const [method, address, call] of [
       ["POST", "/agents/nobody-at-all/suspend", "suspend"],

@@ -42,6 +42,33 @@ const Why = ({ handle }) => {
         <${State} state=${link.state} label=${link.state === "stops" ? "stops here" : link.state} /><p>${link.words}</p></li>`)}</ol>`}</section>`
 }
 
+/**
+ * Erases an agent, once its handle is typed; then says what remains.
+ * @param {{ handle: string, path: string, reason: Record<string, string>, onErased: () => Promise<void> }} props
+ */
+const Erase = ({ handle, onErased, path, reason }) => {
+  const [typed, setTyped] = useState("")
+  const [answer, setAnswer] = useState(/** @type {any} */ (null))
+  const { act, busy, said } = useActions()
+  const erase = (/** @type {Event} */ event) => {
+    event.preventDefault()
+    void act(async () => {
+      const erased = await call("POST", `${path}/erase`, { confirm: handle, ...reason })
+      setAnswer(erased)
+      setTyped("")
+      await onErased()
+      return erased.message
+    })
+  }
+  return html`<section class="tile"><h3>Erase</h3>
+    <p class="hint">Deletes @${handle} for good, with its address and all else that nobody needs. There is no way back.</p>
+    <form class="row" onSubmit=${erase}><label class="field"><span>Type its handle</span><input value=${typed} autocomplete="off" autocapitalize="off" spellcheck=${false}
+        onInput=${(/** @type {any} */ event) => setTyped(event.currentTarget.value)} /></label>
+      <button type="submit" class="danger" disabled=${busy || typed.trim().replace(/^@/, "") !== handle}>Erase</button></form>${said}
+    ${answer === null ? null : html`<h4>What remains, and why</h4>
+      <dl class="facts wide">${answer.remains.map((/** @type {any} */ one) => html`<dt key=${one.what}>${one.what}</dt><dd>${one.why}</dd>`)}</dl>`}</section>`
+}
+
 /** @param {{ handle: string }} props */
 export const Agent = ({ handle }) => {
   const path = `agents/${encodeURIComponent(handle)}`
@@ -104,6 +131,7 @@ export const Agent = ({ handle }) => {
               return `@${handle} is suspended.`
             })} />`}
       </p>`}
+    <${Erase} handle=${agent.handle} path=${path} reason=${body} onErased=${reload} />
     <h3>What was done</h3>
     <${Table} label="Log" empty="Nothing." heads=${["When", "Who", "What", "Why"]} rows=${agent.log.map((/** @type {any} */ line, /** @type {number} */ index) => html`<tr key=${index}>
       <td>${exactly(line.at)}</td><td><bdi>${line.operator ?? "enforcement"}</bdi></td><td>${line.action}</td><td class="long"><bdi>${line.reason ?? ""}</bdi></td></tr>`)} />`

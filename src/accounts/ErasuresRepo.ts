@@ -1,0 +1,76 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { Database } from "../database/Sql.ts"
+
+const KEYS = `
+DELETE FROM idempotency_keys WHERE agent_id = $1 AND key IN (SELECT key FROM idempotency_keys WHERE agent_id = $1 LIMIT $2) RETURNING key`
+
+const HIDES = `
+DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
+  SELECT conversation_id, seq FROM hidden_messages WHERE agent_id = $1 LIMIT $2
+)
+RETURNING seq`
+
+const COUNTS = `
+WITH limits AS (DELETE FROM limit_changes WHERE agent_id = $1),
+turns AS (DELETE FROM outreach_turns WHERE agent_id = $1),
+slots AS (DELETE FROM cold_slots WHERE agent_id = $1)
+DELETE FROM invite_budgets WHERE agent_id = $1`
+
+const SLICE = `SELECT max(id) AS last FROM (SELECT id FROM attachments WHERE id > $1 ORDER BY id LIMIT $2) s`
+
+/** Files that no message uses; the sweep of uploads removes them with their bytes, once nothing can be uploaded to them any more. */
+const UPLOADS = `
+UPDATE attachments SET condemned = true, look_at = GREATEST($4::bigint, created_at + $5::bigint)
+WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT condemned`
+
+const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
+
+/** The address of a living account is left alone: it has begun anew. */
+const ADDRESS = `
+WITH whose AS (
+  SELECT id, email FROM agents WHERE id = $1 AND deleted_at IS NOT NULL AND position('@' IN email) > 0
+), free AS (
+  SELECT email FROM whose w WHERE NOT EXISTS (SELECT FROM agents a WHERE a.email = w.email AND a.deleted_at IS NULL)
+), coded AS (
+  DELETE FROM codes WHERE agent_id IN (SELECT id FROM whose) OR email IN (SELECT email FROM free)
+), asked AS (
+  DELETE FROM code_addresses WHERE email IN (SELECT email FROM free)
+)
+UPDATE agents a SET email = erased_address(a.email), updated_at = $2 FROM whose w WHERE a.id = w.id RETURNING a.id`
+
+/** What an erasure removes of an ended account beyond its deletion. Every statement is idempotent and bounded. */
+export class ErasuresRepo extends Context.Service<ErasuresRepo, {
+  /** The answers to its last requests; returns how many of at most so many. */
+  readonly keys: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly hides: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  readonly counts: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
+  /** The end of the slice of files after one; null: there are no more. */
+  readonly slice: (after: string, size: number) => Effect.Effect<string | null, SqlError.SqlError>
+  /** Hides its unused files of a slice. */
+  readonly uploads: (agentId: string, after: string, last: string, at: number, urlMs: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Puts a hash under a secret in place of the address; `secret` is kept if there is none yet. */
+  readonly address: (agentId: string, at: number, secret: Buffer) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/accounts/ErasuresRepo") {
+  static readonly layer = Layer.effect(
+    ErasuresRepo,
+    Effect.gen(function*() {
+      const database = yield* Database
+      const keys = database.prepared("erase_keys", KEYS)
+      const hides = database.prepared("erase_hides", HIDES)
+      const counts = database.prepared("erase_counts", COUNTS)
+      const slice = database.prepared<{ last: string | null }>("erase_slice", SLICE)
+      const uploads = database.prepared("erase_uploads", UPLOADS)
+      const secret = database.prepared("erase_secret", SECRET)
+      const address = database.prepared("erase_address", ADDRESS)
+      return ErasuresRepo.of({
+        keys: (agentId, most) => Effect.map(keys([agentId, most]), (rows) => rows.length),
+        hides: (agentId, most) => Effect.map(hides([agentId, most]), (rows) => rows.length),
+        counts: (agentId) => Effect.asVoid(counts([agentId])),
+        slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
+        uploads: (agentId, after, last, at, urlMs) => Effect.asVoid(uploads([agentId, after, last, at, urlMs])),
+        address: (agentId, at, bytes) => Effect.andThen(secret([bytes]), Effect.asVoid(address([agentId, at])))
+      })
+    })
+  )
+}

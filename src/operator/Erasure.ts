@@ -1,0 +1,110 @@
+import { Context, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import { Accounts } from "../agents/Accounts.ts"
+import type { Unavailable } from "../wire/WireError.ts"
+import { AuditLog } from "./AuditLog.ts"
+
+interface Fate {
+  readonly what: string
+  /** What happens to it, or why it stays. */
+  readonly words: string
+  /** Whose rows, or columns, it is about. */
+  readonly tables: ReadonlyArray<string>
+}
+
+/** What an erasure removes. */
+export const removed: ReadonlyArray<Fate> = [
+  { what: "key", words: "It is dead at once, and the sockets are closed.", tables: ["agents"] },
+  {
+    what: "profile",
+    words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours.",
+    tables: ["agents", "presences"]
+  },
+  {
+    what: "address",
+    words: "The e-mail address and codes for it. A hash under this server's secret stays, so that the address has no more accounts in its life than others.",
+    tables: ["agents", "codes", "code_addresses"]
+  },
+  { what: "contacts", words: "Its contacts and mutes, and those of others of it, with notes.", tables: ["contacts", "mutes"] },
+  {
+    what: "webhooks",
+    words: "Addresses and secrets, and what was to be posted, within minutes.",
+    tables: ["webhooks", "webhook_deliveries", "a2a_push_configs"]
+  },
+  {
+    what: "memberships",
+    words: "It has left all groups, and invites are withdrawn; refusals of invites go within a day.",
+    tables: ["group_members", "group_invites", "group_refusals", "invite_budgets"]
+  },
+  { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
+  {
+    what: "traces",
+    words: "What it had hidden, answers to its requests, claims to reply, counts of its new conversations, limits of its own.",
+    tables: ["hidden_messages", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
+  },
+  { what: "notes about the work itself", words: "When all is done.", tables: ["deletions", "handovers", "recounts"] }
+]
+
+/** What stays, and why. */
+export const remains: ReadonlyArray<Fate> = [
+  { what: "handle", words: "Nobody may ever have it again, and messages keep their sender.", tables: ["agents"] },
+  {
+    what: "messages and their files",
+    words: "They are the history of those they were sent to, until they are older than RETENTION_MESSAGES_DAYS.",
+    tables: ["messages", "conversations", "participants", "attachments", "attachment_usage", "a2a_tasks"]
+  },
+  {
+    what: "states of messages to it",
+    words: "Their senders see by them that a message was delivered or read.",
+    tables: ["envelopes", "inboxes"]
+  },
+  { what: "when it was in which group", words: "It is the groups' history.", tables: ["groups", "group_members"] },
+  { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting.", tables: ["blocks", "reports"] },
+  { what: "audit log", words: "It says what operators did, this erasure too.", tables: ["audit_log"] },
+  {
+    what: "backups, exports, logs, and mails in the outbox",
+    words: "They are files outside of the database. After a restoration of an older backup, erase again.",
+    tables: []
+  }
+]
+
+export interface Erased {
+  readonly message: string
+  readonly removed: ReadonlyArray<{ readonly what: string; readonly words: string }>
+  readonly remains: ReadonlyArray<{ readonly what: string; readonly why: string }>
+}
+
+/**
+ * Erases an agent (wire.md O.1): its deletion, and what a deletion leaves although nobody needs it. Decided, and written into the audit
+ * log, in one commit; the rest is the durable work of the deletion. Also for an account that was deleted before. Repeatable.
+ */
+export class Erasure extends Context.Service<Erasure, {
+  readonly erase: (given: {
+    readonly agentId: string
+    readonly handle: string
+    readonly operator: string
+    readonly reason: string | null
+  }) => Effect.Effect<Erased, Unavailable | SqlError.SqlError>
+}>()("parley/operator/Erasure") {
+  static readonly layer = Layer.effect(
+    Erasure,
+    Effect.gen(function*() {
+      const accounts = yield* Accounts
+      const audit = yield* AuditLog
+      const sql = yield* SqlClient.SqlClient
+      return Erasure.of({
+        erase: Effect.fn("Erasure.erase")(function*({ agentId, handle, operator, reason }) {
+          yield* accounts.erase(agentId, audit.note({ operator, action: "erase", handle, detail: reason }))
+          const [row] = yield* sql<{ readonly done: boolean }>`SELECT position('@' IN email) = 0 AS done FROM agents WHERE id = ${agentId}`
+          return {
+            message: row?.done === true
+              ? `@${handle} is erased. What was being written meanwhile goes within two minutes.`
+              : `@${handle} has ended, and a server that runs removes the rest within two minutes.`,
+            removed: removed.map(({ what, words }) => ({ what, words })),
+            remains: remains.map(({ what, words }) => ({ what, why: words }))
+          }
+        })
+      })
+    })
+  ).pipe(Layer.provide(AuditLog.layer))
+}
