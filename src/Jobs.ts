@@ -41,6 +41,7 @@ export const layer = Layer.mergeAll(
   job({ name: "replies", every: "10 minutes", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
   job({ name: "a2a_tasks", every: "1 hour", batch: Effect.flatMap(Tasks, ({ sweep }) => sweep) }),
+  job({ name: "a2a_conversations", every: "1 hour", batch: Effect.flatMap(Tasks, ({ forget }) => forget) }),
   job({ name: "a2a_push_configs", every: "1 hour", batch: Effect.flatMap(TaskPushes, ({ retire }) => retire) }),
   job({ name: "files", every: "1 hour", batch: Effect.flatMap(Attachments, ({ retire }) => retire) }),
   job({ name: "avatars", every: "1 hour", batch: Effect.flatMap(Avatars, ({ sweep }) => sweep) }),

@@ -6,7 +6,7 @@ import { Attachments } from "../attachments/Attachments.ts"
 import { ConversationFeed } from "../conversations/ConversationFeed.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { draftOf } from "../conversations/DraftOf.ts"
-import type { ApiCalls } from "../mcp/ApiCalls.ts"
+import type { ApiCalls } from "../auth/ApiCalls.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
@@ -16,7 +16,7 @@ import { ValidationFailed } from "../wire/WireError.ts"
 import { A2aFailure, type Failure, isThrown, pushConfigNotFound, taskNotFound } from "./Failure.ts"
 import { boolOf, field, type Incoming, incoming, intOf, isObject, type Json, objectOf, textOf } from "./Parts.ts"
 import { type PushConfig, pushConfigOf, shownPushConfig } from "./PushConfig.ts"
-import { isFinal, isInterrupted, type Task, type TaskState } from "./Task.ts"
+import { isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
 import { TaskPushes } from "./TaskPushes.ts"
 import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
 import { everything, makeTaskView, type Shown } from "./TaskView.ts"
@@ -47,17 +47,6 @@ export interface Streamed {
   readonly first: object
 }
 
-const STATES: ReadonlyArray<TaskState> = [
-  "SUBMITTED",
-  "WORKING",
-  "INPUT_REQUIRED",
-  "AUTH_REQUIRED",
-  "COMPLETED",
-  "FAILED",
-  "REJECTED",
-  "CANCELED"
-]
-
 const PageToken = Schema.Struct({ at: Schema.Int, id: CursorId })
 
 /** Runs a parser that throws its refusals. */
@@ -77,8 +66,8 @@ const keyOf = (handle: string, messageId: string): string =>
 const stateOf = (params: Json): TaskState | null => {
   const given = field(params, "status")
   if (given === undefined || given === "" || given === "TASK_STATE_UNSPECIFIED" || given === 0) return null
-  const state = STATES.find((one) => given === `TASK_STATE_${one}`)
-  if (state === undefined) throw ValidationFailed.field("status", `must be one of TASK_STATE_${STATES.join(", TASK_STATE_")}`)
+  const state = TASK_STATES.find((one) => given === `TASK_STATE_${one}`)
+  if (state === undefined) throw ValidationFailed.field("status", `must be one of TASK_STATE_${TASK_STATES.join(", TASK_STATE_")}`)
   return state
 }
 
@@ -295,13 +284,7 @@ export const makeOperations = Effect.gen(function*() {
     const { side } = known
     const none = { tasks: [], nextPageToken: "", pageSize: asked.size, totalSize: 0 }
     if (asked.contextId !== undefined && asked.contextId !== side.conversationId) return none
-    // Takes what is new into account.
-    yield* tasks.find(side, "")
-    const { tasks: found, total } = yield* tasks.list(
-      { conversationId: side.conversationId, callerId: side.callerId, state: asked.state, since: asked.since },
-      after,
-      asked.size + 1
-    )
+    const { tasks: found, total } = yield* tasks.list(side, { state: asked.state, since: asked.since }, after, asked.size + 1)
     const page = found.slice(0, asked.size)
     const last = page.at(-1)
     return {

@@ -1,13 +1,16 @@
 /** The states of a task, as the protocol names them without their prefix (wire.md N). */
-export type TaskState =
-  | "SUBMITTED"
-  | "WORKING"
-  | "INPUT_REQUIRED"
-  | "AUTH_REQUIRED"
-  | "COMPLETED"
-  | "FAILED"
-  | "REJECTED"
-  | "CANCELED"
+export const TASK_STATES = [
+  "SUBMITTED",
+  "WORKING",
+  "INPUT_REQUIRED",
+  "AUTH_REQUIRED",
+  "COMPLETED",
+  "FAILED",
+  "REJECTED",
+  "CANCELED"
+] as const
+
+export type TaskState = typeof TASK_STATES[number]
 
 const FINAL: ReadonlySet<TaskState> = new Set(["COMPLETED", "FAILED", "REJECTED", "CANCELED"])
 
@@ -61,22 +64,12 @@ export interface Posted {
   readonly mark: Mark
 }
 
-/** States that the called agent can give with a message. */
-const SAYABLE: ReadonlySet<string> = new Set<TaskState>([
-  "WORKING",
-  "INPUT_REQUIRED",
-  "AUTH_REQUIRED",
-  "COMPLETED",
-  "FAILED",
-  "REJECTED",
-  "CANCELED"
-])
-
-/** A state as agents write it: with the protocol's prefix or without, in any case, with `-` for `_`. */
+/** A state that the called agent gives with a message, as agents write it: with the protocol's prefix or without, in any case, with `-` for `_`. */
 export const saidState = (text: unknown): TaskState | undefined => {
   if (typeof text !== "string") return undefined
   const state = text.toUpperCase().replaceAll("-", "_").replace(/^TASK_STATE_/, "").replace(/^CANCELLED$/, "CANCELED")
-  return SAYABLE.has(state) ? state as TaskState : undefined
+  const known = TASK_STATES.find((one) => one === state)
+  return known === "SUBMITTED" ? undefined : known
 }
 
 /** What a message's metadata, a JSON text, says about tasks. */

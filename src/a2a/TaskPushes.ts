@@ -154,12 +154,14 @@ export class TaskPushes extends Context.Service<TaskPushes, {
             recipientId: task.recipientId,
             seq: waitsFor(task) ?? null
           })))
+          // A task for each conversation with new messages, and each task that was delivered.
           const moved = new Map<string, { readonly task: Task; readonly lastSeq: number }>()
           for (const [i, task] of watched.entries()) {
             const { deliveredAt, lastSeq } = progress[i]!
-            const { conversationId } = task
+            const { conversationId, id } = task
             const known = Math.max(heads.get(conversationId)?.through ?? 0, seen.get(conversationId) ?? 0)
-            if (lastSeq > known || deliveredAt !== null) moved.set(conversationId, { task, lastSeq })
+            if (deliveredAt !== null) moved.set(id, { task, lastSeq })
+            else if (lastSeq > known) moved.set(conversationId, { task, lastSeq })
           }
           yield* Effect.forEach(moved.values(), ({ lastSeq, task }) =>
             Effect.andThen(

@@ -10,7 +10,7 @@ import { Webhooks } from "../webhooks/Webhooks.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { PushConfigsRepo } from "./PushConfigsRepo.ts"
 import { decideCancel, decideDelivered, decideMessage, markOf, type Posted, type Task, waitsFor, withTask } from "./Task.ts"
-import { type Changed, type Progress, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
+import { type Changed, type Head, type TaskFilter, TasksRepo } from "./TasksRepo.ts"
 
 /** What the client_msg_id of every message begins with that came in by A2A. */
 export const KEY_PREFIX = "a2a:"
@@ -23,12 +23,15 @@ export interface Side {
 }
 
 /** Messages that are taken into account at once. */
-const PAGE = 500
+const PAGE = 200
 /** So many messages without any effect on tasks are not read twice. */
 const WORTH_A_WRITE = 100
 const TRIES = 20
 const SLICE = 200
 const REMEMBERED = 50_000
+/** How long a node remembers that a conversation is followed: much shorter than an idle one is kept. */
+const FOLLOWED_MS = 600_000
+const IDLE_MS = 86_400_000
 
 /** Somebody else has written first: read and decide again. */
 class Overtaken extends Data.TaggedError("Overtaken")<{}> {}
@@ -50,9 +53,10 @@ export class Tasks extends Context.Service<Tasks, {
     side: Side,
     id: string
   ) => Effect.Effect<{ readonly task: Task; readonly version: number } | undefined, Unavailable>
-  /** The tasks of one caller with one agent, the one updated last first, and how many match in all. */
+  /** The tasks of one caller with one agent as they are, the one updated last first, and how many match in all. */
   readonly list: (
-    filter: TaskFilter,
+    side: Side,
+    filter: Pick<TaskFilter, "state" | "since">,
     after: { readonly at: number; readonly id: string } | null,
     limit: number
   ) => Effect.Effect<{ readonly tasks: ReadonlyArray<Task>; readonly total: number }, Unavailable>
@@ -68,6 +72,8 @@ export class Tasks extends Context.Service<Tasks, {
   ) => Effect.Effect<ReadonlyMap<number, StoredMessage>, Unavailable>
   /** Removes some of the tasks whose first message or one of whose agents is gone. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
+  /** Forgets some of the conversations in which no task was made, such as by a first send that was refused. */
+  readonly forget: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/a2a/Tasks") {
   static readonly layer = Layer.effect(
     Tasks,
@@ -81,12 +87,12 @@ export class Tasks extends Context.Service<Tasks, {
       const sql = yield* SqlClient.SqlClient
       const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
-      /** Conversations that are followed already. */
-      const begun = new Set<string>()
+      /** Until when conversations are followed for sure. */
+      const begun = new Map<string, number>()
 
       /** The messages after those taken into account; those that cannot have an effect are passed over. */
-      const news = Effect.fnUntraced(function*(conversationId: string, { open, through }: Progress) {
-        if (open.length > 0) return { from: through, rows: yield* feed.following(conversationId, through, PAGE) }
+      const news = Effect.fnUntraced(function*(conversationId: string, { open, through }: Head & { readonly open: boolean }) {
+        if (open) return { from: through, rows: yield* feed.following(conversationId, through, PAGE) }
         const next = yield* feed.nextWithKey(conversationId, through, KEY_PREFIX)
         if (next.seq === null) return { from: Math.max(through, next.lastSeq), rows: [] }
         return { from: next.seq - 1, rows: yield* feed.following(conversationId, next.seq - 1, PAGE) }
@@ -101,72 +107,124 @@ export class Tasks extends Context.Service<Tasks, {
         mark: markOf(message.metadata)
       })
 
-      /** Takes all committed messages and deliveries into account. Undefined: no task was ever made in the conversation. */
-      const advance = Effect.fnUntraced(function*(side: Side) {
-        const { conversationId } = side
-        const sides = [side.callerId, side.recipientId] as const
-        let read: Progress | undefined
+      /**
+       * The open tasks that these messages may be about, oldest first: those that they name, and of each side as many as its
+       * messages could end. However many are open, the others need not be read.
+       */
+      const openFor = Effect.fnUntraced(function*(conversationId: string, messages: ReadonlyArray<Posted>) {
+        const marks = messages.map(({ mark }) => mark)
+        const replied = [...new Set(marks.flatMap(({ replyTo }) => replyTo ?? []))]
+        const ids = [...new Set([...marks.flatMap(({ taskId }) => taskId ?? []), ...replied])]
+        const sayNothing = messages.filter(({ mark: { replyTo, taskId } }) => replyTo === undefined && taskId === undefined)
+        const oldest = [...new Set(sayNothing.map(({ senderId }) => senderId))].map((recipientId) => ({
+          recipientId,
+          limit: messages.filter(({ senderId }) => senderId === recipientId).length
+        }))
+        const open = yield* repo.open(conversationId, { ids, oldest })
+        const unknown = replied.filter((id) => !open.some((task) => task.id === id))
+        if (unknown.length === 0) return open
+        const others = (yield* repo.openWith(conversationId, unknown)).filter(({ id }) => !open.some((task) => task.id === id))
+        return [...open, ...others].toSorted((one, other) => one.seq - other.seq)
+      })
+
+      const store = Effect.fnUntraced(function*(
+        conversationId: string,
+        { version }: Head,
+        through: number,
+        changed: ReadonlyArray<Changed>
+      ) {
+        const hooks = yield* repo.advance(conversationId, version, through, changed)
+        hooks?.forEach(actors.wake)
+        return hooks === undefined ? undefined : { through, version: version + 1 }
+      })
+
+      /** Takes all committed messages into account. Undefined: no task was ever made in the conversation. */
+      const advance = Effect.fnUntraced(function*({ callerId, conversationId, recipientId }: Side) {
         for (let tries = 0; tries < TRIES;) {
-          const known: Progress | undefined = read ?? (yield* repo.load(conversationId))
-          if (known === undefined) return undefined
-          let { open } = known
+          const head = yield* repo.head(conversationId)
+          if (head === undefined) return undefined
+          const { from, rows } = yield* news(conversationId, head)
+          const messages = rows.map((row) => posted(row, [callerId, recipientId]))
+          let open = messages.length === 0 ? [] : yield* openFor(conversationId, messages)
+          const before = new Map(open.map(({ changes, id }) => [id, changes]))
           const changed = new Map<string, Changed>()
-          const apply = (task: Task | undefined): void => {
-            if (task === undefined) return
-            const before = changed.get(task.id)?.before ?? known.open.find(({ id }) => id === task.id)?.changes ?? 0
+          for (const message of messages) {
+            const task = decideMessage(conversationId, open, message)
+            if (task === undefined) continue
             open = withTask(open, task)
-            changed.set(task.id, { task, before })
+            changed.set(task.id, { task, before: before.get(task.id) ?? 0 })
           }
-          const { from, rows } = yield* news(conversationId, known)
-          for (const row of rows) apply(decideMessage(conversationId, open, posted(row, sides)))
           const through = rows.at(-1)?.seq ?? from
           const more = rows.length === PAGE
-          const waiting = more ? [] : open.filter((task) => waitsFor(task) !== undefined)
-          const places = waiting.map((task) => ({ conversationId, recipientId: task.recipientId, seq: waitsFor(task) ?? null }))
-          const progress = yield* feed.progress(places)
-          for (const [i, task] of waiting.entries()) {
-            const at = progress[i]?.deliveredAt ?? null
-            if (at !== null) apply(decideDelivered(task, at))
-          }
-          const worth = open.length > WORTH_A_WRITE ? 1 : WORTH_A_WRITE
-          if (!more && changed.size === 0 && through - known.through < worth) return { ...known, through }
-          const hooks = yield* repo.advance(conversationId, known.version, through, [...changed.values()])
-          if (hooks !== undefined) {
-            hooks.forEach(actors.wake)
-            read = { through, version: known.version + 1, open }
-            if (!more) return read
-          } else {
-            read = undefined
-            tries++
-          }
+          if (!more && changed.size === 0 && through - head.through < WORTH_A_WRITE) return { ...head, through }
+          const stored = yield* store(conversationId, head, through, [...changed.values()])
+          if (stored !== undefined && !more) return stored
+          if (stored === undefined) tries++
         }
         return yield* new Unavailable()
       })
 
-      /** A task that nothing has happened to since it was stored, without a look at the other open ones. */
-      const unchanged = Effect.fnUntraced(function*(side: Side, id: string) {
-        const { callerId, conversationId } = side
+      /** A task that nothing has happened to since it was stored. */
+      const unchanged = Effect.fnUntraced(function*({ callerId, conversationId }: Side, id: string) {
         const head = yield* repo.head(conversationId)
         const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
         if (head === undefined || task === undefined) return undefined
         const [place] = yield* feed.progress([{ conversationId, recipientId: task.recipientId, seq: waitsFor(task) ?? null }])
-        return place === undefined || place.lastSeq > head.through || place.deliveredAt !== null ? undefined : { progress: head, task }
+        return place === undefined || place.lastSeq > head.through || place.deliveredAt !== null ? undefined : { head, task }
       })
 
       const find = Effect.fnUntraced(function*(side: Side, id: string) {
         const same = yield* unchanged(side, id)
         if (same !== undefined) return same
-        const progress = yield* advance(side)
-        if (progress === undefined) return undefined
-        const open = progress.open.find((task) => task.id === id)
-        const task = open ?? (yield* repo.find(id, side.conversationId, side.callerId))
-        return task?.callerId === side.callerId ? { progress, task } : undefined
+        const { callerId, conversationId } = side
+        for (let tries = 0; tries < TRIES; tries++) {
+          const head = yield* advance(side)
+          const task = head === undefined ? undefined : yield* repo.find(id, conversationId, callerId)
+          if (head === undefined || task === undefined) return undefined
+          const seq = waitsFor(task)
+          if (seq === undefined) return { head, task }
+          const [place] = yield* feed.progress([{ conversationId, recipientId: task.recipientId, seq }])
+          const at = place?.deliveredAt ?? null
+          const delivered = at === null ? undefined : decideDelivered(task, at)
+          if (delivered === undefined) return { head, task }
+          const stored = yield* store(conversationId, head, head.through, [{ task: delivered, before: task.changes }])
+          if (stored !== undefined) return { head: stored, task: delivered }
+        }
+        return yield* new Unavailable()
+      })
+
+      /** Takes all messages and all deliveries of one caller's tasks with one agent into account. */
+      const refresh = Effect.fnUntraced(function*(side: Side) {
+        const { conversationId, recipientId } = side
+        let above = 0
+        for (let tries = 0; tries < TRIES;) {
+          const head = yield* advance(side)
+          if (head === undefined) return
+          const slice = yield* repo.undelivered(conversationId, recipientId, above, PAGE)
+          const progress = yield* feed.progress(slice.map(({ newest: seq }) => ({ conversationId, recipientId, seq })))
+          const deliveredAt = new Map(slice.flatMap(({ id }, i) => {
+            const at = progress[i]?.deliveredAt ?? null
+            return at === null ? [] : [[id, at] as const]
+          }))
+          const tasks = deliveredAt.size === 0 ? [] : yield* repo.findAll([...deliveredAt.keys()])
+          const changed = tasks.flatMap((task): ReadonlyArray<Changed> => {
+            const delivered = decideDelivered(task, deliveredAt.get(task.id) ?? 0)
+            return delivered === undefined ? [] : [{ task: delivered, before: task.changes }]
+          })
+          if (changed.length > 0 && (yield* store(conversationId, head, head.through, changed)) === undefined) {
+            tries++
+            continue
+          }
+          if (slice.length < PAGE) return
+          above = slice.at(-1)!.seq
+        }
+        return yield* new Unavailable()
       })
 
       const cancelOnce = Effect.fnUntraced(function*(side: Side, id: string) {
         const found = yield* find(side, id)
         if (found === undefined) return undefined
-        const { progress: { through, version }, task } = found
+        const { head: { through, version }, task } = found
         const canceled = decideCancel(task, now())
         if (canceled === undefined) return { _tag: "Ended" as const, task }
         const [first] = yield* feed.at(side.conversationId, [task.seq])
@@ -185,22 +243,26 @@ export class Tasks extends Context.Service<Tasks, {
 
       // In memory: a job that moves to another process starts over.
       let above = ""
+      let aboveFollowed = ""
 
       return Tasks.of({
         begin: (conversationId) => {
-          if (begun.has(conversationId)) return Effect.void
+          if ((begun.get(conversationId) ?? 0) > now()) return Effect.void
           return unavailableOnSqlError(Effect.gen(function*() {
             const [place] = yield* feed.progress([{ conversationId, recipientId: "", seq: null }])
-            yield* repo.begin(conversationId, place?.lastSeq ?? 0)
+            const at = now()
+            yield* repo.begin(conversationId, place?.lastSeq ?? 0, at)
             if (begun.size >= REMEMBERED) begun.clear()
-            begun.add(conversationId)
+            begun.set(conversationId, at + FOLLOWED_MS)
           }))
         },
         find: Effect.fn("Tasks.find")((side, id) => Effect.map(unavailableOnSqlError(find(side, id)), (found) => found?.task)),
         standing: Effect.fn("Tasks.standing")((side, id) =>
           Effect.map(unavailableOnSqlError(find(side, id)), (found) =>
-            found && { task: found.task, version: found.progress.version })),
-        list: Effect.fn("Tasks.list")(function*(filter, after, limit) {
+            found && { task: found.task, version: found.head.version })),
+        list: Effect.fn("Tasks.list")(function*(side, { since, state }, after, limit) {
+          yield* unavailableOnSqlError(refresh(side))
+          const filter = { conversationId: side.conversationId, callerId: side.callerId, state, since }
           const tasks = yield* unavailableOnSqlError(repo.list(filter, after, limit))
           return { tasks, total: yield* unavailableOnSqlError(repo.count(filter)) }
         }),
@@ -234,6 +296,18 @@ export class Tasks extends Context.Service<Tasks, {
           }
           above = rows.length < SLICE ? "" : rows.at(-1)!.id
           return { rows: gone.length, more: above !== "" }
+        }),
+        forget: Effect.gen(function*() {
+          const since = now() - IDLE_MS
+          const rows = yield* repo.followed(aboveFollowed, since, SLICE)
+          const gone: Array<string> = []
+          for (const { conversation_id, idle, through_seq } of rows) {
+            // A task that nobody has asked for yet is not in the tasks.
+            if (idle && (yield* feed.nextWithKey(conversation_id, through_seq, KEY_PREFIX)).seq === null) gone.push(conversation_id)
+          }
+          if (gone.length > 0) yield* repo.forget(gone, since)
+          aboveFollowed = rows.length < SLICE ? "" : rows.at(-1)!.conversation_id
+          return { rows: gone.length, more: aboveFollowed !== "" }
         })
       })
     })

@@ -10,9 +10,20 @@ export interface Head {
   readonly version: number
 }
 
-/** The same, with its open tasks, oldest first. */
-export interface Progress extends Head {
-  readonly open: ReadonlyArray<Task>
+/** Which open tasks of a conversation some messages may be about. */
+export interface Wanted {
+  /** Ids of tasks. */
+  readonly ids: ReadonlyArray<string>
+  /** Of these agents so many that were called first. */
+  readonly oldest: ReadonlyArray<{ readonly recipientId: string; readonly limit: number }>
+}
+
+/** An open task whose caller's newest message may be delivered by now. */
+export interface Undelivered {
+  readonly id: string
+  readonly seq: number
+  /** Of that message. */
+  readonly newest: number
 }
 
 export interface TaskFilter {
@@ -35,16 +46,46 @@ interface TaskColumns {
   readonly log: string
 }
 
-const LOAD = `
-SELECT c.through_seq, c.version, t.*
-FROM a2a_conversations c
-LEFT JOIN LATERAL (SELECT * FROM a2a_tasks WHERE conversation_id = c.conversation_id AND open ORDER BY seq) t ON true
-WHERE c.conversation_id = $1
+const HEAD = `
+SELECT through_seq, version, (SELECT true FROM a2a_tasks WHERE conversation_id = $1 AND open LIMIT 1) IS TRUE AS open
+FROM a2a_conversations WHERE conversation_id = $1`
+
+/** As many as are asked for, however many there are. */
+const OPEN = `
+SELECT t.* FROM unnest($2::text[]) AS w(id)
+JOIN LATERAL (SELECT * FROM a2a_tasks WHERE id = w.id AND conversation_id = $1 AND open OFFSET 0) t ON true
+UNION
+SELECT t.* FROM unnest($3::text[], $4::integer[]) AS w(recipient, most)
+JOIN LATERAL (
+  SELECT * FROM a2a_tasks WHERE conversation_id = $1 AND recipient_id = w.recipient AND open ORDER BY seq LIMIT w.most
+) t ON true
+ORDER BY seq`
+
+const OPEN_WITH = `
+SELECT t.* FROM a2a_tasks t
+WHERE t.conversation_id = $1 AND t.open
+  AND EXISTS (SELECT FROM unnest($2::text[]) AS w(id) WHERE position('"messageId":"' || w.id || '"' IN t.log) > 0)
 ORDER BY t.seq`
 
-const HEAD = `SELECT through_seq, version FROM a2a_conversations WHERE conversation_id = $1`
+const UNDELIVERED = `
+SELECT id, seq, (log::json -> -1 ->> 'seq')::bigint AS newest FROM a2a_tasks
+WHERE conversation_id = $1 AND recipient_id = $2 AND open AND seq > $3 AND state = 'SUBMITTED'
+ORDER BY seq LIMIT $4`
 
-const BEGIN = `INSERT INTO a2a_conversations (conversation_id, through_seq) VALUES ($1, $2) ON CONFLICT DO NOTHING`
+const BEGIN = `
+INSERT INTO a2a_conversations (conversation_id, through_seq, begun_at) VALUES ($1, $2, $3)
+ON CONFLICT (conversation_id) DO UPDATE SET begun_at = excluded.begun_at`
+
+/** Reads a slice of all, so that its cost is bounded however few of them are to be removed. */
+const FOLLOWED = `
+SELECT c.conversation_id, c.through_seq, c.begun_at <= $2
+  AND (SELECT true FROM a2a_tasks WHERE conversation_id = c.conversation_id LIMIT 1) IS NULL AS idle
+FROM a2a_conversations c WHERE c.conversation_id > $1 ORDER BY c.conversation_id LIMIT $3`
+
+const FORGET = `
+DELETE FROM a2a_conversations
+WHERE conversation_id = ANY ($1::text[]) AND begun_at <= $2
+  AND (SELECT true FROM a2a_tasks t WHERE t.conversation_id = a2a_conversations.conversation_id LIMIT 1) IS NULL`
 
 /**
  * Writes nothing unless the version is still the one that was read. Each change is in the outbox of the task's push
@@ -140,12 +181,32 @@ const encode = ({ before, task: { callerId, changes, id, log, recipientId, seq, 
 
 /** All SQL on tasks. */
 export class TasksRepo extends Context.Service<TasksRepo, {
-  /** Undefined: no task was ever made in this conversation. */
-  readonly load: (conversationId: string) => Effect.Effect<Progress | undefined, SqlError.SqlError>
-  /** The same without the tasks. */
-  readonly head: (conversationId: string) => Effect.Effect<Head | undefined, SqlError.SqlError>
-  /** Begins to follow a conversation after this seq, unless it is followed already. */
-  readonly begin: (conversationId: string, after: number) => Effect.Effect<void, SqlError.SqlError>
+  /** Undefined: no task was ever made in this conversation. `open`: whether it has an open one. */
+  readonly head: (conversationId: string) => Effect.Effect<Head & { readonly open: boolean } | undefined, SqlError.SqlError>
+  /** Open tasks of a conversation, oldest first. */
+  readonly open: (conversationId: string, wanted: Wanted) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
+  /** Those that have one of these messages. Looks at all open ones of the conversation. */
+  readonly openWith: (conversationId: string, messageIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<Task>, SqlError.SqlError>
+  /** A slice of the tasks of a called agent in a conversation that wait to be delivered, by seq. */
+  readonly undelivered: (
+    conversationId: string,
+    recipientId: string,
+    above: number,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<Undelivered>, SqlError.SqlError>
+  /** Begins to follow a conversation after this seq, unless it is followed already; it is not forgotten soon. */
+  readonly begin: (conversationId: string, after: number, at: number) => Effect.Effect<void, SqlError.SqlError>
+  /** A slice of the conversations that are followed; `idle`: without a task, and nobody was about to make one since then. */
+  readonly followed: (
+    above: string,
+    since: number,
+    limit: number
+  ) => Effect.Effect<
+    ReadonlyArray<{ readonly conversation_id: string; readonly through_seq: number; readonly idle: boolean }>,
+    SqlError.SqlError
+  >
+  /** Follows these no more, if they are still idle. */
+  readonly forget: (conversationIds: ReadonlyArray<string>, since: number) => Effect.Effect<void, SqlError.SqlError>
   /**
    * Stores how far the messages have been taken into account, and the tasks that changed, with what is to be posted about
    * them: the webhooks that have something to do. Undefined: somebody else was first, and nothing is stored.
@@ -183,9 +244,10 @@ export class TasksRepo extends Context.Service<TasksRepo, {
     TasksRepo,
     Effect.gen(function*() {
       const database = yield* Database
-      type Loaded = { through_seq: number; version: number } & { [K in keyof TaskColumns]: TaskColumns[K] | null }
-      const load = database.prepared<Loaded>("load_a2a_tasks", LOAD)
-      const head = database.prepared<{ through_seq: number; version: number }>("a2a_head", HEAD)
+      const head = database.prepared<{ through_seq: number; version: number; open: boolean }>("a2a_head", HEAD)
+      const open = database.prepared<TaskColumns>("open_a2a_tasks", OPEN)
+      const openWith = database.prepared<TaskColumns>("open_a2a_tasks_with", OPEN_WITH)
+      const undelivered = database.prepared<Undelivered>("undelivered_a2a_tasks", UNDELIVERED)
       const begin = database.prepared("begin_a2a_tasks", BEGIN)
       const advance = database.prepared<{ webhooks: ReadonlyArray<string> }>("advance_a2a_tasks", ADVANCE)
       const find = database.prepared<TaskColumns>("find_a2a_task", FIND)
@@ -194,26 +256,27 @@ export class TasksRepo extends Context.Service<TasksRepo, {
       const hold = database.prepared("hold_a2a_tasks", HOLD)
       const findAll = database.prepared<TaskColumns>("find_a2a_tasks", FIND_ALL)
       const heads = database.prepared<{ conversation_id: string; version: number; through_seq: number }>("a2a_heads", HEADS)
+      const followed = database.prepared<{ conversation_id: string; through_seq: number; idle: boolean }>("followed_a2a", FOLLOWED)
+      const forget = database.prepared("forget_a2a", FORGET)
       const slice = database.prepared<
         { id: string; conversation_id: string; caller_id: string; recipient_id: string; seq: number }
       >("slice_a2a_tasks", SLICE)
       const remove = database.prepared("remove_a2a_tasks", REMOVE)
       const matching = ({ callerId, conversationId, since, state }: TaskFilter) => [conversationId, callerId, state, since]
       return TasksRepo.of({
-        load: (conversationId) =>
-          Effect.map(load([conversationId]), (rows) => {
-            const [first] = rows
-            return first === undefined ? undefined : {
-              through: first.through_seq,
-              version: first.version,
-              // A row of the left join has either all columns of a task, or none.
-              open: rows.flatMap((row) => row.id === null ? [] : [toTask(row as TaskColumns)])
-            }
-          }),
         head: (conversationId) =>
           Effect.map(head([conversationId]), ([row]) =>
-            row === undefined ? undefined : { through: row.through_seq, version: row.version }),
-        begin: (conversationId, after) => Effect.asVoid(begin([conversationId, after])),
+            row === undefined ? undefined : { through: row.through_seq, version: row.version, open: row.open }),
+        open: (conversationId, { ids, oldest }) =>
+          Effect.map(
+            open([conversationId, ids, oldest.map(({ recipientId }) => recipientId), oldest.map(({ limit }) => limit)]),
+            (rows) => rows.map(toTask)
+          ),
+        openWith: (conversationId, messageIds) => Effect.map(openWith([conversationId, messageIds]), (rows) => rows.map(toTask)),
+        undelivered: (conversationId, recipientId, above, limit) => undelivered([conversationId, recipientId, above, limit]),
+        begin: (conversationId, after, at) => Effect.asVoid(begin([conversationId, after, at])),
+        followed: (above, since, limit) => followed([above, since, limit]),
+        forget: (conversationIds, since) => Effect.asVoid(forget([conversationIds, since])),
         advance: (conversationId, version, through, changed) =>
           Effect.map(advance([conversationId, version, through, JSON.stringify(changed.map(encode))]), ([row]) => row?.webhooks),
         hold: (conversationId, version) => Effect.map(hold([conversationId, version]), (rows) => rows.length > 0),

@@ -300,6 +300,30 @@ describe("wire.md J, limits", () => {
     ;(await alice.http.get("/v1/agents/me")).ok(200, Shapes.Agent)
   })
 
+  it("164. a card of A2A spends the budget of public cards with a key, and the anonymous directory's without one", async () => {
+    const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
+    const card = (headers: Record<string, string>) => fetch(`${server.url}/a2a/${bob.handle}/.well-known/agent-card.json`, { headers })
+    const key = { authorization: `Bearer ${alice.key}` }
+    for (let i = 0; i < 10; i++) {
+      assert.strictEqual((await card(key)).status, 200)
+      assert.strictEqual((await alice.http.get(`/v1/agents/${bob.handle}`)).status, 200)
+    }
+    limited(await alice.http.get(`/v1/agents/${bob.handle}`), 20, 60)
+    const here = somewhere()
+    for (let i = 0; i < 30; i++) {
+      const answer = i % 2 === 0 ? await card(here) : await fetch(`${server.url}/v1/directory?q=${bob.handle}`, { headers: here })
+      assert.strictEqual(answer.status, 200)
+      await answer.body?.cancel()
+    }
+    for (const [refused, limit] of [[await card(key), "20"], [await card(here), "30"]] as const) {
+      const { error } = await refused.json() as { error: { code: number; status: string; details: [{ metadata: { code: string; details: string } }] } }
+      assert.deepStrictEqual([refused.status, error.code, error.status, error.details[0].metadata.code], [429, 429, "RESOURCE_EXHAUSTED", "RATE_LIMITED"])
+      assert.include(error.details[0].metadata.details, `"limit":${limit}`)
+      assert.match(refused.headers.get("retry-after") ?? "", /^\d+$/)
+    }
+    assert.strictEqual((await card(somewhere())).status, 200)
+  })
+
   it("sizes and times are settings too", async () => {
     const [alice, bob] = await Promise.all([newAgent("alice"), newAgent("bob")])
     const text = (bytes: number) => ({ content: { text: "x".repeat(bytes - JSON.stringify({ text: "" }).length - "{}".length) } })

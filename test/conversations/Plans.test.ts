@@ -1,5 +1,7 @@
 import { assert, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
+import { PushConfigsRepo } from "../../src/a2a/PushConfigsRepo.ts"
+import { TasksRepo } from "../../src/a2a/TasksRepo.ts"
 import { ColdSlots } from "../../src/push/ColdSlots.ts"
 import { makeAppend } from "../../src/conversations/Append.ts"
 import { ConversationsRepo } from "../../src/conversations/ConversationsRepo.ts"
@@ -31,7 +33,10 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   outreach_turns: [["agent_id"]],
   reply_claims: [["agent_id", "message_id"]],
   hidden_messages: [["agent_id", "conversation_id", "seq"], ["agent_id", "conversation_id"]],
-  webhooks: [["agent_id"]]
+  webhooks: [["agent_id"], ["id"]],
+  a2a_conversations: [["conversation_id"]],
+  a2a_tasks: [["id"], ["conversation_id"]],
+  a2a_push_configs: [["task_id"], ["webhook_id"]]
 }
 
 it.effect("every prepared statement reaches its rows by their keys, although it is planned on empty tables", () =>
@@ -44,7 +49,9 @@ it.effect("every prepared statement reaches its rows by their keys, although it 
         ColdSlots.layer,
         GroupReads.layer,
         GroupsRepo.layer,
-        MessageRetention.layer
+        MessageRetention.layer,
+        PushConfigsRepo.layer,
+        TasksRepo.layer
       )).pipe(
         Effect.andThen(makeAppend(1, () => {})),
         Effect.andThen(makeGroupAppend(() => {})),

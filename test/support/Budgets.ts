@@ -6,7 +6,7 @@ import type { Reporter, TestModule } from "vitest/node"
 const WHOLE_SECONDS = 240
 const WORKERS = 3
 const BUDGETS: Readonly<Record<string, number>> = {
-  a2a: 2,
+  a2a: 8,
   accounts: 3,
   agents: 4,
   archives: 14,

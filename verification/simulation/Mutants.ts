@@ -106,7 +106,9 @@ export const tasks = {
   /** One message more than was read counts as taken into account. */
   oneMessageTooFar: { advance_a2a_tasks: (text) => replacing(text, "SET through_seq = $3", "SET through_seq = $3 + 1") },
   /** An answer that names nothing completes the newest task. */
-  newestFirst: { load_a2a_tasks: (text) => replacing(text, /ORDER BY t\.seq$/, "ORDER BY t.seq DESC") },
+  newestFirst: { open_a2a_tasks: (text) => replacing(text, "ORDER BY seq LIMIT w.most", "ORDER BY seq DESC LIMIT w.most") },
+  /** An answer to a later message of a task is not seen to be about it. */
+  firstMessagesAlone: { open_a2a_tasks_with: (text) => replacing(text, "t.open", "false") },
   /** Nobody notices that the called agent has got it. */
   deliveriesUnseen: { feed_progress: (text) => replacing(text, "e.delivered_at\n", "NULL::bigint AS delivered_at\n") }
 } satisfies Readonly<Record<string, Mutant["statements"]>>

@@ -3,6 +3,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "../../src/push/LiveAgent.ts"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
+import type { Task } from "../../src/a2a/Task.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import type { ListedPage } from "../../src/conversations/Reading.ts"
@@ -743,26 +744,30 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return { from, to, key: `about-${messages++}`, mark: said === null ? mark : { ...mark, state: said } }
     }
 
+    /** What is told of a task: its state and its messages. */
+    const told = (state: string | undefined, ids: ReadonlyArray<string | undefined>) => `${state}: ${ids}`
+    const expectedOf = (task: ModelTask) => told(shownState(state, task), task.letters.map(({ id }) => id))
+    const logOf = (found: Task | undefined) => told(found?.state, found?.log.flatMap(({ messageId }) => messageId ?? []) ?? [])
+
     const lookAt = Effect.fnUntraced(function*(task: ModelTask, node: number) {
       const found = yield* nodes[node]!.find(sideOf(task), task.letter.id!)
-      same(found?.state, shownState(state, task), `the task ${task.name} at node ${node}`)
-      same(found?.log.flatMap(({ messageId }) => messageId ?? []), task.letters.map(({ id }) => id), `the messages of ${task.name}`)
+      same(logOf(found), expectedOf(task), `the task ${task.name} at node ${node}`)
       transition(`task ${found?.state}`)
     })
 
     /** A cancellation that came between some of the messages that were sent meanwhile: what all tasks are tells where. */
     const place = Effect.fnUntraced(function*(task: ModelTask, before: number) {
       const { talk } = task.letter
-      const found = new Map<string, string | undefined>()
+      const found = new Map<string, string>()
       for (const { letter, name } of tasksIn(talk)) {
         const side = sideOf({ ...task, caller: letter.sender, letter })
-        found.set(name, (yield* nodes[0].find(side, letter.id!))?.state)
+        found.set(name, logOf(yield* nodes[0].find(side, letter.id!)))
       }
       for (let after = before; after <= state.talks.get(talk)!.letters.length; after++) {
         const given = [...cancellations, { task: task.name, after }]
         const tasks = tasksOf(state.talks.get(talk), marks, given)
         const [one] = tasks.filter(({ name }) => name === task.name)
-        if (one?.state !== "CANCELED" || !tasks.every((each) => found.get(each.name) === shownState(state, each))) continue
+        if (one?.state !== "CANCELED" || !tasks.every((each) => found.get(each.name) === expectedOf(each))) continue
         cancellations.push(...given.slice(-1))
         return
       }
@@ -1140,14 +1145,23 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           "what the next socket is offered"
         )
       }
-      for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
+      // By all of them together, or one by one.
+      const first = mark % 2
+      if (first === 0) for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
       for (const [id, name] of talkNames) {
         const [one, other] = Model.partners(name)
         for (const caller of [one, other]) {
-          const { total } = yield* nodes[0].list({ conversationId: id, callerId: agents[caller]!.id, state: null, since: null }, null, 1)
-          same(total, tasksIn(name).filter((task) => task.caller === caller).length, `tasks of ${caller} in ${name}`)
+          const side = { callerId: agents[caller]!.id, recipientId: agents[Model.otherOf(name, caller)]!.id, conversationId: id }
+          const { tasks } = yield* nodes[caller % 2]!.list(side, { state: null, since: null }, null, 1_000)
+          const own = tasksIn(name).filter((task) => task.caller === caller)
+          same(
+            tasks.map((task) => `${task.id} ${task.state}`).toSorted(),
+            own.map((task) => `${task.letter.id} ${shownState(state, task)}`).toSorted(),
+            `tasks of ${caller} in ${name}`
+          )
         }
       }
+      if (first === 1) for (const task of allTasks()) for (const node of [0, 1]) yield* lookAt(task, node)
       yield* audit
     })
 

@@ -18,6 +18,7 @@ import { NameLookup } from "../../src/webhooks/PrivateAddressGuard.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
+import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
 
 const posts: Array<Post> = []
@@ -115,7 +116,7 @@ const atEachStep = <E, R, E2, R2>(prepare: Effect.Effect<Effect.Effect<void, E, 
     }
   })
 
-layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("pushes of tasks", (it) => {
+layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what is posted of them", (it) => {
   it.effect("a change is posted once, and survives a crash at any step of what takes it into account", () =>
     Effect.gen(function*() {
       const worlds: Array<Effect.Success<typeof world>> = []
@@ -234,6 +235,91 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("pushes of task
       assert.strictEqual((yield* Effect.flip(webhooks.find(a.id, webhook_id)))._tag, "NotFound")
       assert.strictEqual((yield* Effect.flip(webhooks.remove(a.id, webhook_id)))._tag, "NotFound")
     }))
+
+  it.effect("a conversation in which no task was made is forgotten a day later, and one is followed again that is called there", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const tasks = yield* Tasks
+      const followed = (id: string) =>
+        Effect.map(sql`SELECT conversation_id FROM a2a_conversations WHERE conversation_id = ${id}`, (rows) => rows.length)
+      const unasked = yield* world
+      const [a, b] = [yield* newAgent(`refused-${serial++}`), yield* newAgent(`refusing-${serial++}`)]
+      yield* sql`UPDATE agents SET inbox_mode = 'contacts_only' WHERE id = ${b.id}`
+      const conversationId = (yield* ConversationFeed).direct(a.id, b.id)
+      const call = Effect.gen(function*() {
+        const id = (yield* Ids).make("msg")
+        yield* tasks.begin(conversationId)
+        const sent = yield* Effect.result(say(a, b, { a2a: { task_id: id } }, id))
+        return { id, refused: sent._tag === "Failure" }
+      })
+      assert.isTrue((yield* call).refused)
+      yield* tasks.forget
+      assert.strictEqual(yield* followed(conversationId), 1)
+      yield* leap("23 hours")
+      assert.isTrue((yield* call).refused)
+      yield* leap("2 hours")
+      yield* tasks.forget
+      assert.strictEqual(yield* followed(conversationId), 1)
+      yield* leap("23 hours")
+      yield* tasks.forget
+      assert.strictEqual(yield* followed(conversationId), 0)
+      // Its task was never asked for.
+      assert.strictEqual(yield* followed(unasked.side.conversationId), 1)
+      assert.strictEqual((yield* tasks.find(unasked.side, unasked.id))?.state, "SUBMITTED")
+      yield* sql`UPDATE agents SET inbox_mode = 'open' WHERE id = ${b.id}`
+      yield* leap("2 seconds")
+      const { id, refused } = yield* call
+      assert.isFalse(refused)
+      assert.strictEqual((yield* tasks.find({ callerId: a.id, recipientId: b.id, conversationId }, id))?.state, "SUBMITTED")
+    }))
+
+  it.effect("of a pair with 5,000 open tasks only those are read that the new messages may be about", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { a, b, id, side } = yield* world
+      yield* (yield* Tasks).find(side, id)
+      // As if they had been made before: the first of them is the oldest.
+      yield* sql`
+        INSERT INTO a2a_tasks (id, conversation_id, seq, caller_id, recipient_id, state, open, updated_at, changes, log)
+        SELECT 'msg_many' || i || '_' || ${id}, ${side.conversationId}, -i, ${a.id}, ${b.id}, 'WORKING', true, 0, 1,
+          '[{"state":"WORKING","at":0,"seq":' || -i || ',"messageId":"msg_turn' || i || '"}]'
+        FROM generate_series(1, 5000) i`
+      const read: Array<number> = []
+      const counting = new Proxy(yield* TasksRepo, {
+        get: (target, name) => {
+          const method: unknown = Reflect.get(target, name)
+          return typeof method !== "function" || !["open", "openWith", "findAll", "find"].includes(String(name)) ? method :
+            (...given: ReadonlyArray<unknown>) =>
+              Effect.tap(method.apply(target, given) as Effect.Effect<Task | ReadonlyArray<Task> | undefined>, (found) =>
+                Effect.sync(() => read.push(Array.isArray(found) ? found.length : 1)))
+        }
+      })
+      const process = Layer.fresh(TaskPushes.layer.pipe(
+        Layer.provideMerge(Tasks.layer),
+        Layer.provide(Layer.mergeAll(Layer.succeed(TasksRepo, counting), TaskPosts.layer))
+      ))
+      yield* Effect.gen(function*() {
+        const tasks = yield* Tasks
+        const many = (i: number) => `msg_many${i}_${id}`
+        const stateOf = (task: string) => Effect.map(tasks.find(side, task), (found) => found?.state)
+        yield* say(b, a, {})
+        yield* say(b, a, {})
+        assert.deepStrictEqual([yield* stateOf(many(5_000)), yield* stateOf(many(4_999)), yield* stateOf(many(4_998))], ["COMPLETED", "COMPLETED", "WORKING"])
+        yield* say(b, a, { reply_to: many(7) })
+        yield* say(b, a, { a2a: { task_id: many(8), state: "FAILED" } })
+        yield* say(b, a, { reply_to: "msg_turn9" })
+        yield* say(a, b, { a2a: { task_id: many(10) } })
+        yield* say(b, a, { reply_to: "msg_unknown" })
+        assert.deepStrictEqual(
+          [yield* stateOf(many(7)), yield* stateOf(many(8)), yield* stateOf(many(9)), yield* stateOf(many(10))],
+          ["COMPLETED", "FAILED", "COMPLETED", "SUBMITTED"]
+        )
+        assert.isBelow(Math.max(...read), 6)
+        const { tasks: page, total } = yield* tasks.list(side, { state: "WORKING", since: null }, null, 10)
+        assert.deepStrictEqual([page.length, total], [10, 5_000 - 6])
+        assert.isBelow(Math.max(...read), 6)
+      }).pipe(Effect.provide(process))
+    }), 30_000)
 })
 
 describe("a task as it was", () => {
