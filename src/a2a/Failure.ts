@@ -1,3 +1,4 @@
+import { A2A_DOMAIN, a2aRestBody, a2aRpcBody, type A2aShown, ERROR_INFO, RPC, type RpcId } from "../wire/A2aErrors.ts"
 import { isWireFailure, type WireFailure } from "../wire/WireError.ts"
 
 /** An error of the protocol (its specification, 3.3.2 and 5.4): JSON-RPC's code, the HTTP status and its gRPC name. */
@@ -13,7 +14,7 @@ const kinds = {
   UNSUPPORTED_OPERATION: { code: -32_004, status: 400, name: "FAILED_PRECONDITION" },
   CONTENT_TYPE_NOT_SUPPORTED: { code: -32_005, status: 400, name: "INVALID_ARGUMENT" },
   VERSION_NOT_SUPPORTED: { code: -32_009, status: 400, name: "FAILED_PRECONDITION" },
-  INVALID_PARAMS: { code: -32_602, status: 400, name: "INVALID_ARGUMENT" },
+  INVALID_PARAMS: { code: RPC.invalidParams, status: 400, name: "INVALID_ARGUMENT" },
   METHOD_NOT_FOUND: { code: -32_601, status: 404, name: "NOT_FOUND" },
   INVALID_REQUEST: { code: -32_600, status: 400, name: "INVALID_ARGUMENT" },
   PARSE_ERROR: { code: -32_700, status: 400, name: "INVALID_ARGUMENT" }
@@ -39,76 +40,25 @@ export const pushConfigNotFound = () => new A2aFailure("TASK_NOT_FOUND", "The ta
 
 export const taskNotFound = () => new A2aFailure("TASK_NOT_FOUND", "You have no such task with this agent.")
 
-/** A refusal by the API has the wire's code; JSON-RPC's code for what the protocol has none for is -32000. */
-export type Failure = A2aFailure | Pick<WireFailure, "code" | "message" | "details"> & {
-  readonly status?: number
-  readonly retryAfterMs?: number | undefined
-}
-
-const REFUSED = -32_000
-const INTERNAL = -32_603
-const INFO = "type.googleapis.com/google.rpc.ErrorInfo"
-const DOMAIN = "a2a-protocol.org"
-
-/** gRPC's names of HTTP statuses, in which HTTP+JSON says what kind of error it is. */
-const NAMES: Readonly<Record<number, string>> = {
-  400: "INVALID_ARGUMENT",
-  401: "UNAUTHENTICATED",
-  403: "PERMISSION_DENIED",
-  404: "NOT_FOUND",
-  405: "UNIMPLEMENTED",
-  409: "FAILED_PRECONDITION",
-  413: "INVALID_ARGUMENT",
-  429: "RESOURCE_EXHAUSTED",
-  503: "UNAVAILABLE"
-}
+/** A refusal by the API has the wire's code. */
+export type Failure = A2aFailure | A2aShown
 
 export const statusOf = (failure: Failure): number =>
   failure instanceof A2aFailure ? kinds[failure.reason].status : failure.status ?? 400
 
-/** Details as ErrorInfo carries them: texts only. */
-const info = (failure: Failure) => {
-  if (failure instanceof A2aFailure) {
-    return { "@type": INFO, reason: failure.reason, domain: DOMAIN, metadata: { code: failure.reason, ...failure.metadata } }
-  }
-  const metadata = {
-    code: failure.code,
-    ...(failure.retryAfterMs === undefined ? {} : { retry_after_ms: String(Math.ceil(failure.retryAfterMs)) }),
-    ...(failure.details === undefined ? {} : { details: JSON.stringify(failure.details) })
-  }
-  return failure.code === "VALIDATION_ERROR"
-    ? { "@type": INFO, reason: "INVALID_PARAMS", domain: DOMAIN, metadata }
-    : { "@type": INFO, reason: failure.code, domain: "parley", metadata }
-}
+const infoOf = ({ metadata, reason }: A2aFailure) =>
+  ({ "@type": ERROR_INFO, reason, domain: A2A_DOMAIN, metadata: { code: reason, ...metadata } })
 
-const rpcCode = (failure: Failure): number =>
+export const rpcError = (failure: Failure, id: RpcId): object =>
   failure instanceof A2aFailure
-    ? kinds[failure.reason].code
-    : failure.code === "VALIDATION_ERROR"
-    ? kinds.INVALID_PARAMS.code
-    : statusOf(failure) >= 500
-    ? INTERNAL
-    : REFUSED
+    ? { jsonrpc: "2.0", error: { code: kinds[failure.reason].code, message: failure.message, data: [infoOf(failure)] }, id }
+    : a2aRpcBody(failure, id)
 
-export type RpcId = string | number | null
-
-export const rpcError = (failure: Failure, id: RpcId): object => ({
-  jsonrpc: "2.0",
-  error: { code: rpcCode(failure), message: failure.message, data: [info(failure)] },
-  id
-})
-
-/** The body of an error over HTTP+JSON: google.rpc.Status (the specification, 11.6). */
+/** The body of an error over HTTP+JSON. */
 export const restError = (failure: Failure): object => {
-  const code = statusOf(failure)
-  return {
-    error: {
-      code,
-      status: failure instanceof A2aFailure ? kinds[failure.reason].name : NAMES[code] ?? "INTERNAL",
-      message: failure.message,
-      details: [info(failure)]
-    }
-  }
+  if (!(failure instanceof A2aFailure)) return a2aRestBody(failure)
+  const { name, status } = kinds[failure.reason]
+  return { error: { code: status, status: name, message: failure.message, details: [infoOf(failure)] } }
 }
 
 /** Whether JSON-RPC answers it with its HTTP status, because it is about the request and not about its method. */

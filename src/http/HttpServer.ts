@@ -44,9 +44,11 @@ import {
   PayloadTooLarge,
   Unavailable,
   ValidationFailed,
+  wireBody,
   type WireFailure
 } from "../wire/WireError.ts"
-import { answer, countFailures, refuse, rpcBody, toResponse } from "../wire/WireErrors.ts"
+import { a2aRestBody, a2aRpcBody } from "../wire/A2aErrors.ts"
+import { answer, type Body, countFailures, refuse, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeRequestTimes } from "./RequestTimes.ts"
 
 /**
@@ -91,10 +93,11 @@ const patienceOf = (config: Settings): Patience => {
 const every20Millis = Schedule.spaced("20 millis")
 
 const MCP = "/mcp"
+const A2A = "/a2a/"
 /** How much larger than others a body on `/mcp` or below `/a2a` may be: a file of the limit's size comes there in base64. */
 const BASE64_BODY = 1.5
 /** Paths where files may come in base64. */
-const takesFiles = (path: string): boolean => path === MCP || path.startsWith("/a2a/")
+const takesFiles = (path: string): boolean => path === MCP || path.startsWith(A2A)
 
 /** Whether a route takes raw bytes of any content type, with a size limit of its own. */
 const isRaw = (method: string | undefined, path: string): boolean =>
@@ -116,8 +119,13 @@ const pathOf = (target: string): string => {
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
 
-/** Errors on `/mcp` have that protocol's body wherever the path is known (wire.md M). */
-const bodyFor = (target: string) => pathOf(target) === MCP ? rpcBody : undefined
+/** Errors on `/mcp` and below `/a2a` have those protocols' bodies wherever the path is known (wire.md M, N). */
+const bodyOf = (path: string): Body => {
+  if (path === MCP) return rpcBody
+  if (!path.startsWith(A2A)) return wireBody
+  return path.includes("/", A2A.length) ? a2aRestBody : (failure) => a2aRpcBody(failure)
+}
+const bodyFor = (target: string): Body => bodyOf(pathOf(target))
 
 /** A route of the server: its path's template and, if it can be run without the router, itself. */
 interface Recorded {
@@ -197,7 +205,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const noRoute = (request: HttpServerRequest.HttpServerRequest) => {
       const methods = methodsOf(request.url)
       return methods.length === 0
-        ? toResponse(new NotFound({ message: "This API has no such path." }))
+        ? toResponse(new NotFound({ message: "This API has no such path." }), undefined, bodyFor(request.url))
         : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") }, bodyFor(request.url))
     }
     const withBody = Effect.withFiber((fiber) => {
@@ -320,9 +328,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       response.began = performance.now()
       const path = response.path = pathOf(request.url ?? "/")
       if (path.startsWith("/v1/") || path === "/v1") response.allowOrigin = allowOrigin(request.headers.origin)
+      response.refusalBody = bodyOf(path)
       if (path === MCP) {
         response.allowOrigin = allowMcpOrigin(request.headers.origin)
-        response.refusalBody = rpcBody
       }
       if (request.method === "OPTIONS") {
         request.resume()

@@ -1,7 +1,7 @@
 import { Effect, Schema } from "effect"
 import { hash } from "node:crypto"
 import { ValidationFailed } from "../wire/WireError.ts"
-import { path } from "./ApiCalls.ts"
+import { path } from "../auth/ApiCalls.ts"
 import { given, send, Sent, targetOf } from "./MessageTools.ts"
 import { howToUpload } from "./Texts.ts"
 import { tool } from "./Tool.ts"

@@ -2,7 +2,7 @@ import { Effect, Schema } from "effect"
 import { AddResult, Group } from "../groups/Group.ts"
 import type { CreatedGroup } from "../groups/GroupsApi.ts"
 import { GroupInvite } from "../groups/Invite.ts"
-import { path } from "./ApiCalls.ts"
+import { path } from "../auth/ApiCalls.ts"
 import { given, ok } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 

@@ -6,7 +6,7 @@ import { MutePage } from "../mutes/MutesApi.ts"
 import { Mute } from "../mutes/Mute.ts"
 import { Presence, PresenceStatusSchema } from "../presence/Presence.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
-import { path, query } from "./ApiCalls.ts"
+import { path, query } from "../auth/ApiCalls.ts"
 import { between, given, ok } from "./MessageTools.ts"
 import { tool } from "./Tool.ts"
 

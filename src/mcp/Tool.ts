@@ -4,7 +4,7 @@ import { ValidationFailed } from "../wire/WireError.ts"
 import { invalid } from "../wire/WireErrors.ts"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import type { WaitRefusal, Waited } from "../realtime/Waiters.ts"
-import type { ApiCalls, Refusal } from "./ApiCalls.ts"
+import type { ApiCalls, Refusal } from "../auth/ApiCalls.ts"
 import { type ToolName, tools as texts } from "./Texts.ts"
 
 /** What a tool has to work with: one request of one agent. */

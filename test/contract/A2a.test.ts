@@ -530,6 +530,19 @@ describe("A2A, as any program sees it", () => {
       const error = await refusal("a body that is too large", begin(await connect(server, alice, bob, binding), large))
       assert.match(`${(error as Error & { statusCode?: number }).statusCode ?? ""} ${error.message}`, /413/)
     }
+    const much = "x".repeat(2_000_000)
+    const cases = [["POST", much, 413, "PAYLOAD_TOO_LARGE"], ["DELETE", undefined, 405, "METHOD_NOT_ALLOWED"]] as const
+    for (const [method, text, status, code] of cases) {
+      const init = { method, ...(text === undefined ? {} : { body: text }) }
+      const overRpc = await raw(alice.key, `/a2a/${bob.handle}`, init)
+      assert.deepStrictEqual(
+        [overRpc.status, overRpc.body.jsonrpc, overRpc.body.id, overRpc.body.error.data[0].metadata.code],
+        [status, "2.0", null, code]
+      )
+      const overRest = await raw(alice.key, `/a2a/${bob.handle}/message:send`, init)
+      assert.deepStrictEqual([overRest.status, overRest.body.error.code, overRest.body.error.details[0].metadata.code], [status, status, code])
+    }
+    assert.strictEqual((await raw(alice.key, `/a2a/${bob.handle}/no/such/path`)).body.error.status, "NOT_FOUND")
     const limit = await refusal("a message that is too large", begin(await connect(server, alice, bob, "JSONRPC"), "x".repeat(40_000)))
     assert.match(limit.message, /bytes/)
   })

@@ -66,6 +66,12 @@ describe("/mcp on a server of its own", () => {
     const bodyOf = (received: string): Json => JSON.parse(received.slice(received.indexOf("\r\n\r\n") + 4))
     const stalled = await RawConnection.open(server)
     stalled.write(`${head(["content-length: 1000"])}\r\n{"jsonrpc"`)
+    // The same where agents are called by A2A, in both of its bindings.
+    const [rpcStalled, restStalled] = await Promise.all(["/a2a/carol", "/a2a/carol/message:send"].map(async (path) => {
+      const connection = await RawConnection.open(server)
+      connection.write(`${head(["content-length: 1000"]).replace("/mcp", path)}\r\n{"message"`)
+      return connection
+    })) as [RawConnection, RawConnection]
     const chunked = await RawConnection.open(server)
     chunked.write(`${head(["transfer-encoding: chunked"])}\r\n`)
     for (let i = 0; i < 160 && !chunked.socket.destroyed; i++) {
@@ -91,6 +97,10 @@ describe("/mcp on a server of its own", () => {
     assert.match(ended, /^HTTP\/1\.1 408 /)
     const late = bodyOf(ended)
     assert.deepStrictEqual([late.jsonrpc, late.id, late.error.data.code], ["2.0", null, "VALIDATION_ERROR"])
+    const rpcLate = bodyOf(await rpcStalled.end())
+    assert.deepStrictEqual([rpcLate.jsonrpc, rpcLate.id, rpcLate.error.data[0].metadata.code], ["2.0", null, "VALIDATION_ERROR"])
+    const restLate = bodyOf(await restStalled.end()).error
+    assert.deepStrictEqual([restLate.code, restLate.status, restLate.details[0].metadata.code], [408, "DEADLINE_EXCEEDED", "VALIDATION_ERROR"])
   })
 
   it("waits by the hundred of one agent are refused beyond the 20th, and none of them is left when the caller goes", async () => {

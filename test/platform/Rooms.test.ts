@@ -87,8 +87,8 @@ const domain = {
     "realtime",
     "service"
   ],
-  /** A2A. It calls the API inside of the process with what MCP has for it. */
-  a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service", "mcp"]
+  /** A2A. */
+  a2a: ["agents", "messages", "auth", "attachments", "webhooks", "conversations", "directory", "realtime", "service"]
 }
 
 /** More than this, and a folder can no longer be taken in at a glance. */

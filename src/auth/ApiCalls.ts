@@ -1,8 +1,8 @@
 import { Effect } from "effect"
 import { Headers, type HttpRouter, HttpServerError, HttpServerRequest, type HttpServerResponse } from "effect/http"
-import { Counted } from "../auth/Budgets.ts"
 import type { Asked } from "../http/Asked.ts"
 import { DirectRequest } from "../http/DirectRequest.ts"
+import { Counted } from "./Budgets.ts"
 import { InternalError, NotFound, type WireFailure } from "../wire/WireError.ts"
 
 /** A refusal by the API, exactly as its body has it. */
@@ -20,7 +20,7 @@ export interface ApiAnswer<A = unknown> {
 type Method = "GET" | "POST" | "PUT" | "PATCH" | "DELETE"
 
 /**
- * Calls this server's own HTTP API for one request of `/mcp`: the same handlers with the same checks, limits and errors as over
+ * Calls this server's own HTTP API for one request of another protocol: the same handlers with the same checks, limits and errors as over
  * the network, without the network. None of these calls counts against the general budget of requests.
  */
 export interface ApiCalls {
