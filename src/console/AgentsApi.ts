@@ -57,6 +57,7 @@ export const AgentDetail = Schema.Struct({
     oldest_waiting: orNull(Schema.Struct({ at: DateTimeString, conversation_id: Schema.String, seq: Schema.Finite }))
   }),
   conversations: Schema.Finite,
+  open_tasks: Schema.Struct({ called: Schema.Finite, calling: Schema.Finite }),
   groups: Schema.Finite,
   contacts: Schema.Finite,
   blocks_made: Schema.Finite,

@@ -99,6 +99,7 @@ export const AgentsHttp = HttpApiBuilder.group(consoleApiOf(AgentsApi), "operate
             : { at: iso(oldest.at ?? now), conversation_id: oldest.conversationId, seq: oldest.seq }
         },
         conversations: amounts.conversations,
+        open_tasks: { called: amounts.tasksCalled, calling: amounts.tasksCalling },
         groups: amounts.groups,
         contacts: amounts.contacts,
         blocks_made: amounts.blocksMade,

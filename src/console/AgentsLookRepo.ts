@@ -28,6 +28,9 @@ export interface Amounts {
   readonly undelivered: number
   readonly deliveredThrough: number
   readonly conversations: number
+  /** Open tasks of A2A as they were last looked at: of which it is the called agent, and the caller. */
+  readonly tasksCalled: number
+  readonly tasksCalling: number
   readonly groups: number
   readonly contacts: number
   readonly blocksMade: number
@@ -130,6 +133,14 @@ export class AgentsLookRepo extends Context.Service<AgentsLookRepo, {
               SELECT COALESCE(i.last_no, 0) AS "lastNo", COALESCE(i.undelivered, 0) AS undelivered,
                 COALESCE(i.delivered_through, 0) AS "deliveredThrough",
                 (SELECT count(*) FROM participants p WHERE p.agent_id = a.id) AS conversations,
+                (
+                  SELECT count(*) FROM participants p JOIN a2a_tasks t ON t.conversation_id = p.conversation_id AND t.open
+                  WHERE p.agent_id = a.id AND t.recipient_id = a.id
+                ) AS "tasksCalled",
+                (
+                  SELECT count(*) FROM participants p JOIN a2a_tasks t ON t.conversation_id = p.conversation_id AND t.open
+                  WHERE p.agent_id = a.id AND t.caller_id = a.id
+                ) AS "tasksCalling",
                 (SELECT count(*) FROM group_members g WHERE g.agent_id = a.id AND g.left_at IS NULL) AS groups,
                 (SELECT count(*) FROM contacts c WHERE c.agent_id = a.id) AS contacts,
                 (SELECT count(*) FROM blocks b WHERE b.agent_id = a.id) AS "blocksMade",

@@ -9,6 +9,18 @@ import { save } from "../client/Files.js"
  * @import { Session } from "../client/Session.js"
  */
 
+/** States of tasks (A2A), and how urgent each is to whoever watches. */
+const tasks = /** @type {Readonly<Record<string, readonly [text: string, kind: string]>>} */ ({
+  SUBMITTED: ["submitted", ""],
+  WORKING: ["working", ""],
+  INPUT_REQUIRED: ["needs an answer", "warn"],
+  AUTH_REQUIRED: ["needs credentials", "warn"],
+  COMPLETED: ["completed", "good"],
+  FAILED: ["failed", "bad"],
+  REJECTED: ["rejected", "bad"],
+  CANCELED: ["cancelled", ""]
+})
+
 const states = { stored: "Stored", delivered: "Delivered", read: "Read" }
 
 /** @param {Readonly<Record<string, unknown>>} data */
@@ -82,6 +94,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {Message} props.message
  * @param {Message | undefined} props.before the message before this one
  * @param {Message | null | undefined} props.quoted the message that this one answers; null: not known here
+ * @param {string | undefined} props.task the state of the task that it began
  * @param {boolean} props.active takes the keyboard
  * @param {number} props.position from 1
  * @param {number} props.size -1: unknown
@@ -89,7 +102,7 @@ export const Day = ({ at }) => html`<div class="day" role="presentation"><span>$
  * @param {(id: string) => void} props.onQuote
  * @param {() => void} props.onFocus
  */
-export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply, position, quoted, session, size }) => {
+export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply, position, quoted, session, size, task }) => {
   const { content, created_at: at, id, sender, seq, status, type } = message
   const own = sender === session.handle
   const newDay = before === undefined || new Date(before.created_at).toDateString() !== new Date(at).toDateString()
@@ -127,6 +140,7 @@ export const MessageRow = ({ active, before, message, onFocus, onQuote, onReply,
       ${content.attachment_id === undefined ? null : html`<${Attachment} session=${session} id=${content.attachment_id} active=${active} />`}
     </div>
     <footer>
+      ${task === undefined ? null : html`<span class=${classes("state-tag", tasks[task]?.[1])} title="This message is a task by A2A">Task: ${tasks[task]?.[0] ?? task}</span>`}
       ${own ? html`<span class=${`state ${status}`} title=${status === "read" ? `Read ${exactly(message.read_at)}` : states[status]}>${states[status]}</span>` : null}
       <span class="row-actions">
         ${session.watching ? null : html`<button type="button" class="quiet" tabindex=${tab} onClick=${() => onReply(message)}>Reply</button>

@@ -5,6 +5,7 @@ import { Composer } from "./Composer.js"
 import { GroupPanel } from "./GroupPanel.js"
 import { MessageRow, OutgoingRow } from "./MessageRow.js"
 import { PersonPanel } from "./PersonPanel.js"
+import { taskStates } from "../client/Tasks.js"
 import { VirtualList } from "./VirtualList.js"
 
 /**
@@ -30,6 +31,7 @@ const Messages = ({ id, onReply, session }) => {
   const list = useRef(/** @type {{ toEnd: () => void, reveal: (key: string) => void } | null} */ (null))
   const keys = useMemo(() => [...messages.map((one) => one.id), ...pending.map((one) => one.client_msg_id)], [messages, session.outbox.value])
   const byId = useMemo(() => new Map(messages.map((one) => [one.id, one])), [messages])
+  const tasks = useMemo(() => item?.type === "direct" ? taskStates(messages) : new Map(), [messages, item?.type])
   const newest = messages.at(-1)
 
   useEffect(() => {
@@ -82,7 +84,7 @@ const Messages = ({ id, onReply, session }) => {
       const outgoing = pending[index - messages.length]
       return outgoing === undefined ? null : html`<${OutgoingRow} key=${outgoing.client_msg_id} session=${session} outgoing=${outgoing} />`
     }
-    return html`<${MessageRow} key=${message.id} session=${session} message=${message} before=${messages[index - 1]} quoted=${quotedBy(message)}
+    return html`<${MessageRow} key=${message.id} session=${session} message=${message} before=${messages[index - 1]} task=${tasks.get(message.id)} quoted=${quotedBy(message)}
       active=${message.id === tabbed} position=${index + 1} size=${complete ? messages.length : -1} onReply=${onReply}
       onQuote=${(/** @type {string} */ quoted) => go(messages.findIndex((one) => one.id === quoted))}
       onFocus=${() => setActive(message.id)} />`

@@ -89,7 +89,7 @@ export const Agent = ({ handle }) => {
         <dt>Who may write</dt><dd>${agent.inbox_mode === "open" ? "everybody" : "contacts"}</dd><dt>Who may invite</dt><dd>${agent.group_invite_policy === "open" ? "everybody" : "contacts"}</dd></dl></section>
       <section class="tile"><h3>Inbox</h3><dl class="facts"><dt>Not delivered</dt><dd>${number(agent.inbox.undelivered)}</dd>
         <dt>Oldest waiting</dt><dd>${agent.inbox.oldest_waiting === null ? "–" : html`${exactly(agent.inbox.oldest_waiting.at)} <small>${spanOf((Date.now() - Date.parse(agent.inbox.oldest_waiting.at)) / 1000)}</small>`}</dd>
-        <dt>Conversations</dt><dd>${number(agent.conversations)}</dd><dt>Groups</dt><dd>${number(agent.groups)}</dd><dt>Contacts</dt><dd>${number(agent.contacts)}</dd>
+        <dt>Conversations</dt><dd>${number(agent.conversations)}</dd><dt title="Tasks by A2A that are open: of those who called it, and of agents that it called">Open tasks</dt><dd>${number(agent.open_tasks.called)} for it, ${number(agent.open_tasks.calling)} of its own</dd><dt>Groups</dt><dd>${number(agent.groups)}</dd><dt>Contacts</dt><dd>${number(agent.contacts)}</dd>
         <dt>Blocks made, received</dt><dd>${number(agent.blocks_made)}, ${number(agent.blocks_received)}</dd><dt>Mutes</dt><dd>${number(agent.mutes)}</dd><dt>Files</dt><dd>${sizeOf(agent.attachment_bytes)}</dd></dl></section>
     </div>
     <h3>What counts against it</h3>

@@ -1,0 +1,72 @@
+import { assert, describe, it } from "@effect/vitest"
+import * as fc from "fast-check"
+import { decideDelivered, decideMessage, markOf, type Task, withTask } from "../../src/a2a/Task.ts"
+import { taskStates } from "../../src/pages/client/Tasks.js"
+
+const said = fc.record({
+  fromAlice: fc.boolean(),
+  isTask: fc.boolean(),
+  /** Which earlier messages it names. */
+  task: fc.option(fc.nat(30)),
+  replyTo: fc.option(fc.nat(30)),
+  state: fc.option(fc.constantFrom("WORKING", "input-required", "TASK_STATE_AUTH_REQUIRED", "COMPLETED", "FAILED", "REJECTED", "SUBMITTED", "nonsense")),
+  delivered: fc.boolean()
+})
+
+describe("tasks on the page", () => {
+  it("have the states that the server derives from the same messages", () => {
+    fc.assert(fc.property(fc.array(said, { maxLength: 30 }), (all) => {
+      const messages = all.map(({ delivered, fromAlice, isTask, replyTo, state, task }, i) => {
+        const earlier = (n: number | null) => n === null || i === 0 ? undefined : `msg_${n % i}`
+        const id = `msg_${i}`
+        return {
+          id,
+          conversation_id: "conv_1",
+          sender: fromAlice ? "alice" : "bob",
+          client_msg_id: id,
+          seq: i + 1,
+          type: "text" as const,
+          content: { text: id },
+          metadata: {
+            ...(isTask || task !== null || state !== null
+              ? { a2a: { task_id: isTask ? id : earlier(task), ...(state === null || isTask ? {} : { state }) } }
+              : {}),
+            ...(replyTo === null ? {} : { reply_to: earlier(replyTo) })
+          },
+          status: delivered ? "delivered" as const : "stored" as const,
+          created_at: new Date(i).toISOString(),
+          delivered_at: null,
+          read_at: null
+        }
+      })
+      const tasks = new Map<string, Task>()
+      let open: ReadonlyArray<Task> = []
+      for (const { id, metadata, sender, seq } of messages) {
+        const recipientId = sender === "alice" ? "bob" : "alice"
+        const posted = { id, seq, senderId: sender, recipientId, at: seq, mark: markOf(JSON.stringify(metadata)) }
+        const task = decideMessage("conv_1", open, posted)
+        if (task === undefined) continue
+        open = withTask(open, task)
+        tasks.set(task.id, task)
+      }
+      const expected = [...tasks.values()].map((task) => {
+        const newest = messages[(task.log.at(-1)?.seq ?? 0) - 1]
+        return [task.id, (newest?.status === "delivered" ? decideDelivered(task, 0) : undefined)?.state ?? task.state]
+      })
+      assert.deepStrictEqual([...taskStates(messages)].toSorted(), expected.toSorted())
+    }))
+  })
+
+  it("one that the server marks as cancelled is cancelled, and a reply after it is about the next one", () => {
+    const of = (seq: number, sender: string, a2a: object | undefined) => ({
+      id: `msg_${seq}`, conversation_id: "conv_1", sender, client_msg_id: `c${seq}`, seq, type: "text" as const, content: {},
+      metadata: a2a === undefined ? {} : { a2a }, status: "stored" as const, created_at: new Date(seq).toISOString(), delivered_at: null, read_at: null
+    })
+    const states = taskStates([
+      of(1, "alice", { task_id: "msg_1", state: "CANCELED" }),
+      of(2, "alice", { task_id: "msg_2" }),
+      of(3, "bob", undefined)
+    ])
+    assert.deepStrictEqual([...states], [["msg_1", "CANCELED"], ["msg_2", "COMPLETED"]])
+  })
+})
