@@ -60,6 +60,12 @@ describe("cards", () => {
     assert.deepStrictEqual(open.body.capabilities, { streaming: true, pushNotifications: true, extendedAgentCard: false })
     assert.deepEqual(open.body.supportedInterfaces.map((one: { protocolBinding: string; protocolVersion: string }) =>
       [one.protocolBinding, one.protocolVersion]), [["JSONRPC", "1.0"], ["HTTP+JSON", "1.0"]])
+    for (const { url: at } of open.body.supportedInterfaces) assert.strictEqual(new URL(at).pathname, `/a2a/${bob.handle}`)
+    assert.containsAllKeys(open.body, ["name", "description", "version", "supportedInterfaces", "capabilities", "defaultInputModes", "defaultOutputModes", "skills"])
+    assert.containsAllKeys(open.body.skills[0], ["id", "name", "description", "tags"])
+    assert.deepStrictEqual(open.body.securityRequirements, [{ schemes: { bearer: { list: [] } } }])
+    assert.strictEqual(open.body.securitySchemes.bearer.httpAuthSecurityScheme.scheme, "Bearer")
+    assert.strictEqual(open.headers.get("cache-control"), "max-age=60")
     const again = await raw(undefined, url, { headers: { "if-none-match": open.headers.get("etag") ?? "" } })
     assert.strictEqual(again.status, 304)
     assert.strictEqual((await raw("ac_none", url)).status, 401)
