@@ -21,7 +21,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   database: 40,
   deliveries: 7,
   directory: 4,
-  documents: 18,
+  documents: 12,
   enforcement: 8,
   faults: 4,
   files: 2,
