@@ -63,6 +63,7 @@ export const makeApiCalls = (
   const headers = Headers.fromInput({
     authorization: request.headers["authorization"],
     "content-type": "application/json",
+    "x-forwarded-for": request.headers["x-forwarded-for"],
     "x-request-id": request.headers["x-request-id"]
   })
   return {
