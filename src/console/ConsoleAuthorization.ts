@@ -1,4 +1,4 @@
-import { Context, Effect, Layer } from "effect"
+import { Cause, Context, Effect, Layer } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { SqlError } from "effect/sql"
@@ -105,7 +105,9 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             const answered = Effect.provideService(httpEffect, CurrentOperator, operator)
             return yield* looks
               ? answered
-              : Effect.onError(answered, () => noted(`refused ${endpoint.identifier}`, request.url.slice(0, 300)))
+              // A caller that has hung up was refused nothing.
+              : Effect.onError(answered, (cause) =>
+                Cause.hasInterruptsOnly(cause) ? Effect.void : noted(`refused ${endpoint.identifier}`, request.url.slice(0, 300)))
           }))
     })
   )

@@ -71,7 +71,8 @@ describe("the operators' API of a standalone server", () => {
           assert.deepInclude(nodes[0], { state: "ready", role: "standalone", shards: 300, is_this: true, address: new URL(server.url).host })
           assert.notProperty(nodes[0], "history")
           assert.deepInclude(totals, { nodes: 1, silent: 0 })
-          assert.deepInclude(database, { state: "ok", kind: "PGlite" })
+          // On a busy machine it answers late.
+          assert.match(`${database["state"]} ${database["kind"]}`, /^(ok|slow) PGlite$/)
         }
         if (seen.length === 2) await operator.ok("DELETE", `/sessions/${id}`)
       }
@@ -339,7 +340,7 @@ describe("the operators' API of a standalone server", () => {
     dismiss: () => [["reports", "dismiss", "--help"], /back out of what counts/],
     retry: () => [["webhooks", "retry", "--help"], /Post a dead delivery again/],
     retryAll: () => [["webhooks", "retry-all", "--help"], /Post all dead deliveries again/],
-    overview: ({ node }) => [["nodes", "list"], new RegExp(`^database +state ok.*[^]*^${node} +true +ready`, "m")],
+    overview: ({ node }) => [["nodes", "list"], new RegExp(`^database +state (?:ok|slow).*[^]*^${node} +true +ready`, "m")],
     node: ({ node }) => [["nodes", "look", node], new RegExp(`^address +${node}$[^]*^log_level +\\w+$`, "m")],
     drain: ({ node }) => [["nodes", "drain", node], /^state +drained$/m],
     undrain: ({ node }) => [["nodes", "undrain", node], /^state +ready$/m],
@@ -452,6 +453,7 @@ describe("the operators' API of a standalone server", () => {
     for (const [method, address, call] of [
       ["POST", "/agents/nobody-at-all/suspend", "suspend"],
       ["PUT", "/limits/LIMITS_NONE", "changeLimit"],
+      ["PUT", "/nodes/nobody/log-level", "logLevel"],
       ["POST", `/reports/${reports[0]!.id}/dismiss`, "dismiss"]
     ] as const) {
       assert.isAtLeast((await operator.ask(method, address, { value: 1 })).status, 400)

@@ -4,7 +4,7 @@ import type { AddressInfo } from "node:net"
 import type { Browser } from "playwright-core"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
-import { newLink } from "../support/Operating.ts"
+import { newLink, Operating } from "../support/Operating.ts"
 import { Receiver } from "../support/Receiver.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
@@ -208,6 +208,12 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
       assert.notInclude(server.stdout, secret)
     }
     assert.strictEqual(await page.evaluate("JSON.stringify({ ...localStorage, ...sessionStorage })"), "{}")
+    // Ended from elsewhere, it is over in the page too.
+    const other = await Operating.program(server)
+    const { sessions } = await other.ok<{ sessions: ReadonlyArray<{ id: string; kind: string }> }>("GET", "/sessions")
+    await other.ok("DELETE", `/sessions/${sessions.find(({ kind }) => kind === "session")?.id}`)
+    await page.getByText("The session is over.").waitFor()
+    assert.strictEqual(await page.getByRole("navigation", { name: "Console" }).count(), 0)
     await context.close()
   })
 

@@ -60,7 +60,7 @@ export const Webhooks = () => {
     return message
   })
   const which = Object.fromEntries(Object.entries(filter).filter(([, value]) => value !== ""))
-  return html`<div class="title"><h2>Webhooks</h2><p class="hint">Deliveries that were given up after nine attempts.</p></div>
+  return html`<div class="title"><h2>Webhooks</h2><p class="hint">Deliveries that were given up after their last attempt.</p></div>
     <${Filters} value=${filter} onChange=${setFilter} fields=${[{ name: "agent", label: "Of the agent (handle)" }, { name: "webhook", label: "Of the webhook (id)" }]} />
     <${Problem} text=${problem} />${said}
     ${rows === null || rows.length === 0 ? null : html`<p class="row"><${Careful} label="Retry all" disabled=${busy} sure=${Object.keys(which).length === 0 ? "Post every dead delivery of everybody again?" : "Post all of these again?"}
