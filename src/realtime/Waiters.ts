@@ -204,7 +204,21 @@ export class Waiters extends Context.Service<Waiters, {
         }
       })
 
-      const wait = Effect.fn("Waiters.wait")(
+      /** Ends when there is news, and after `ms`: with one fiber, where a race takes two. */
+      const newsWithin = (state: { wake: () => void; readonly news: boolean }, ms: number) =>
+        Effect.callback<void>((resume) => {
+          const timer = runFork(Effect.sleep(ms))
+          const end = () => {
+            timer.interruptUnsafe()
+            resume(Effect.void)
+          }
+          timer.addObserver(end)
+          state.wake = end
+          if (state.news) end()
+          return Effect.sync(() => timer.interruptUnsafe())
+        })
+
+      const wait = Effect.fnUntraced(
         function*(agentId: string, key: string, limit: number, timeoutMs: number) {
           const state: { wake: () => void; news: boolean; over: boolean; reason: CloseReason | undefined } = {
             wake: () => undefined,
@@ -248,10 +262,7 @@ export class Waiters extends Context.Service<Waiters, {
               yield* admitted(key)
               return { outcome: "timeout", rows: yield* deliveries.sync(agentId, undefined, limit) } as const
             }
-            yield* Effect.callback<void>((resume) => {
-              state.wake = () => resume(Effect.void)
-              if (state.news) state.wake()
-            }).pipe(Effect.timeoutOption(left))
+            yield* newsWithin(state, left)
           }
           yield* admitted(key)
           if (state.reason?.code === 1008) return yield* new Unauthorized()
