@@ -18,7 +18,7 @@ const AGENTS = 24
 const COLD_CAP = 10
 const SEED = 7
 
-/** The short form of `npm run test:faults`: its load and its checker, one node killed, each restarted. */
+/** The short form of `npm run test:faults`: its load and its checker, one node killed, the other restarted. */
 describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
   let cluster: Cluster
   let balancer: Balancer
@@ -87,11 +87,12 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
   })
 
-  it("a rolling restart fails no send of the published client", async () => {
+  // Both nodes one after the other: BadNeighbours.test.ts, and in full `npm run test:faults`.
+  it("the restart of a node fails no send of the published client", async () => {
     const { history } = load
-    const span = { name: "rolling restart", from: history.now(), until: NEVER, healed: NEVER }
+    const span = { name: "restart", from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
-    for (const node of cluster.nodes) {
+    for (const node of cluster.nodes.slice(0, 1)) {
       const socket = await Socket.hello(node, agents[0]!.key)
       const stopping = new Stopwatch()
       node.terminate()
