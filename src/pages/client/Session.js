@@ -489,7 +489,10 @@ export class Session {
     if (after === undefined) return
     if (document.visibilityState === "visible") {
       try {
-        timeline.value = withRead(timeline.peek(), await this.api.get(`v1/messages/${id}?limit=${LARGEST_PAGE}&after_seq=${after}`))
+        /** @type {Array<Message>} */
+        const read = await this.api.get(`v1/messages/${id}?limit=${LARGEST_PAGE}&after_seq=${after}`)
+        // Only now: older messages may have been read meanwhile.
+        timeline.value = withRead(timeline.peek(), read)
       } catch {
         // Seen at the next look.
       }
