@@ -147,7 +147,11 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         }),
         look: Effect.gen(function*() {
           const ids = yield* repo.watched(above, SLICE)
-          const watched = ids.length === 0 ? [] : yield* tasksRepo.findAll(ids)
+          if (ids.length === 0) {
+            above = ""
+            return { rows: 0, more: false }
+          }
+          const watched = yield* tasksRepo.findAll(ids)
           const heads = yield* tasksRepo.heads([...new Set(watched.map(({ conversationId }) => conversationId))])
           const progress = yield* feed.progress(watched.map((task) => ({
             conversationId: task.conversationId,

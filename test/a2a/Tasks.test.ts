@@ -175,6 +175,13 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
       }
     }))
 
+  it.effect("while no task has a configuration a look asks nothing but that", () =>
+    Effect.gen(function*() {
+      const repos = Layer.mergeAll(Layer.mock(TasksRepo)({}), Layer.mock(PushConfigsRepo)({ watched: () => Effect.succeed([]) }), TaskPosts.layer)
+      const process = Layer.fresh(TaskPushes.layer.pipe(Layer.provideMerge(Tasks.layer), Layer.provide(repos)))
+      assert.deepStrictEqual(yield* Effect.provide(look, process), { rows: 0, more: false })
+    }))
+
   it.effect("the limit holds for many at once", () =>
     Effect.gen(function*() {
       const { id, side, url } = yield* world
