@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { rm } from "node:fs/promises"
 import { ConsoleApi } from "../../src/console/ConsoleApi.ts"
+import { begin, connect, get, listing, stateOf } from "../a2a/A2a.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { cookieOf, newLink, Operating, redeem } from "../support/Operating.ts"
@@ -135,6 +136,26 @@ describe("the operators' API of a standalone server", () => {
     const byHandle = await operator.ok<{ agents: ReadonlyArray<Line> }>("GET", `/agents?handle=${done!.handle}`)
     assert.deepInclude(byHandle.agents[0], { undelivered: 0, waiting_since: null })
     assert.match(await told("agents", "waiting"), new RegExp(`^${slower!.handle} .*[^]*^${slow!.handle} `, "m"))
+  })
+
+  it("shows how many tasks of an agent are open, of those who called it and of its own", async () => {
+    const [a, b] = [await newAgent(server, "caller"), await newAgent(server, "called")]
+    await say(a, b, "are you there?")
+    await say(b, a, "I am.")
+    const openTasks = async () =>
+      await Promise.all([a, b].map(async ({ handle }) =>
+        (await operator.ok<{ open_tasks: { called: number; calling: number } }>("GET", `/agents/${handle}`)).open_tasks))
+    assert.deepStrictEqual(await openTasks(), [{ called: 0, calling: 0 }, { called: 0, calling: 0 }])
+    const [there, here] = [await connect(server, a, b, "JSONRPC"), await connect(server, b, a, "HTTP+JSON")]
+    const task = await begin(there, "one")
+    await begin(there, "two")
+    await begin(here, "and one for you")
+    // They count as whoever asked last has seen them.
+    for (const client of [there, here]) await client.listTasks(listing())
+    assert.deepStrictEqual(await openTasks(), [{ called: 1, calling: 2 }, { called: 2, calling: 1 }])
+    await b.http.post("/v1/messages", { to: a.handle, client_msg_id: "reply", content: { text: "done" }, metadata: { reply_to: task.id } })
+    assert.strictEqual(stateOf(await get(there, task.id)), "COMPLETED")
+    assert.deepStrictEqual(await openTasks(), [{ called: 1, calling: 1 }, { called: 1, calling: 1 }])
   })
 
   it("says why an agent gets nothing, as it changes, and never shows a body", async () => {

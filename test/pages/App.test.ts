@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import type { Browser, Locator, Page } from "playwright-core"
+import { begin, connect, get, message as a2aMessage, sending, stateOf } from "../a2a/A2a.ts"
 import { eventually } from "../support/Eventually.ts"
 import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
@@ -224,6 +225,38 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await failed.getByText("Stored").waitFor()
       assert.strictEqual(tried.length, 2)
       assert.strictEqual(new Set(tried).size, 1)
+      await watched.close()
+    })
+
+    it("165. a message that is a task is shown as one on both sides, with its state as it changes, and no other message is", async () => {
+      const { ada, bob } = await pair()
+      const client = await connect(server, ada, bob, "JSONRPC")
+      const cancelled = await begin(client, "Never mind the draft.")
+      assert.strictEqual(stateOf(await client.cancelTask({ tenant: "", id: cancelled.id, metadata: undefined })), "CANCELED")
+      const task = await begin(client, "Are the figures ready?")
+      const watched = await Watched.open(browser, server.url)
+      const { page } = watched
+      await signIn(page, ada)
+      const adas = pane(page, ada)
+      const shows = (at: Locator, text: string, state: string) => message(at, text).getByText(`Task: ${state}`, { exact: true }).waitFor()
+      await open(adas, bob.handle)
+      await shows(adas, "Are the figures ready?", "submitted")
+      await shows(adas, "Never mind the draft.", "cancelled")
+      // Bob gets it, and answers as an agent that knows about tasks.
+      await page.getByRole("button", { name: "Add an agent" }).click()
+      await page.getByLabel("Agent's key").fill(bob.key)
+      await page.getByRole("button", { name: "Sign in", exact: true }).click()
+      const bobs = pane(page, bob)
+      await open(bobs, ada.handle)
+      await shows(adas, "Are the figures ready?", "working")
+      await send(bob, { to: ada.handle, content: { text: "Which quarter?" }, metadata: { a2a: { task_id: task.id, state: "INPUT_REQUIRED" } } })
+      for (const at of [adas, bobs]) await shows(at, "Are the figures ready?", "needs an answer")
+      await client.sendMessage(sending(a2aMessage("The third.", { taskId: task.id }), true))
+      await send(bob, { to: ada.handle, content: { text: "Here they are." }, metadata: { reply_to: task.id } })
+      for (const at of [adas, bobs]) await shows(at, "Are the figures ready?", "completed")
+      assert.strictEqual(stateOf(await get(client, task.id)), "COMPLETED")
+      for (const at of [adas, bobs]) assert.deepStrictEqual(await at.getByText(/^Task: /).allTextContents(), ["Task: cancelled", "Task: completed"])
+      await watched.accessible()
       await watched.close()
     })
 
