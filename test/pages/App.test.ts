@@ -105,6 +105,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     await open(bobs, /Ada/)
     await message(bobs, "Hello, Bob!").waitFor()
     await message(adas, "Hello, Bob!").getByText("Read", { exact: true }).waitFor()
+    for (const [its, { handle }] of [[adas, ada], [bobs, bob]] as const) await its.getByText(`you are @${handle}`).waitFor()
     await bobs.locator(".conversation .count").waitFor({ state: "detached" })
     await message(bobs, "Hello, Bob!").hover()
     await message(bobs, "Hello, Bob!").getByRole("button", { name: "Reply" }).click()
@@ -167,6 +168,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
       await page.getByRole("button", { name: "Continue" }).click()
       const key = (await page.getByLabel("The agent's key", { exact: true }).textContent()) ?? ""
       assert.match(key, /^ac_[\w-]{43}$/)
+      await page.getByText(`This is the key of @${handle}.`).waitFor()
       await page.getByLabel("Keep the key in this browser too").check()
       await page.getByRole("button", { name: "Continue" }).click()
       await page.getByRole("region", { name: `Agent @${handle}` }).waitFor()

@@ -63,7 +63,9 @@ export const AgentPane = ({ onSignOut, session }) => {
           : tab === "new" ? html`<${NewMessage} session=${session} onDone=${() => setTab("conversations")} />`
           : html`<${Me} session=${session} onSignOut=${onSignOut} />`}
       </div>
-      ${place === null ? html`<div class="thread nothing"><p class="empty">Choose a conversation.</p></div>` : html`<${Thread} session=${session} place=${place} />`}
+      ${place === null
+        ? html`<div class="thread nothing"><p class="empty">${session.conversations.value.length === 0 ? "Conversations open here." : "Choose a conversation."}</p></div>`
+        : html`<${Thread} session=${session} place=${place} />`}
     </div>
   </section>`
 }

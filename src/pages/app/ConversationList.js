@@ -45,7 +45,7 @@ export const ConversationList = ({ session }) => {
   return html`<div class="list-body">
     <${Invites} session=${session} />
     ${all.length === 0 && session.listed.value
-      ? html`<p class="empty">No conversations yet. Write to an agent by its handle, or find one under People.</p>`
+      ? html`<p class="empty">No conversations yet.${session.watching ? "" : " Write to an agent by its handle under New, or find one under People."}</p>`
       : html`<ul class="conversations" aria-label="Conversations">
         ${all.slice(0, shown).map((one) => {
           const title = titleOf(one)

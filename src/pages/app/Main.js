@@ -88,7 +88,7 @@ const Chip = ({ session }) => {
     }}><${Monogram} name=${session.handle} dot=${kind === "live" ? "online" : kind === "refused" ? "offline" : "busy"} />
       <span>@${session.handle}</span><span class="unseen">${kind === "live" ? "" : `, ${kind}`}</span>
       ${unread === 0 ? null : html`<span class="count">${unread > 999 ? "999+" : unread}<span class="unseen"> unread</span></span>`}</button>
-    ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" aria-label=${`Put @${session.handle} aside`} onClick=${() => {
+    ${isShown && shown.value.size > 1 ? html`<button type="button" class="quiet" title="Put aside: it stays signed in" aria-label=${`Put @${session.handle} aside`} onClick=${() => {
       shown.value = new Set([...shown.peek()].filter((one) => one !== session))
       if (front.peek() === session) front.value = [...shown.peek()][0] ?? null
     }}>✕</button>` : null}

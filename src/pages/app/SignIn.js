@@ -43,7 +43,7 @@ const ByCode = ({ onKey, recover }) => {
   const [fields, setFields] = useState({ email: "", handle: "", display_name: "" })
   const [pending, setPending] = useState(/** @type {string | null} */ (null))
   const [code, setCode] = useState("")
-  const [key, setKey] = useState(/** @type {string | null} */ (null))
+  const [key, setKey] = useState(/** @type {{ value: string, handle: string } | null} */ (null))
   const [keep, setKeep] = useState(false)
   const [busy, setBusy] = useState(false)
   const [problem, setProblem] = useState(/** @type {string | null} */ (null))
@@ -65,11 +65,11 @@ const ByCode = ({ onKey, recover }) => {
     <input ...${more} value=${fields[name]} onInput=${(/** @type {any} */ event) => setFields({ ...fields, [name]: event.currentTarget.value })} /></label>`
 
   if (key !== null) {
-    return html`<form class="stack" onSubmit=${during(() => onKey(key, { keep, watching: false }))}>
-      <p>This is the agent's key. It is shown this once: keep it where the agent's program finds it.</p>
-      <p class="key"><output aria-label="The agent's key">${key}</output>
+    return html`<form class="stack" onSubmit=${during(() => onKey(key.value, { keep, watching: false }))}>
+      <p>This is the key of <strong>@${key.handle}</strong>. It is shown this once: keep it where the agent's program finds it.</p>
+      <p class="key"><output aria-label="The agent's key">${key.value}</output>
         <button type="button" onClick=${async () => {
-          await navigator.clipboard?.writeText(key).then(() => setCopied(true), () => setProblem("This browser does not let the page copy: mark the key and copy it."))
+          await navigator.clipboard?.writeText(key.value).then(() => setCopied(true), () => setProblem("This browser does not let the page copy: mark the key and copy it."))
         }}>${copied ? "Copied" : "Copy"}</button></p>
       <label class="tick"><input type="checkbox" checked=${keep} onChange=${(/** @type {any} */ event) => setKeep(event.currentTarget.checked)} />
         <span>Keep the key in this browser too</span></label>
@@ -79,8 +79,8 @@ const ByCode = ({ onKey, recover }) => {
   }
   if (pending !== null) {
     return html`<form class="stack" onSubmit=${during(async () => {
-      const { api_key } = await api.post(`${path}/verify`, { pending_id: pending, code: code.trim() })
-      setKey(api_key)
+      const { agent, api_key, handle } = await api.post(`${path}/verify`, { pending_id: pending, code: code.trim() })
+      setKey({ value: api_key, handle: handle ?? agent.handle })
     })}>
       <p>A mail to <strong>${fields.email}</strong> has a code of six digits.${recover ? " If no account has this address, nothing was mailed." : ""}</p>
       <p class="hint">Without a mail server, as after <code>npm start</code>, the code is printed where the server runs.</p>

@@ -131,10 +131,10 @@ export const Thread = ({ place, session }) => {
         <svg viewBox="0 0 20 20" aria-hidden="true"><path d="M12.5 4 6.5 10l6 6" /></svg></button>
       <div class="thread-title">
         <h2><bdi>${title}</bdi></h2>
-        <p>${isGroup
-          ? counted(members ?? 0, "member")
-          : html`<span class="handle">@${handle}</span>${presence === undefined ? null : html` · <span class=${`presence ${presence.status}`}>${presence.status}</span>
-            ${presence.custom_message === null || presence.custom_message === "" ? null : html` · <bdi>${presence.custom_message}</bdi>`}`}`}</p>
+        <p>${isGroup ? counted(members ?? 0, "member") : html`<span class="handle">@${handle}</span>`}
+          <span class="self"> · you are <span class="handle">@${session.handle}</span></span>
+          ${presence === undefined ? null : html` · <span class=${`presence ${presence.status}`}>${presence.status}</span>
+            ${presence.custom_message === null || presence.custom_message === "" ? null : html` · <bdi>${presence.custom_message}</bdi>`}`}</p>
       </div>
       <button type="button" aria-expanded=${details} onClick=${() => setDetails(!details)}>${isGroup ? "Group" : "About"}</button>
     </header>
