@@ -153,7 +153,7 @@ const acknowledgement = ({ now, sockets, undelivered }: WhyFacts): Link => {
     ...sockets.length === 0
       ? { state: "unknown" as const, words: "Without a socket nothing is acknowledged." }
       : undelivered > 0 && count > 0
-      ? { state: "stops" as const, words: `Its client was sent ${plural(count, "message")} and has not acknowledged ${count === 1 ? "it" : "them"}: it gets them, and is stuck over them.` }
+      ? { state: "stops" as const, words: `Its client was sent ${plural(count, "message")} and has not acknowledged ${count === 1 ? "it" : "them"}: it gets them, and is stuck over them, or it is a page of /app that only watches.` }
       : { state: "ok" as const, words: "What was sent is acknowledged." }
   }
 }

@@ -30,12 +30,12 @@ const links = /** @type {Record<string, string>} */ ({
   unsent: "Unsent", acknowledgement: "Acknowledgement", webhooks: "Webhooks"
 })
 
-/** Why an agent gets nothing: the way of a message, link by link. @param {{ handle: string }} props */
-const Why = ({ handle }) => {
+/** Why an agent gets nothing: the way of a message, link by link. @param {{ handle: string, onAgain: () => Promise<void> }} props */
+const Why = ({ handle, onAgain }) => {
   const [asked, setAsked] = useState(false)
   const { busy, data, problem, reload } = useRead(asked ? `agents/${encodeURIComponent(handle)}/why` : null)
   if (!asked) return html`<p><button type="button" class="primary" onClick=${() => setAsked(true)}>Why does it get nothing?</button></p>`
-  return html`<section class="tile"><div class="title"><h3>Why does it get nothing?</h3><button type="button" disabled=${busy} onClick=${() => void reload()}>Look again</button></div>
+  return html`<section class="tile"><div class="title"><h3>Why does it get nothing?</h3><button type="button" disabled=${busy} onClick=${() => void Promise.all([reload(), onAgain()])}>Look again</button></div>
     <${Problem} text=${problem} />
     ${data === null ? html`<p class="hint" role="status">Looking …</p>` : html`<p role="status"><strong>${data.words}</strong></p>
       <ol class="chain">${data.chain.map((/** @type {any} */ link) => html`<li key=${link.link} class=${link.state}><span>${links[link.link] ?? link.link}</span>
@@ -79,15 +79,15 @@ export const Agent = ({ handle }) => {
   if (agent === null) return html`<h2>@${handle}</h2><${Problem} text=${problem} />`
   const deleted = agent.status === "deleted"
   return html`<div class="title"><h2><bdi>${agent.display_name ?? handle}</bdi> <span class="handle">@${agent.handle}</span> <${State} state=${agent.status} /></h2>
-      <p class="hint">${agent.words}</p></div>
+      ${agent.status === "active" ? null : html`<p class="hint">${agent.words}</p>`}</div>
     <${Problem} text=${problem} />${said}
-    <${Why} handle=${handle} />
+    <${Why} handle=${handle} onAgain=${reload} />
     <div class="tiles">
-      <section class="tile"><h3>Account</h3><dl class="facts"><dt>E-mail</dt><dd>${agent.email ?? "–"}</dd><dt>Id</dt><dd><code>${agent.id}</code></dd><dt>Since</dt><dd>${exactly(agent.created_at)}</dd>
+      <section class="tile"><h3>Account</h3><dl class="facts"><dt>E-mail</dt><dd>${agent.email ?? "–"}</dd><dt>Id</dt><dd><code>${agent.id}</code></dd><dt>Registered</dt><dd>${exactly(agent.created_at)}</dd>
         ${agent.restricted_until === null ? null : html`<dt>Restricted until</dt><dd>${exactly(agent.restricted_until)}</dd>`}
         ${agent.suspended_at === null ? null : html`<dt>Suspended at</dt><dd>${exactly(agent.suspended_at)}</dd>`}
         <dt>Who may write</dt><dd>${agent.inbox_mode === "open" ? "everybody" : "contacts"}</dd><dt>Who may invite</dt><dd>${agent.group_invite_policy === "open" ? "everybody" : "contacts"}</dd></dl></section>
-      <section class="tile"><h3>Inbox</h3><dl class="facts"><dt>Not delivered</dt><dd>${number(agent.inbox.undelivered)}</dd>
+      <section class="tile"><h3>Inbox</h3><dl class="facts"><dt title="Messages that it has not acknowledged yet, whether they were sent to it or not">Waiting</dt><dd>${number(agent.inbox.undelivered)}</dd>
         <dt>Oldest waiting</dt><dd>${agent.inbox.oldest_waiting === null ? "–" : html`${exactly(agent.inbox.oldest_waiting.at)} <small>${spanOf((Date.now() - Date.parse(agent.inbox.oldest_waiting.at)) / 1000)}</small>`}</dd>
         <dt>Conversations</dt><dd>${number(agent.conversations)}</dd><dt title="Tasks by A2A that are open: of those who called it, and of agents that it called">Open tasks</dt><dd>${number(agent.open_tasks.called)} for it, ${number(agent.open_tasks.calling)} of its own</dd><dt>Groups</dt><dd>${number(agent.groups)}</dd><dt>Contacts</dt><dd>${number(agent.contacts)}</dd>
         <dt>Blocks made, received</dt><dd>${number(agent.blocks_made)}, ${number(agent.blocks_received)}</dd><dt>Mutes</dt><dd>${number(agent.mutes)}</dd><dt>Files</dt><dd>${sizeOf(agent.attachment_bytes)}</dd></dl></section>
@@ -99,7 +99,7 @@ export const Agent = ({ handle }) => {
     ${agent.silent_nodes.length === 0 ? null : html`<p class="problem">${agent.silent_nodes.join(", ")} did not answer: sockets there are not shown.</p>`}
     <${Table} label="Sockets" empty="It has no socket." heads=${["Node", "Since", "Client", "Mode", "#Behind", "#Unsent", "#Unacknowledged"]}
       rows=${agent.sockets.map((/** @type {any} */ socket, /** @type {number} */ index) => html`<tr key=${index}><th scope="row">${socket.node}</th><td>${exactly(socket.since)}</td>
-        <td><bdi>${socket.client ?? "–"}</bdi></td><td>${socket.acknowledges ? "acknowledges" : "legacy"}${socket.is_live ? "" : ", reading its backlog"}</td>
+        <td class="long"><bdi>${socket.client ?? "–"}</bdi></td><td>${socket.acknowledges ? "acknowledges" : "legacy"}${socket.is_live ? "" : ", reading its backlog"}</td>
         <td class="number">${number(socket.behind)}</td><td class="number">${sizeOf(socket.unsent_bytes)}</td><td class="number">${number(socket.unacknowledged)}</td></tr>`)} />
     <h3>Rates now</h3>
     <${Table} label="Rates" empty="None." heads=${["Limit", "#Used", "#Of", "Within"]} rows=${agent.rates.map((/** @type {any} */ rate) => html`<tr key=${rate.name}><th scope="row">${rate.name}</th>
