@@ -40,7 +40,7 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
       urls: () => [balancer.url],
       database,
       seed: SEED,
-      rate: 100,
+      rate: 40,
       lanes: 64,
       clientShare: 0.1
     })
@@ -87,12 +87,14 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
   })
 
-  // Both nodes one after the other: BadNeighbours.test.ts, and in full `npm run test:faults`.
-  it("the restart of a node fails no send of the published client", async () => {
+  it("a restart of one node after the other fails no send of the published client, also while their secret is changed", async () => {
     const { history } = load
     const span = { name: "restart", from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
-    for (const node of cluster.nodes.slice(0, 1)) {
+    const old = cluster.env["RUNNER_SECRET"]
+    // Every pair of settings that meet in the two rolling restarts of a change: old with both, both with new.
+    const secrets = [`a new secret, ${old}`, "a new secret"]
+    for (const [i, node] of [...cluster.nodes].entries()) {
       const socket = await Socket.hello(node, agents[0]!.key)
       const stopping = new Stopwatch()
       node.terminate()
@@ -102,8 +104,9 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
       const took = stopping.stop()
       assert.isBelow(took, 15_000)
       console.log(`stopped after ${(took / 1_000).toFixed(2)} s`)
-      await cluster.add(node)
+      await cluster.add(node, { RUNNER_SECRET: secrets[i]! })
     }
+    for (const { log } of cluster.nodes) assert.notMatch(log, /is put out of|Refused a connection/)
     span.until = history.now()
     span.healed = history.now()
     assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
@@ -118,6 +121,6 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     const verdict = check(history, final, { coldCap: COLD_CAP })
     assert.deepStrictEqual(verdict.violations.map(({ line, rule }) => `${rule}: ${line}`), [])
     assert.deepStrictEqual(history.oddities, [])
-    assert.isAbove(verdict.accepted, 500)
+    assert.isAbove(verdict.accepted, 300)
   })
 })

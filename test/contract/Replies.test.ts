@@ -1,8 +1,9 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { rm } from "node:fs/promises"
 import { eventually } from "../support/Eventually.ts"
 import type { Answer } from "../support/Http.ts"
 import { clockOff } from "../support/Nodes.ts"
-import { newAgent, NODES, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
+import { makeDataDir, newAgent, NODES, type Server, sharedServer, startServer, type TestAgent } from "../support/Server.ts"
 import * as Shapes from "./Shapes.ts"
 import { catchUp, markRead, newPair, say } from "./Talk.ts"
 
@@ -87,8 +88,9 @@ describe("wire.md J, reply coordination", () => {
   })
 
   it.skipIf(NODES > 0)("152. a renewed claim has a new time; ten minutes after it another's is true", async () => {
-    // Five minutes pass with each signal.
-    const later = await startServer({ env: clockOff(0, 300) })
+    // Five minutes pass with each signal, in PGlite too, whose clock is that of its process.
+    const dataDir = await makeDataDir()
+    const later = await startServer({ dataDir, env: clockOff(0, 300) })
     const pass = () => later.process.kill("SIGUSR2")
     const { bob, first: { id } } = await newPair(later)
     const halfway = () =>
@@ -107,6 +109,7 @@ describe("wire.md J, reply coordination", () => {
     await eventually("the end of the claim", async () => (await claim(bob, id, SESSION)).claimed || undefined)
     assert.isFalse((await claim(bob, id, DAEMON)).claimed)
     await later.stop()
+    await rm(dataDir, { recursive: true })
   })
 
   it("153. a batch claims the prefix before the first that another holds, and nothing after it", async () => {
