@@ -3,7 +3,7 @@ import { AgentChatClient, RealtimeClient, type RealtimeOptions } from "agentchat
 import { type ChildProcess, spawn } from "node:child_process"
 import { createHash, randomBytes } from "node:crypto"
 import { constants } from "node:fs"
-import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, writeFile } from "node:fs/promises"
+import { cp, mkdir, mkdtemp, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
@@ -370,6 +370,9 @@ export const newAgent = async (
 /** Copies a data folder with an empty database, which is faster than making one (seconds). See `makeTemplate`. */
 const copyOfTemplate = async (prefix = join(tmpdir(), "parley-data-")): Promise<string> => {
   const template = await theTemplate()
+  // Other checkouts remove what was not used for an hour.
+  const now = new Date()
+  await utimes(template, now, now)
   const copy = await mkdtemp(prefix)
   await cp(template, copy, { recursive: true, mode: constants.COPYFILE_FICLONE })
   return copy
@@ -409,12 +412,12 @@ const released = async (lock: string): Promise<boolean> => {
   return !await exists(lock)
 }
 
-/** Removes templates that are more than an hour old. */
+/** Removes templates that were not used for an hour. */
 const removeOld = async (prefix: string): Promise<void> => {
   for (const name of await readdir(tmpdir())) {
     const path = join(tmpdir(), name)
-    const made = await stat(path).then((found) => found.mtimeMs, () => Infinity)
-    if (name.startsWith(prefix) && !name.endsWith(".lock") && made < Date.now() - 3_600_000) {
+    const used = await stat(path).then((found) => found.mtimeMs, () => Infinity)
+    if (name.startsWith(prefix) && !name.endsWith(".lock") && used < Date.now() - 3_600_000) {
       await rm(path, { recursive: true, force: true })
     }
   }
