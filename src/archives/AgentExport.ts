@@ -1,10 +1,10 @@
 import { Clock, Data, Effect, Schema } from "effect"
 import { createHash } from "node:crypto"
-import { createReadStream, existsSync } from "node:fs"
+import { createReadStream, existsSync, rmSync } from "node:fs"
 import { appendFile, mkdir, open, readdir, readFile, rename, rm, stat, truncate, writeFile } from "node:fs/promises"
 import * as path from "node:path"
-import { createInterface } from "node:readline"
 import { TarWriter } from "../files/Tar.ts"
+import { lockFile } from "../platform/FileLock.ts"
 import { AVATAR, type Place } from "./AgentPages.ts"
 import { exported } from "./AgentTables.ts"
 import { formatText } from "./ExportFormat.ts"
@@ -30,7 +30,7 @@ const PageSchema = Schema.Struct({
 const PartSchema = Schema.NullOr(Schema.Struct({
   name: Schema.String,
   content_type: Schema.String,
-  sha256: Schema.NullOr(Schema.String),
+  sha256: Schema.String,
   size: Schema.Finite,
   bytes: Schema.String
 }))
@@ -54,6 +54,7 @@ type Manifest = typeof Manifest.Type
 
 const MANIFEST = "manifest.json"
 const FILES = "files.jsonl"
+const LOCK = ".lock"
 const NOTHING: typeof Progress.Type = { rows: 0, bytes: 0, next: null, whole: false }
 
 const refuse = (message: string) => new ArchiveRefused({ message })
@@ -70,23 +71,71 @@ const decodePage = understood(PageSchema)
 const decodePart = understood(PartSchema)
 const decodeManifest = Schema.decodeUnknownEffect(Schema.fromJsonString(Manifest))
 
+const sizeOf = async (file: string): Promise<number | undefined> => existsSync(file) ? (await stat(file)).size : undefined
+
+/** Writes to a file, at its end or anew, and syncs it to disk. */
+const write = async (file: string, flags: "a" | "w", text: string): Promise<void> => {
+  const handle = await open(file, flags, 0o600)
+  try {
+    await handle.writeFile(text)
+    await handle.datasync()
+  } finally {
+    await handle.close()
+  }
+}
+
 /** Writes a text beside a file and puts it in its place, so that there is always a whole one. */
 const replace = async (file: string, text: string): Promise<void> => {
-  await writeFile(`${file}.new`, text, { mode: 0o600 })
+  await write(`${file}.new`, "w", text)
   await rename(`${file}.new`, file)
 }
 
-/** The ids of the files that the lines of a file of the export refer to. */
-async function* referred(file: string, name: string): AsyncGenerator<string> {
-  for await (const line of createInterface({ input: createReadStream(file), crlfDelay: Infinity })) {
+/** The lines of a file, without what follows the last one. Only \n ends a line: in JSON, U+2028 and U+2029 may stand as they are. */
+async function* linesOf(file: string): AsyncGenerator<string> {
+  let before: Array<Buffer> = []
+  for await (const chunk of createReadStream(file) as AsyncIterable<Buffer>) {
+    let from = 0
+    for (let end = chunk.indexOf(10); end !== -1; end = chunk.indexOf(10, from)) {
+      yield Buffer.concat([...before, chunk.subarray(from, end)]).toString("utf8")
+      before = []
+      from = end + 1
+    }
+    before.push(chunk.subarray(from))
+  }
+}
+
+/** A line of `files.jsonl`. */
+interface FileLine {
+  readonly id: string
+  /** Below the folder; undefined: missing. */
+  readonly file?: string
+  readonly size?: number
+  readonly missing: boolean
+  readonly damaged?: boolean
+}
+
+async function* filesIn(file: string): AsyncGenerator<FileLine> {
+  for await (const line of linesOf(file)) yield JSON.parse(line) as FileLine
+}
+
+interface Referred {
+  readonly id: string
+  /** False: it may never have been uploaded. */
+  readonly stored: boolean
+}
+
+/** The files that the lines of a file of the export refer to. */
+async function* referred(file: string, name: string): AsyncGenerator<Referred> {
+  for await (const line of linesOf(file)) {
     const row = JSON.parse(line) as {
       readonly id?: string
       readonly stored_at?: string | null
       readonly content?: { readonly attachment_id?: unknown } | null
       readonly message?: { readonly content?: { readonly attachment_id?: unknown } | null }
     }
-    const id = name === "uploads" ? row.stored_at === null ? undefined : row.id : (row.message ?? row).content?.attachment_id
-    if (typeof id === "string" && /^\w[\w-]*$/.test(id)) yield id
+    const isUpload = name === "uploads"
+    const id = isUpload ? row.id : (row.message ?? row).content?.attachment_id
+    if (typeof id === "string" && /^\w[\w-]*$/.test(id)) yield { id, stored: !isUpload || row.stored_at !== null }
   }
 }
 
@@ -100,18 +149,22 @@ const sha256Of = async (file: string): Promise<string> => {
 
 /** Packs a folder that is whole into a tar file, which appears under its name when it is. */
 const pack = async (folder: string, file: string, at: number): Promise<void> => {
-  const handle = await open(`${file}.packing`, "w", 0o600)
+  const packing = `${file}.packing`
+  const handle = await open(packing, "w", 0o600)
   try {
     const tar = new TarWriter(handle, at)
     for (const entry of await readdir(folder, { withFileTypes: true })) {
-      if (entry.isFile()) await tar.file(entry.name, path.join(folder, entry.name))
+      if (entry.isFile() && entry.name !== LOCK) await tar.file(entry.name, path.join(folder, entry.name))
     }
     for (const name of await readdir(path.join(folder, "files"))) await tar.file(`files/${name}`, path.join(folder, "files", name))
     await tar.finish()
+    await rename(packing, file)
+  } catch (error) {
+    await rm(packing, { force: true })
+    throw error
   } finally {
     await handle.close()
   }
-  await rename(`${file}.packing`, file)
 }
 
 export interface Exported {
@@ -120,32 +173,40 @@ export interface Exported {
   readonly rows: number
   readonly files: number
   readonly missing: number
+  /** Of those that are missing: how many the store has with other bytes. */
+  readonly damaged: number
   readonly bytes: number
   readonly resumed: boolean
 }
 
-/**
- * Writes everything that the service holds about an agent into a folder, or, if `target` ends with `.tar`, into a file by way
- * of the folder `….unfinished` beside it. It holds one page at a time. After each page the manifest says how far it has come: the same
- * call again goes on there, and what was written after the last manifest is cut off first.
- */
-export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source: ExportSource<E>) {
-  const place = path.resolve(target)
-  const isFile = place.endsWith(".tar")
-  const folder = isFile ? `${place}.unfinished` : place
-  const at = (name: string) => path.join(folder, name)
-  if (isFile && existsSync(place)) return yield* refuse(`${place} is there already.`)
+/** Keeps everybody else from writing to the folder, which is made if it is not there, until the scope ends. */
+const locked = (folder: string) =>
+  Effect.acquireRelease(
+    Effect.gen(function*() {
+      const file = path.join(folder, LOCK)
+      yield* io(() => mkdir(folder, { recursive: true, mode: 0o700 }))
+      const held = yield* io(async () => lockFile(file, 0))
+      // Whoever had it removes the file at last: then this is the lock of a file that is no more.
+      if (held !== undefined && existsSync(file)) return { file, held }
+      held?.release()
+      return yield* refuse(`Another export writes to ${folder}.`)
+    }),
+    ({ file, held }) =>
+      Effect.sync(() => {
+        rmSync(file, { force: true })
+        held.release()
+      })
+  )
 
-  const begun = yield* Effect.flatMap(source.begin, decodeBegun)
+/** Fills a folder that this process has locked, from where an earlier call has stopped. */
+const fill = Effect.fnUntraced(function*<E>(place: string, folder: string, begun: typeof Begun.Type, source: ExportSource<E>) {
+  const isFile = place !== folder
+  const at = (name: string) => path.join(folder, name)
   const text = existsSync(at(MANIFEST)) ? yield* io(() => readFile(at(MANIFEST), "utf8")) : undefined
-  if (text === undefined && existsSync(folder) && (yield* io(() => readdir(folder))).length > 0) {
-    return yield* refuse(`${folder} is not empty, and holds no export.`)
-  }
   const earlier = text === undefined
     ? undefined
     : yield* Effect.mapError(decodeManifest(text), () => refuse(`${at(MANIFEST)} is not understood: another version of Parley wrote it.`))
   if (earlier !== undefined && earlier.agent !== begun.agent) return yield* refuse(`${folder} holds an export of ${earlier.handle}.`)
-  if (earlier?.complete === true && !isFile) return yield* refuse(`${folder} holds a complete export of ${earlier.handle} already.`)
   let manifest: Manifest = earlier ?? {
     format: 1,
     ...begun,
@@ -160,24 +221,52 @@ export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source
   }
   const progressOf = (file: string) => manifest.files[file] ?? NOTHING
   const advance = (file: string, progress: typeof Progress.Type) => save({ files: { ...manifest.files, [file]: progress } })
-  /** Brings a file to the length that the manifest says. */
+  /** Brings a file, which has them at least, to the bytes that the manifest says. */
   const settle = (file: string) =>
     io(async () => {
       const { bytes } = progressOf(file)
-      if (existsSync(at(file))) await truncate(at(file), bytes)
-      else await writeFile(at(file), "", { mode: 0o600 })
+      if (bytes === 0) await writeFile(at(file), "", { mode: 0o600 })
+      else await truncate(at(file), bytes)
     })
   const append = Effect.fnUntraced(function*(file: string, rows: ReadonlyArray<unknown>, next: Place | null, whole: boolean) {
     const lines = rows.map((row) => `${JSON.stringify(row)}\n`).join("")
-    if (lines !== "") yield* io(() => appendFile(at(file), lines))
+    if (lines !== "") yield* io(() => write(at(file), "a", lines))
     const before = progressOf(file)
     yield* advance(file, { rows: before.rows + rows.length, bytes: before.bytes + Buffer.byteLength(lines), next, whole })
   })
 
-  yield* io(() => mkdir(folder, { recursive: true, mode: 0o700 }))
-  yield* save({})
+  /** The files of the manifest of which the disk has less than it says. */
+  const shortened = async (): Promise<ReadonlyArray<string>> => {
+    const names: Array<string> = []
+    for (const [name, { bytes }] of Object.entries(manifest.files)) {
+      const size = await sizeOf(at(name))
+      if (size === undefined || size < bytes) names.push(name)
+    }
+    if (manifest.files[FILES] === undefined || names.includes(FILES)) return names
+    await truncate(at(FILES), progressOf(FILES).bytes)
+    for await (const { file, size } of filesIn(at(FILES))) {
+      if (file !== undefined && await sizeOf(at(file)) !== size) return [...names, FILES]
+    }
+    return names
+  }
+  const lost = yield* io(shortened)
+  if (manifest.complete && !isFile && lost.length === 0) return yield* refuse(`${folder} holds a complete export of ${manifest.handle} already.`)
+  if (lost.includes(FILES)) yield* io(() => rm(at("files"), { recursive: true, force: true }))
+  if (lost.length > 0) {
+    const list = progressOf(FILES)
+    yield* save({
+      complete: false,
+      ended_at: null,
+      files: {
+        ...manifest.files,
+        // What is in the list is done, but there may be more.
+        ...list.whole && REFERRING.some((name) => lost.includes(`${name}.jsonl`)) ? { [FILES]: { ...list, whole: false } } : {},
+        ...Object.fromEntries(lost.map((name) => [name, NOTHING]))
+      }
+    })
+  } else if (earlier === undefined) yield* save({})
   yield* io(() => mkdir(at("files"), { recursive: true, mode: 0o700 }))
-  yield* io(() => replace(at("FORMAT.md"), formatText(begun.handle)))
+  yield* io(() => writeFile(at("FORMAT.md"), formatText(begun.handle), { mode: 0o600 }))
   for (const { name } of exported) {
     const file = `${name}.jsonl`
     if (progressOf(file).whole) continue
@@ -188,46 +277,57 @@ export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source
     }
   }
 
-  /** Fetches a file's bytes from where an earlier call has stopped. */
+  /** Fetches a file's bytes from where an earlier call has stopped, and compares them. Undefined: the store does not have it. */
   const fetch = Effect.fnUntraced(function*(id: string) {
     const unfinished = at(`files/${id}.part`)
-    for (;;) {
-      const from = existsSync(unfinished) ? (yield* io(() => stat(unfinished))).size : 0
+    const drop = io(() => rm(unfinished, { force: true }))
+    for (let again = false;;) {
+      const from = (yield* io(() => sizeOf(unfinished))) ?? 0
       const part = yield* Effect.flatMap(source.part(begun.agent, id, from), decodePart)
-      if (part === null) return undefined
-      const bytes = Buffer.from(part.bytes, "base64")
+      if (part === null) {
+        yield* drop
+        return undefined
+      }
+      const { bytes: encoded, ...about } = part
+      const bytes = Buffer.from(encoded, "base64")
       yield* io(() => appendFile(unfinished, bytes, { mode: 0o600 }))
       if (from + bytes.length < part.size && bytes.length > 0) continue
-      if (part.sha256 !== null && part.sha256 !== (yield* io(() => sha256Of(unfinished)))) {
-        yield* io(() => rm(unfinished))
-        return yield* refuse(`The bytes of ${id} are not those that were uploaded: the file store has damaged them.`)
+      if (part.sha256 === (yield* io(() => sha256Of(unfinished)))) {
+        yield* io(() => write(unfinished, "a", ""))
+        return about
       }
-      const { bytes: _, ...about } = part
-      return about
+      yield* drop
+      // Once more from the beginning: the first part may be of another picture, or an earlier call's that did not reach the disk.
+      if (again) return "damaged"
+      again = true
     }
   })
   const known = new Set<string>()
-  const keep = Effect.fnUntraced(function*(id: string, name: string) {
+  /** `stored`: the store must have it; else it is left out if it has not. */
+  const keep = Effect.fnUntraced(function*(id: string, name: string, stored: boolean) {
     if (known.has(id)) return
-    known.add(id)
     const found = yield* fetch(id)
-    if (found === undefined) return id === AVATAR ? undefined : yield* append(FILES, [{ id, missing: true }], null, false)
-    yield* io(() => rename(at(`files/${id}.part`), at(name)))
-    yield* append(FILES, [{ id, ...found, file: name, missing: false }], null, false)
+    if (found === undefined && !stored) return
+    known.add(id)
+    if (typeof found === "object") yield* io(() => rename(at(`files/${id}.part`), at(name)))
+    const line: FileLine = typeof found === "object"
+      ? { id, ...found, file: name, missing: false }
+      : { id, missing: true, ...found === "damaged" ? { damaged: true } : {} }
+    yield* append(FILES, [line], null, false)
   })
   if (!progressOf(FILES).whole) {
     yield* settle(FILES)
     // What is in the list is done; a file without its line is fetched again.
     yield* io(async () => {
-      for await (const line of createInterface({ input: createReadStream(at(FILES)) })) known.add((JSON.parse(line) as { readonly id: string }).id)
+      for await (const { id } of filesIn(at(FILES))) known.add(id)
     })
-    yield* keep(AVATAR, "files/avatar.webp")
+    yield* keep(AVATAR, "files/avatar.webp", false)
     for (const name of REFERRING) {
       const ids = referred(at(`${name}.jsonl`), name)
       for (;;) {
         const { done, value } = yield* io(() => ids.next())
         if (done === true) break
-        yield* keep(value, `files/${value}`)
+        yield* keep(value.id, `files/${value.id}`, value.stored)
       }
     }
     yield* append(FILES, [], null, true)
@@ -236,12 +336,13 @@ export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source
 
   const rows = exported.reduce((sum, { name }) => sum + progressOf(`${name}.jsonl`).rows, 0)
   let missing = 0
+  let damaged = 0
   let bytes = 0
   yield* io(async () => {
-    for await (const line of createInterface({ input: createReadStream(at(FILES)) })) {
-      const row = JSON.parse(line) as { readonly missing: boolean; readonly size?: number }
-      if (row.missing) missing++
-      bytes += row.size ?? 0
+    for await (const line of filesIn(at(FILES))) {
+      if (line.missing) missing++
+      if (line.damaged === true) damaged++
+      bytes += line.size ?? 0
     }
   })
   if (isFile) {
@@ -254,8 +355,33 @@ export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source
     rows,
     files: progressOf(FILES).rows - missing,
     missing,
+    damaged,
     bytes,
     resumed: earlier !== undefined
   }
   return whole
+})
+
+/**
+ * Writes everything that the service holds about an agent into a folder, or, if `target` ends with `.tar`, into a file by way
+ * of the folder `….unfinished` beside it. It holds one page at a time. After each page, which is synced to disk, the manifest says how
+ * far it has come: the same call again goes on there, and what was written after the last manifest is cut off first. A file
+ * that is shorter than the manifest says is begun anew.
+ */
+export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source: ExportSource<E>) {
+  const place = path.resolve(target)
+  const isFile = place.endsWith(".tar")
+  const folder = isFile ? `${place}.unfinished` : place
+  const isThere = () => isFile && existsSync(place) ? refuse(`${place} is there already.`) : Effect.void
+  yield* isThere()
+  const begun = yield* Effect.flatMap(source.begin, decodeBegun)
+  if (!existsSync(path.join(folder, MANIFEST)) && existsSync(folder)) {
+    const others = (yield* io(() => readdir(folder))).filter((name) => name !== LOCK)
+    if (others.length > 0) return yield* refuse(`${folder} is not empty, and holds no export.`)
+  }
+  return yield* Effect.scoped(Effect.gen(function*() {
+    yield* locked(folder)
+    yield* isThere()
+    return yield* fill(place, folder, begun, source)
+  }))
 })

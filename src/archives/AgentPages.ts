@@ -1,7 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { BlobParts } from "../files/BlobParts.ts"
-import { objectOfFile, type StorageUnavailable } from "../files/Blobs.ts"
+import { objectOfFile, type StorageUnavailable, uploadOfFile } from "../files/Blobs.ts"
 import { exported, type ExportedFile } from "./AgentTables.ts"
 
 /** A place in a file of an export: the key of the last row that was read. */
@@ -17,7 +17,7 @@ export interface Page {
 export interface Part {
   readonly name: string
   readonly content_type: string
-  readonly sha256: string | null
+  readonly sha256: string
   readonly size: number
   readonly bytes: Buffer
 }
@@ -117,7 +117,7 @@ export class AgentPages extends Context.Service<AgentPages, {
         const [row] = yield* sql<{ readonly key: string | null }>`SELECT avatar_key AS key FROM agents WHERE id = ${agentId}`
         if (row === undefined || row.key === null) return undefined
         const part = yield* blobs.read(`avatars/${row.key}`, from, PART_BYTES)
-        return part === undefined ? undefined : { name: "avatar.webp", content_type: "image/webp", sha256: null, ...part }
+        return part === undefined ? undefined : { name: "avatar.webp", content_type: "image/webp", sha256: row.key, ...part }
       })
 
       return AgentPages.of({
@@ -135,12 +135,12 @@ export class AgentPages extends Context.Service<AgentPages, {
           if (id === AVATAR) return yield* avatar(agentId, from)
           const [row] = yield* sql<{ readonly name: string; readonly content_type: string; readonly sha256: string }>`
             SELECT filename AS name, content_type, sha256 FROM attachments
-            WHERE id = ${id} AND stored_at IS NOT NULL AND (
+            WHERE id = ${id} AND (
               uploader_id = ${agentId} OR recipient_id = ${agentId}
               OR group_id IN (SELECT m.group_id FROM group_members m WHERE m.agent_id = ${agentId} AND m.group_id = attachments.group_id)
             )`
           if (row === undefined) return undefined
-          const part = yield* blobs.read(objectOfFile(id), from, PART_BYTES)
+          const part = (yield* blobs.read(objectOfFile(id), from, PART_BYTES)) ?? (yield* blobs.read(uploadOfFile(id), from, PART_BYTES))
           return part === undefined ? undefined : { ...row, ...part }
         })
       })

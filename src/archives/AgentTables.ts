@@ -314,7 +314,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
   },
   {
     name: "uploads",
-    about: "The files that it has announced or uploaded. Their bytes are in files/.",
+    about: "The files that it has announced or uploaded. The bytes that were uploaded are in files/.",
     table: "attachments",
     columns: [
       "id",

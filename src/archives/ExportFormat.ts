@@ -24,8 +24,9 @@ ${exported.map(({ about, join, name, table, without }) =>
       .map(([column, why]) => `  Without \`${column}\`: ${why}.`)
   ].join("\n")
 ).join("\n")}
-- \`files.jsonl\`: the files below \`files/\`: those that the agent has uploaded, and those in messages that it sent or received. \`missing\`: the
-  store does not have it (any more). \`sha256\` is that of the bytes, which were compared with it.
+- \`files.jsonl\`: the files below \`files/\`: those that the agent has uploaded, sent or not, and those in messages that it sent or received.
+  \`missing\`: the store does not have it (any more). \`damaged\`: what the store has are other bytes, which are left out. \`sha256\` is that
+  of the bytes, which were compared with it.
 - \`files/avatar.webp\`: its picture.
 
 ## What is not here

@@ -74,6 +74,9 @@ export interface SignedFiles {
 /** The object that a stored file is. */
 export const objectOfFile = (id: string): string => `files/${id}`
 
+/** The object that holds a file's bytes before its first use, in a store that has not compared them when they came. */
+export const uploadOfFile = (id: string): string => `uploads/${id}`
+
 /**
  * The store for bytes outside the database. It holds files of agents, which are uploaded and downloaded by URLs signed
  * for one file and one purpose, and small public objects of the server. Once `verify` has returned `stored`, a file is

@@ -13,7 +13,7 @@ import { getSignedUrl } from "@aws-sdk/s3-request-presigner"
 import { Clock, Effect, Layer, Redacted, Semaphore } from "effect"
 import { createHash } from "node:crypto"
 import { Readable } from "node:stream"
-import { attempt, Blobs, contentDisposition, type Upload, type Verdict } from "./Blobs.ts"
+import { attempt, Blobs, contentDisposition, objectOfFile, type Upload, uploadOfFile, type Verdict } from "./Blobs.ts"
 import type { BlobPart } from "./BlobParts.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 
@@ -93,8 +93,8 @@ export const layer: Layer.Layer<Blobs, never, Config> = Layer.effect(
       ),
       Effect.forkScoped
     )
-    const uploadOf = (id: string) => ({ Bucket: bucket, Key: `uploads/${id}` })
-    const fileOf = (id: string) => ({ Bucket: bucket, Key: `files/${id}` })
+    const uploadOf = (id: string) => ({ Bucket: bucket, Key: uploadOfFile(id) })
+    const fileOf = (id: string) => ({ Bucket: bucket, Key: objectOfFile(id) })
     const objectOf = (name: string) => ({ Bucket: bucket, Key: name })
 
     const isStored = async (id: string): Promise<boolean> =>

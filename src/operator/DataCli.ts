@@ -21,7 +21,8 @@ export const exportCommand = Command.make("export", {
       page: (agent, file, after) => data({ _tag: "ExportPage", agent, file, after }),
       part: (agent, file, from) => data({ _tag: "ExportPart", agent, file, from })
     })
-    const missing = exported.missing === 0 ? "" : ` The store does not have ${amount(exported.missing, "file", "files")} more.`
+    const damaged = exported.damaged === 0 ? "" : `, ${exported.damaged.toLocaleString("en")} of them because the bytes are damaged`
+    const missing = exported.missing === 0 ? "" : ` The store does not have ${amount(exported.missing, "file", "files")} more${damaged}.`
     yield* Console.log(
       given.json
         ? JSON.stringify(exported, null, 2)

@@ -2,8 +2,8 @@ import { Clock, Context, Data, Effect, Layer } from "effect"
 import * as fs from "node:fs"
 import { hostname } from "node:os"
 import * as path from "node:path"
-import { DatabaseSync } from "node:sqlite"
 import { Config } from "./Config.ts"
+import { lockFile } from "./FileLock.ts"
 
 /** DATA_DIR or SHARED_DIR cannot be created, written to, or locked. */
 export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
@@ -42,8 +42,6 @@ const reasonOf = (error: unknown): string => {
   return (typeof code === "string" ? REASONS[code] : undefined) ?? (error instanceof Error ? error.message : String(error))
 }
 
-const SQLITE_BUSY = 5
-
 /**
  * SQLite takes an exclusive lock in steps. Of several processes that start at once each may hold a first step that stops
  * the others, so each tries again for this long: without, all of them can be refused. In milliseconds.
@@ -53,12 +51,8 @@ const LOCK_WAIT = 500
 /**
  * The folder of a standalone server, locked so that only one process uses it.
  *
- * The lock is SQLite's exclusive lock on the file `lock`: Node has no flock, but it includes SQLite. It is a kernel
- * lock on the file itself. So it is released however the process ends, every process on the machine sees it whatever
- * its container or mount, and the kernel decides when two processes start at once. (A socket lacks the first two
- * properties, or leaves a file to clean up.) The file must never be removed, and nothing else in this process may open
- * it: closing any descriptor of it would release the lock. The holder is therefore named in another file,
- * `lock.holder`.
+ * The lock is that of the file `lock` (FileLock.ts). The file must never be removed, and nothing else in this process may
+ * open it, so the holder is named in another file, `lock.holder`.
  */
 export class DataDir extends Context.Service<DataDir, {
   /** The absolute path of the folder. */
@@ -77,7 +71,7 @@ export class DataDir extends Context.Service<DataDir, {
         yield* Effect.acquireRelease(lock(absolute, since), (held) =>
           Effect.sync(() => {
             fs.rmSync(holderFile(absolute), { force: true })
-            held.close()
+            held.release()
           }))
         return DataDir.of({ path: absolute })
       })
@@ -110,20 +104,18 @@ export const sharedDirIsUsable = Effect.gen(function*() {
 const lock = (folder: string, since: string) =>
   Effect.try({
     try: () => {
-      const file = new DatabaseSync(path.join(folder, "lock"), { timeout: LOCK_WAIT })
+      const held = lockFile(path.join(folder, "lock"), LOCK_WAIT)
+      if (held === undefined) throw new DataDirInUse({ path: folder, holder: holder(folder) })
       try {
-        file.exec("BEGIN EXCLUSIVE")
         fs.writeFileSync(holderFile(folder), `process ${process.pid} on ${hostname()} since ${since}\n`)
-        return file
+        return held
       } catch (error) {
-        file.close()
+        held.release()
         throw error
       }
     },
     catch: (error) =>
-      Reflect.get(Object(error), "errcode") === SQLITE_BUSY
-        ? new DataDirInUse({ path: folder, holder: holder(folder) })
-        : new FolderUnusable({ setting: "DATA_DIR", path: folder, reason: reasonOf(error) })
+      error instanceof DataDirInUse ? error : new FolderUnusable({ setting: "DATA_DIR", path: folder, reason: reasonOf(error) })
   })
 
 const holder = (folder: string): string | undefined => {

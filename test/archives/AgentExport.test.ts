@@ -2,7 +2,7 @@ import { afterAll, assert, beforeAll, describe, it, layer } from "@effect/vitest
 import { Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
-import { appendFile, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
+import { appendFile, mkdtemp, readdir, readFile, rm, truncate, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import sharp from "sharp"
@@ -19,8 +19,12 @@ import { newAgent, type Server, sharedServer, type TestAgent } from "../support/
 
 const FILE = Buffer.alloc(2_500_000, "a file of some parts ")
 const sha256 = createHash("sha256").update(FILE).digest("hex")
+const PICTURE = createHash("sha256").update("pic").digest("hex")
 
-/** A store with one file, a picture, and nothing else. */
+/** What ends a line for some readers, but not in JSON. */
+const SEPARATORS = "\u2028 and \u2029"
+
+/** A store with three files, of which one is damaged, a picture, and nothing else. */
 const store = Layer.succeed(
   BlobParts,
   BlobParts.of({
@@ -28,7 +32,9 @@ const store = Layer.succeed(
       Effect.succeed(
         name === "files/att_1"
           ? { size: FILE.length, bytes: FILE.subarray(from, from + length) }
-          : name === "avatars/pic"
+          : name === "files/att_3" || name === "files/att_5"
+          ? { size: 4, bytes: Buffer.from("some").subarray(from) }
+          : name === `avatars/${PICTURE}`
           ? { size: 3, bytes: Buffer.from("pic").subarray(from) }
           : undefined
       )
@@ -83,21 +89,24 @@ layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store
       const sql = yield* SqlClient.SqlClient
       const pages = yield* AgentPages
       const [ada, bob] = [yield* insertAgent("ada"), yield* insertAgent("bob")]
-      yield* sql`UPDATE agents SET avatar_key = 'pic' WHERE id = ${ada.id}`
+      yield* sql`UPDATE agents SET avatar_key = ${PICTURE} WHERE id = ${ada.id}`
       yield* sql`INSERT INTO conversations (id, kind, created_at, initiator_id) VALUES ('conv_1', 'direct', 1, ${ada.id}), ('grp_1', 'group', 1, NULL)`
       yield* sql`INSERT INTO participants (agent_id, conversation_id, counterparty_id) VALUES (${ada.id}, 'conv_1', ${bob.id})`
       yield* sql`
         INSERT INTO messages (conversation_id, seq, id, sender_id, client_msg_id, type, content, metadata, created_at)
         SELECT 'conv_1', i, 'msg_' || i, CASE WHEN i % 2 = 0 THEN ${ada.id} ELSE ${bob.id} END, 'cm-' || i, 'text',
-          ${'{"text":"a \\u0000 in it","attachment_id":"att_1"}'}, '{}', i
+          ${`{"text":"a \\u0000 in it, ${SEPARATORS}","attachment_id":"att_1"}`}, '{}', i
         FROM generate_series(1, 500) i`
       yield* sql`
         INSERT INTO envelopes (recipient_id, no, conversation_id, seq)
         SELECT ${ada.id}, i, 'conv_1', i FROM generate_series(1, 500, 2) i`
       yield* sql`
         INSERT INTO attachments (id, uploader_id, recipient_id, filename, content_type, size, sha256, created_at, stored_at)
-        VALUES ('att_1', ${bob.id}, ${ada.id}, 'a.txt', 'text/plain', ${FILE.length}, ${sha256}, 1, 2),
-          ('att_2', ${ada.id}, ${bob.id}, 'gone.txt', 'text/plain', 1, 'x', 1, 2)`
+        VALUES ('att_1', ${bob.id}, ${ada.id}, ${`a ${SEPARATORS}.txt`}, 'text/plain', ${FILE.length}, ${sha256}, 1, 2),
+          ('att_2', ${ada.id}, ${bob.id}, 'gone.txt', 'text/plain', 1, 'x', 1, 2),
+          ('att_3', ${ada.id}, ${bob.id}, 'unsent.txt', 'text/plain', 4, ${createHash("sha256").update("some").digest("hex")}, 1, NULL),
+          ('att_4', ${ada.id}, ${bob.id}, 'announced.txt', 'text/plain', 4, 'x', 1, NULL),
+          ('att_5', ${ada.id}, ${bob.id}, ${`damaged ${SEPARATORS}.txt`}, 'text/plain', 4, 'other', 1, 2)`
       // Two groups: of one it was a member once.
       yield* sql`INSERT INTO groups (id, name, creator_id, member_count, created_at) VALUES ('grp_1', 'Harbour', ${ada.id}, 1, 1)`
       yield* sql`INSERT INTO group_members (group_id, agent_id, role, joined_at, joined_seq, left_at) VALUES ('grp_1', ${ada.id}, 'admin', 1, 0, 9)`
@@ -126,10 +135,21 @@ layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store
       const [whole, broken] = [join(folder, "whole"), join(folder, "broken")]
       const once = yield* exportAgent(whole, source(-1))
       const needed = calls
-      assert.deepInclude(once, { handle: "ada", files: 2, missing: 1, resumed: false })
+      assert.deepInclude(once, { handle: "ada", files: 3, missing: 2, damaged: 1, resumed: false })
       const expected = yield* Effect.promise(() => contentsOf(whole))
       const read = (name: string) => Effect.promise(() => linesOf(whole, name))
       assert.strictEqual((yield* read("messages_sent")).length, 250)
+      assert.deepStrictEqual((yield* read("messages_sent"))[0]?.["content"], { text: `a \0 in it, ${SEPARATORS}`, attachment_id: "att_1" })
+      assert.deepStrictEqual(
+        (yield* read("files")).map(({ damaged, id, missing, name }) => [id, name, missing, damaged]),
+        [
+          ["avatar", "avatar.webp", false, undefined],
+          ["att_2", undefined, true, undefined],
+          ["att_3", "unsent.txt", false, undefined],
+          ["att_5", undefined, true, true],
+          ["att_1", `a ${SEPARATORS}.txt`, false, undefined]
+        ]
+      )
       assert.deepStrictEqual((yield* read("messages_received")).map(({ no }) => no), Array.from({ length: 250 }, (_, i) => 2 * i + 1))
       assert.deepStrictEqual((yield* read("group_events")).map(({ id }) => id), ["sys_4100"])
       assert.deepInclude((yield* read("groups"))[0], { group_id: "grp_1", left_at: "1970-01-01T00:00:00.009Z" })
@@ -140,14 +160,44 @@ layer(Layer.provideMerge(AgentPages.layer, Layer.mergeAll(layerPgliteTest, store
       let ended = false
       for (let round = 0; !ended && round < needed; round++) {
         calls = 0
-        ended = (yield* Effect.exit(exportAgent(broken, source(1))))._tag === "Success"
+        // Now and then after more: of a file that is damaged or was never uploaded nothing is kept until it is known.
+        ended = (yield* Effect.exit(exportAgent(broken, source(round % 3 === 0 ? 4 : 1))))._tag === "Success"
         const file = (yield* Effect.promise(() => readdir(broken))).filter((name) => name.endsWith(".jsonl"))[round % 3]
         if (file !== undefined && !JSON.parse(yield* Effect.promise(() => readFile(join(broken, "manifest.json"), "utf8"))).files[file]?.whole) {
           yield* Effect.promise(() => appendFile(join(broken, file), "{\"half\":"))
         }
+        // Parts of another picture, and of a file that the store had then.
+        if (round === 0) yield* Effect.promise(() => Promise.all(["avatar", "att_2"].map((id) => writeFile(join(broken, `files/${id}.part`), "old"))))
       }
       assert.isTrue(ended)
       assert.deepStrictEqual(yield* Effect.promise(() => contentsOf(broken)), expected)
+
+      // What a power failure leaves: files that are shorter than the manifest says.
+      for (const names of [["messages_sent.jsonl", "contacts.jsonl"], ["files/att_1"], ["files.jsonl"]]) {
+        yield* Effect.promise(async () => {
+          const manifest = join(broken, "manifest.json")
+          await writeFile(manifest, (await readFile(manifest, "utf8")).replace(`"complete": true`, `"complete": false`))
+          for (const name of names) {
+            if (name === "contacts.jsonl") await rm(join(broken, name))
+            else await truncate(join(broken, name), 100)
+          }
+        })
+        assert.deepInclude(yield* exportAgent(broken, source(-1)), { files: 3, missing: 2, resumed: true }, names.join(", "))
+        assert.deepStrictEqual(yield* Effect.promise(() => contentsOf(broken)), expected, names.join(", "))
+      }
+
+      // Two at once: the second is refused, and nothing of the first is changed.
+      const twice = join(folder, "twice")
+      const second = Effect.flip(exportAgent(twice, source(-1)))
+      let refused: ArchiveRefused | Broken | undefined
+      const { page, ...rest } = source(-1)
+      yield* exportAgent(twice, {
+        ...rest,
+        page: (...given) =>
+          Effect.andThen(refused === undefined ? Effect.map(second, (error) => void (refused = error)) : Effect.void, page(...given))
+      })
+      assert.include(refused?.message, "Another export writes to")
+      assert.deepStrictEqual(yield* Effect.promise(() => contentsOf(twice)), expected)
 
       const refusal = yield* Effect.flip(exportAgent(broken, source(-1)))
       assert.include((refusal as ArchiveRefused).message, "complete export of ada already")
