@@ -1,4 +1,4 @@
-import { Clock, Data, Effect, Schema } from "effect"
+import { Clock, Data, Effect, Option, Schema } from "effect"
 import type { SqlError } from "effect/sql"
 import { existsSync } from "node:fs"
 import { mkdir, open, readdir, rename, rm } from "node:fs/promises"
@@ -33,7 +33,33 @@ const decodeContents = Schema.decodeUnknownEffect(Schema.fromJsonString(Contents
 
 /** What PostgreSQL makes anew when it starts (compare pg_basebackup); of pg_wal the files of the backup are added by name. */
 const MADE_ANEW = /^(postmaster\.(pid|opts)|backup_label(\.old)?|tablespace_map(\.old)?)$|^(pg_wal|pg_replslot|pg_dynshmem|pg_notify|pg_serial|pg_snapshots|pg_stat_tmp|pg_subtrans)\/|(^|\/)pgsql_tmp/
-const LOG_FILE = /^[0-9A-F]{24}$/
+const LOG_FILE = /^([0-9A-F]{8})([0-9A-F]{8})([0-9A-F]{8})$/
+/** How many files of the log, of 16 MB each, have the same first 16 digits. */
+const LOG_FILES = 256
+
+const numberOf = (file: string): number => {
+  const [, , high = "", low = ""] = LOG_FILE.exec(file) ?? []
+  if (low === "") throw new Error(`the log has no file ${file}`)
+  return parseInt(high, 16) * LOG_FILES + parseInt(low, 16)
+}
+
+const digits = (n: number): string => n.toString(16).toUpperCase().padStart(8, "0")
+
+/** The names of all files of the log from one to another. */
+const logFiles = (first: string, last: string): ReadonlyArray<string> => {
+  const from = numberOf(first)
+  return Array.from({ length: numberOf(last) - from + 1 }, (_, i) =>
+    first.slice(0, 8) + digits(Math.floor((from + i) / LOG_FILES)) + digits((from + i) % LOG_FILES))
+}
+
+const syncFolder = async (folder: string): Promise<void> => {
+  const handle = await open(folder, "r")
+  try {
+    await handle.sync()
+  } finally {
+    await handle.close()
+  }
+}
 
 const isMissing = (error: unknown): boolean => Reflect.get(Object(error), "code") === "ENOENT"
 
@@ -72,21 +98,29 @@ export interface BackedUp {
   readonly longest_stop_ms: number
 }
 
-/**
- * Writes a backup of a database and of the files of a store into a tar file, while both are used. The database is as it was when
- * the copy of its files ended; the store's files are copied after it, so every file is there that the database names, but for those that
- * were removed meanwhile. The file appears under its name when it is whole.
- *
- * Two statements hold everything else up: a checkpoint at the beginning, as it is written for every 64 MB of log anyway, and
- * the end of the log. The bytes are read and written by other threads, a quarter of a megabyte at a time.
- */
-export const backUp = Effect.fnUntraced(function*(given: {
+export interface BackupGiven {
   readonly target: string
   readonly database: OnlineBackup
   readonly schema: string
   /** The folder of the store; undefined: it is elsewhere. */
   readonly store: string | undefined
-}): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
+}
+
+/**
+ * Writes a backup of a database and of the files of a store into a tar file, while both are used. The database is as it was when
+ * the copy of its files ended; the store's files are copied after it, so every file is there that the database names, but for those that
+ * were removed meanwhile. The file appears under its name when it is whole. While another backup of the database is under way it is
+ * refused, before anything is written.
+ *
+ * Two statements hold everything else up: a checkpoint at the beginning, as it is written for every 64 MB of log anyway, and
+ * the end of the log. The bytes are read and written by other threads, a quarter of a megabyte at a time.
+ */
+export const backUp = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
+  const made = yield* given.database.one.withPermitsIfAvailable(1)(backUpAlone(given))
+  return Option.isSome(made) ? made.value : yield* refuse("A backup is under way: wait until it has ended.")
+})
+
+const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.Return<BackedUp, BackupRefused | SqlError.SqlError> {
   const { database, schema, store } = given
   const target = path.resolve(given.target)
   if (existsSync(target)) return yield* refuse(`${target} is there already.`)
@@ -118,8 +152,8 @@ export const backUp = Effect.fnUntraced(function*(given: {
       const log: LogOfBackup = yield* timed(database.end)
       yield* io(async () => {
         await tar.text("database/backup_label", log.label)
-        const names = (await readdir(path.join(root, "pg_wal"))).filter((name) => LOG_FILE.test(name) && name >= log.first && name <= log.last)
-        for (const name of names.sort()) await tar.file(`database/pg_wal/${name}`, path.join(root, "pg_wal", name))
+        // Each must be there: without one of them nothing could be restored.
+        for (const name of logFiles(log.first, log.last)) await tar.file(`database/pg_wal/${name}`, path.join(root, "pg_wal", name))
       })
       return tree.folders
     }))
@@ -139,12 +173,14 @@ export const backUp = Effect.fnUntraced(function*(given: {
       await tar.text(CONTENTS, JSON.stringify(contents))
       await tar.finish()
       await rename(unfinished, target)
+      await syncFolder(path.dirname(target))
     })
     return { file: target, bytes: tar.bytes, entries: tar.entries, files: store !== undefined, longest_stop_ms: Math.ceil(longest) }
   }))
 })
 
 const RESTORING = "restoring"
+const STORE = "blobs"
 
 /** A backup's files, unpacked in a folder of their own below the one that they are for. */
 export interface Unpacked {
@@ -165,11 +201,16 @@ export const unpack = Effect.fnUntraced(function*(file: string, folder: string):
   const dataDir = path.join(target, RESTORING)
   if (!existsSync(file)) return yield* refuse(`There is no file ${path.resolve(file)}.`)
   yield* io(() => mkdir(target, { recursive: true, mode: 0o700 }))
-  const others = (yield* io(() => readdir(target))).filter((name) => name !== RESTORING)
-  if (others.length > 0) return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
+  const names = yield* io(() => readdir(target))
+  const others = names.filter((name) => name !== RESTORING)
+  // What `finish` leaves that dies between its two steps.
+  const isHalf = names.includes(RESTORING) && others.length === 1 && others[0] === STORE
+  if (others.length > 0 && !isHalf) return yield* refuse(`${target} is not empty: give an empty folder, or one that is not there yet.`)
   const damaged = (error: unknown) => refuse(`${path.resolve(file)} is no whole backup: ${error instanceof Error ? error.message : String(error)}.`)
   const text = yield* Effect.tryPromise({
     try: async () => {
+      // Before `restoring`, by which it is known as a leftover.
+      if (isHalf) await rm(path.join(target, STORE), { recursive: true })
       await rm(dataDir, { recursive: true, force: true })
       await mkdir(dataDir, { recursive: true, mode: 0o700 })
       const source = await open(file, "r")
@@ -210,13 +251,11 @@ export const unpack = Effect.fnUntraced(function*(file: string, folder: string):
     madeAt: contents.made_at,
     files: contents.files,
     finish: io(async () => {
-      for (const name of ["blobs", "database"]) {
+      for (const name of [STORE, "database"]) {
         if (existsSync(path.join(dataDir, name))) await rename(path.join(dataDir, name), path.join(target, name))
       }
       await rm(dataDir, { recursive: true })
-      const parent = await open(target, "r")
-      await parent.sync()
-      await parent.close()
+      await syncFolder(target)
     })
   }
 })

@@ -176,7 +176,7 @@ export class PgliteDatabase {
   #files: SyncedNodeFS | undefined
   #segment = ""
   #segments = 0
-  #logIsKept = false
+  #logKeepers = 0
 
   private constructor(settings: PgliteSettings, onCheckpointDue: () => void) {
     this.#settings = settings
@@ -259,11 +259,12 @@ export class PgliteDatabase {
 
   /** While the WAL is kept no checkpoint is written, because each removes the WAL before it. */
   keepLog(): void {
-    this.#logIsKept = true
+    this.#logKeepers++
   }
 
+  /** Takes one `keepLog` back. */
   letLogGo(): void {
-    this.#logIsKept = false
+    if (--this.#logKeepers > 0) return
     if (this.#segments > SEGMENTS_PER_CHECKPOINT) this.#onCheckpointDue()
   }
 
@@ -272,7 +273,7 @@ export class PgliteDatabase {
    * the WAL is kept.
    */
   checkpoint(): void {
-    if (this.#logIsKept) return
+    if (this.#logKeepers > 0) return
     this.session.query("CHECKPOINT", [])
     this.#segments = 0
   }

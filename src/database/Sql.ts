@@ -1,4 +1,4 @@
-import { Context, Effect, Scope, Stream } from "effect"
+import { Context, Effect, Scope, type Semaphore, Stream } from "effect"
 import { SqlClient, type SqlConnection, type SqlError, Statement } from "effect/sql"
 import { databaseWaits } from "../platform/Metrics.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
@@ -31,6 +31,8 @@ export class Database extends Context.Service<Database, {
 export interface OnlineBackup {
   /** Where the files are. */
   readonly folder: string
+  /** Held by the backup that is under way: the database has one at a time. */
+  readonly one: Semaphore.Semaphore
   /** Begins it, with a checkpoint. Until the scope ends no other checkpoint is written, so no part of the log is removed. */
   readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
   /** Ends it, once all files but the log are copied. */

@@ -130,11 +130,12 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
     const { folder } = database
     const backup: OnlineBackup | undefined = folder === undefined ? undefined : {
       folder,
+      one: yield* Semaphore.make(1),
       begin: Effect.acquireRelease(
         Effect.suspend(() => {
           database.keepLog()
           return inTurn("SELECT pg_backup_start('parley', true)")
-        }).pipe(Effect.tapError(() => Effect.sync(() => database.letLogGo()))),
+        }).pipe(Effect.onError(() => Effect.sync(() => database.letLogGo()))),
         // Fails if the backup was ended, as it should be.
         () => Effect.andThen(Effect.ignore(inTurn("SELECT pg_backup_stop(false)")), Effect.sync(() => database.letLogGo()))
       ).pipe(Effect.asVoid),

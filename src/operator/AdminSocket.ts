@@ -61,7 +61,7 @@ const line = (socket: Socket, most: number): Effect.Effect<string, OperatorRefus
 /**
  * The Unix socket for operators' commands to a running standalone server, whose database no other process can open. It is
  * in DATA_DIR, and only the server's own user can connect. A connection carries one line of JSON with the command, and one
- * line with the answer.
+ * line with the answer. A command is carried out even if the connection is closed before its end, but for a backup, which ends then.
  */
 export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
   const operator = yield* Operator
@@ -74,12 +74,14 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     )
   }
 
-  const answer = Effect.fnUntraced(function*(text: string): Effect.fn.Return<typeof Reply.Type> {
+  const answer = Effect.fnUntraced(function*(text: string, gone: Effect.Effect<never, OperatorRefused>): Effect.fn.Return<typeof Reply.Type> {
     const decoded = yield* Effect.result(decodeCommand(text))
     if (Result.isFailure(decoded)) {
       return { _tag: "Refused", message: `The server does not understand this command: ${decoded.failure.message}` }
     }
-    const exit = yield* Effect.exit(operator.run(decoded.success))
+    const done = operator.run(decoded.success)
+    // Only a backup ends with its connection: what changes something is carried out to its end.
+    const exit = yield* Effect.exit(decoded.success._tag === "Backup" ? Effect.raceFirst(done, gone) : done)
     if (Exit.isSuccess(exit)) return { _tag: "Done", answer: exit.value }
     const failure = exit.cause.reasons.find(Cause.isFailReason)?.error
     if (failure instanceof OperatorRefused) return { _tag: "Refused", message: failure.message }
@@ -94,7 +96,12 @@ export const AdminSocketLive = Layer.effectDiscard(Effect.gen(function*() {
     socket.on("error", () => undefined)
     const alive = setInterval(() => socket.write("\n"), ALIVE_MS)
     socket.on("close", () => clearInterval(alive))
-    runFork(Effect.match(Effect.flatMap(line(socket, MAX_COMMAND), answer), {
+    const gone = Effect.callback<never, OperatorRefused>((resume) => {
+      const refuse = () => resume(Effect.fail(new OperatorRefused({ message: "Nobody waits for the answer." })))
+      if (socket.destroyed) refuse()
+      else socket.on("close", refuse)
+    })
+    runFork(Effect.match(Effect.flatMap(line(socket, MAX_COMMAND), (text) => answer(text, gone)), {
       onFailure: () => socket.destroy(),
       onSuccess: (reply) => {
         clearInterval(alive)

@@ -1,11 +1,14 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Effect } from "effect"
+import { Effect, Exit } from "effect"
 import { SqlClient } from "effect/sql"
 import { createHash } from "node:crypto"
-import { mkdir, mkdtemp, open, readdir, readFile, rm, stat, truncate, writeFile } from "node:fs/promises"
+import { mkdir, mkdtemp, open, readdir, readFile, rename, rm, stat, truncate, writeFile } from "node:fs/promises"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { layerPglite } from "../../src/database/SqlPglite.ts"
+import { backUp } from "../../src/archives/Backup.ts"
+import { PgliteDatabase } from "../../src/database/Pglite.ts"
+import { Database } from "../../src/database/Sql.ts"
+import { layerPglite, layerPgliteOf } from "../../src/database/SqlPglite.ts"
 import { entriesOf, TarWriter } from "../../src/files/Tar.ts"
 import { attempt, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
@@ -48,6 +51,46 @@ it("a tar file has its entries again, long names too, and one that ends too soon
     await rm(folder, { recursive: true })
   }
 })
+
+it.live("a database has one backup at a time, which keeps its log, and none without a file of the log", () =>
+  Effect.gen(function*() {
+    const folder = yield* Effect.acquireRelease(
+      Effect.promise(() => mkdtemp(join(tmpdir(), "parley-backup-"))),
+      (folder) => Effect.promise(() => rm(folder, { recursive: true }))
+    )
+    let opened: PgliteDatabase | undefined
+    const database = layerPgliteOf({
+      open: async (onCheckpointDue) => opened = await PgliteDatabase.open({ dataDir: folder }, onCheckpointDue),
+      close: (opened) => opened.close()
+    })
+    yield* Effect.gen(function*() {
+      const { backup } = yield* Database
+      const sql = yield* SqlClient.SqlClient
+      const files = opened
+      if (backup === undefined || files === undefined) return assert.fail("no backup of a database in a folder")
+      const checkpoint = Effect.map(sql<{ readonly at: string }>`SELECT redo_lsn::text AS at FROM pg_control_checkpoint()`, ([row]) => row?.at)
+      const target = join(folder, "a.tar")
+      const given = { target, database: backup, schema: "1", store: undefined }
+
+      yield* Effect.scoped(Effect.gen(function*() {
+        yield* backup.begin
+        const begun = yield* checkpoint
+        yield* sql`CREATE TABLE later (n integer)`
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(Effect.scoped(backup.begin))))
+        files.checkpoint()
+        assert.strictEqual(yield* checkpoint, begun, "the first backup's log is kept")
+      }))
+
+      const both = yield* Effect.all([Effect.result(backUp(given)), Effect.result(backUp(given))], { concurrency: 2 })
+      assert.deepStrictEqual(both.map(({ _tag }) => _tag), ["Success", "Failure"])
+      assert.include(both[1]._tag === "Failure" ? both[1].failure.message : "", "A backup is under way")
+      assert.isFalse((yield* Effect.promise(() => readdir(folder))).includes("a.tar.unfinished"))
+
+      const end = Effect.map(backup.end, (log) => ({ ...log, last: `${log.last.slice(0, 16)}000000FF` }))
+      const lacking = yield* Effect.flip(backUp({ ...given, target: join(folder, "b.tar"), database: { ...backup, end } }))
+      assert.include(lacking.message, "is gone")
+    }).pipe(Effect.provide(database))
+  }).pipe(Effect.scoped), 60_000)
 
 describe("a backup of a standalone server that is used", () => {
   let server: Server
@@ -105,6 +148,12 @@ describe("a backup of a standalone server that is used", () => {
     assert.strictEqual(done.code, 0, done.stderr)
     assert.include(done.stdout, `start it with DATA_DIR=${restored}`)
     assert.match(done.stdout, /\d+ conversations and \d+ inboxes now continue above/)
+    assert.sameMembers(await readdir(restored), ["blobs", "database"])
+    // As if it had died between the two: it is done again.
+    await mkdir(join(restored, "restoring"))
+    await rename(join(restored, "database"), join(restored, "restoring/database"))
+    const again = await adminHere({}, "restore", file, restored)
+    assert.strictEqual(again.code, 0, again.stderr)
     assert.sameMembers(await readdir(restored), ["blobs", "database"])
     assert.strictEqual(await readFile(join(restored, "blobs/files", attachment_id), "utf8"), bytes.toString())
     await Effect.runPromise(Effect.gen(function*() {

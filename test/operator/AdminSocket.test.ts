@@ -1,8 +1,9 @@
 import { assert, it } from "@effect/vitest"
-import { Effect, Layer, Logger } from "effect"
+import { Deferred, Effect, Latch, Layer, Logger } from "effect"
 import { writeFileSync } from "node:fs"
-import { stat } from "node:fs/promises"
+import { mkdtemp, stat } from "node:fs/promises"
 import { connect, createServer } from "node:net"
+import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { askServer, AdminSocketLive } from "../../src/operator/AdminSocket.ts"
 import { Operator, OperatorRefused } from "../../src/operator/Operator.ts"
@@ -16,6 +17,38 @@ const tell = (path: string, ...parts: ReadonlyArray<string>): Promise<string> =>
     let answer = ""
     const socket = connect(path, () => parts.forEach((part) => socket.write(part)))
     socket.on("data", (part) => answer += String(part)).on("error", () => undefined).on("close", () => resolve(answer))
+  }))
+
+it.live("a backup ends with its connection, and what changes something does not", () =>
+  Effect.gen(function*() {
+    const dataDir = yield* Effect.promise(() => mkdtemp(join(tmpdir(), "parley-door-")))
+    const begun = yield* Latch.make()
+    const hangUp = yield* Latch.make()
+    const ends = { Backup: yield* Deferred.make<string>(), Restored: yield* Deferred.make<string>() }
+    const operator = Operator.of({
+      run: (command) =>
+        command._tag !== "Backup" && command._tag !== "Restored"
+          ? new OperatorRefused({ message: "none of this" })
+          : begun.open.pipe(
+            Effect.andThen(command._tag === "Backup" ? Effect.never : hangUp.await),
+            Effect.as({ text: "done", data: null }),
+            Effect.onExit((exit) => Deferred.succeed(ends[command._tag], exit._tag))
+          )
+    })
+    yield* Effect.gen(function*() {
+      const hear = (command: string) => Effect.gen(function*() {
+        yield* begun.close
+        const socket = connect(join(dataDir, "admin.sock"))
+        socket.write(`${command}\n`)
+        yield* begun.await
+        yield* Effect.callback<void>((resume) => void socket.on("close", () => resume(Effect.void)).destroy())
+      })
+      yield* hear(JSON.stringify({ _tag: "Restored", operator: "ops" }))
+      yield* hear(JSON.stringify({ _tag: "Backup", target: "/a.tar", operator: "ops" }))
+      assert.strictEqual(yield* Deferred.await(ends.Backup), "Failure")
+      yield* hangUp.open
+      assert.strictEqual(yield* Deferred.await(ends.Restored), "Success")
+    }).pipe(Effect.provide(Layer.provide(AdminSocketLive, [Layer.succeed(Operator, operator), DataDir.layerAt(dataDir)])))
   }))
 
 it.live("a server's door takes one line of bounded length, outlives whatever it is told, and logs what failed", () =>
