@@ -18,8 +18,8 @@ const REMOVE = `DELETE FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[])
 const WATCHED = `
 SELECT DISTINCT task_id FROM a2a_push_configs WHERE ended_at IS NULL AND task_id > $1 ORDER BY task_id LIMIT $2`
 
-const ENDED = `
-SELECT webhook_id FROM a2a_push_configs WHERE ended_at IS NOT NULL AND webhook_id > $1 ORDER BY webhook_id LIMIT $2`
+const SLICE = `
+SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE webhook_id > $1 ORDER BY webhook_id LIMIT $2`
 
 /** All SQL on push notification configurations, but that a task's change is written with what it makes of them (TasksRepo.ts). */
 export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
@@ -29,8 +29,11 @@ export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
   readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
   /** A slice of the ids of the tasks that have not ended and have configurations. */
   readonly watched: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** A slice of the webhooks of tasks that have ended. */
-  readonly ended: (above: string, limit: number) => Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
+  /** A slice of all configurations by webhook, and whether the task has ended. */
+  readonly slice: (
+    above: string,
+    limit: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, SqlError.SqlError>
 }>()("parley/a2a/PushConfigsRepo") {
   static readonly layer = Layer.effect(
     PushConfigsRepo,
@@ -40,14 +43,15 @@ export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
       const add = database.prepared("add_a2a_push_config", ADD)
       const remove = database.prepared("remove_a2a_push_configs", REMOVE)
       const watched = database.prepared<{ task_id: string }>("watched_a2a_tasks", WATCHED)
-      const ended = database.prepared<{ webhook_id: string }>("ended_a2a_push_configs", ENDED)
+      const slice = database.prepared<{ webhook_id: string; ended: boolean }>("slice_of_a2a_push_configs", SLICE)
       return PushConfigsRepo.of({
         of: (taskIds) =>
           Effect.map(of([taskIds]), (rows) => rows.map(({ name, webhook_id }) => ({ webhookId: webhook_id, name }))),
         add: (webhookId, taskId, name, at) => Effect.asVoid(add([webhookId, taskId, name, at])),
         remove: (webhookIds) => Effect.asVoid(remove([webhookIds])),
         watched: (above, limit) => Effect.map(watched([above, limit]), (rows) => rows.map(({ task_id }) => task_id)),
-        ended: (above, limit) => Effect.map(ended([above, limit]), (rows) => rows.map(({ webhook_id }) => webhook_id))
+        slice: (above, limit) =>
+          Effect.map(slice([above, limit]), (rows) => rows.map(({ ended, webhook_id }) => ({ webhookId: webhook_id, ended })))
       })
     })
   )

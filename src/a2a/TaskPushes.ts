@@ -56,7 +56,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
   readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
   /** Takes what happened to some of the tasks with configurations into account. */
   readonly look: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
-  /** Removes configurations of tasks that ended, once nothing of theirs waits or is kept as posted or dead. */
+  /**
+   * Removes configurations of tasks that ended, once nothing of theirs waits or is kept as posted or dead, and those whose
+   * webhook is gone, as with its agent.
+   */
   readonly retire: Effect.Effect<Batch, SqlError.SqlError | Unavailable>
 }>()("parley/a2a/TaskPushes") {
   static readonly layer = Layer.effect(
@@ -126,7 +129,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
 
       // In memory: a job that moves to another process starts over.
       let above = ""
-      let aboveEnded = ""
+      let aboveRetired = ""
       /** The newest message that each conversation was compared with. */
       const seen = new Map<string, number>()
 
@@ -179,14 +182,16 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           return { rows: moved.size, more: above !== "" }
         }),
         retire: Effect.gen(function*() {
-          const ids = yield* repo.ended(aboveEnded, RETIRED)
-          aboveEnded = ids.length < RETIRED ? "" : ids.at(-1)!
+          const configs = yield* repo.slice(aboveRetired, RETIRED)
+          const ids = configs.map(({ webhookId }) => webhookId)
+          aboveRetired = ids.length < RETIRED ? "" : ids.at(-1)!
           if (ids.length === 0) return { rows: 0, more: false }
-          yield* webhooks.removeIdleForTasks(ids)
+          const ended = configs.flatMap((config) => config.ended ? [config.webhookId] : [])
+          if (ended.length > 0) yield* webhooks.removeIdleForTasks(ended)
           const kept = new Set((yield* webhooks.forTasks(ids)).map(({ id }) => id))
           const gone = ids.filter((id) => !kept.has(id))
           if (gone.length > 0) yield* repo.remove(gone)
-          return { rows: gone.length, more: aboveEnded !== "" }
+          return { rows: gone.length, more: aboveRetired !== "" }
         })
       })
     })

@@ -231,6 +231,18 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
       assert.deepStrictEqual([yield* pushes.list(id), (yield* storedOf(id)).configs], [[], 0])
     }))
 
+  it.effect("configurations go with the webhooks of an agent that is deleted", () =>
+    Effect.gen(function*() {
+      const pushes = yield* TaskPushes
+      const { a, id, side, url } = yield* world
+      const other = yield* world
+      yield* pushes.put(side, id, configOf(url))
+      yield* pushes.put(other.side, other.id, configOf(other.url))
+      yield* (yield* Webhooks).removeAgent(a.id)
+      yield* pushes.retire
+      assert.deepStrictEqual([(yield* storedOf(id)).configs, (yield* storedOf(other.id)).configs], [0, 1])
+    }))
+
   it.effect("a webhook of a task is none of its agent's webhooks", () =>
     Effect.gen(function*() {
       const { a, id, side, url } = yield* world
