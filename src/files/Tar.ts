@@ -6,7 +6,7 @@ const CHUNK = 262_144
 const AT_ONCE = 16
 /** So much is written before it is synced: else the disk would be given all at once, and a commit of the database wait behind it. */
 const SYNC = 4_194_304
-/** What a size of 11 octal digits can say. */
+/** What 11 octal digits can say. */
 const MAX_SIZE = 8 ** 11 - 1
 
 const octal = (value: number, length: number): string => `${value.toString(8).padStart(length - 1, "0")}\0`
@@ -26,15 +26,20 @@ const sumOf = (header: Buffer): number => {
   return sum
 }
 
-const headerOf = (path: string, size: number, at: number): Buffer => {
-  if (size > MAX_SIZE) throw new Error(`${path} is too large for a tar file`)
+/** The header of a file of so many bytes. */
+export const headerOf = (path: string, size: number, at: number): Buffer => {
   const [prefix, name] = fieldsOf(path)
   const header = Buffer.alloc(BLOCK)
   header.write(name, 0)
   header.write(octal(0o600, 8), 100)
   header.write(octal(0, 8), 108)
   header.write(octal(0, 8), 116)
-  header.write(octal(size, 12), 124)
+  if (size <= MAX_SIZE) header.write(octal(size, 12), 124)
+  else {
+    // As GNU tar and others: the first bit, and the size in binary.
+    header[124] = 0x80
+    header.writeBigUInt64BE(BigInt(size), 128)
+  }
   header.write(octal(Math.floor(at / 1_000), 12), 136)
   header.write("0", 156)
   header.write("ustar\x0000", 257, "latin1")
@@ -201,7 +206,7 @@ export async function* entriesOf(handle: FileHandle): AsyncGenerator<TarEntry> {
     const prefix = textAt(header, 345, 155)
     const name = `${prefix === "" ? "" : `${prefix}/`}${textAt(header, 0, 100)}`
     if (!isInside(name)) throw new Error(`it has an entry ${name}`)
-    const size = parseInt(textAt(header, 124, 11), 8)
+    const size = header[124] === 0x80 ? Number(header.readBigUInt64BE(128)) : parseInt(textAt(header, 124, 11), 8)
     const from = at + BLOCK
     yield {
       name,

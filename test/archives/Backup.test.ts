@@ -9,7 +9,7 @@ import { backUp } from "../../src/archives/Backup.ts"
 import { PgliteDatabase } from "../../src/database/Pglite.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { layerPglite, layerPgliteOf } from "../../src/database/SqlPglite.ts"
-import { entriesOf, TarWriter } from "../../src/files/Tar.ts"
+import { entriesOf, headerOf, TarWriter } from "../../src/files/Tar.ts"
 import { attempt, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer } from "../support/Server.ts"
@@ -43,6 +43,18 @@ it("a tar file has its entries again, long names too, and one that ends too soon
       return found
     }
     assert.deepStrictEqual(await read(), [["empty", Buffer.alloc(0)], [long, Buffer.from("Größe")], ["bytes", bytes]])
+
+    // Of 8 GiB and more, without writing them.
+    const size = 8 * 1_024 ** 3 + 5
+    const sparse = await open(join(folder, "large.tar"), "w+")
+    await sparse.write(headerOf("large", size, 0), 0, 512, 0)
+    await sparse.write(headerOf("after", 0, 0), 0, 512, 512 + 8 * 1_024 ** 3 + 512)
+    await sparse.truncate(8 * 1_024 ** 3 + 4 * 512)
+    const found: Array<readonly [string, number]> = []
+    for await (const entry of entriesOf(sparse)) found.push([entry.name, entry.size])
+    await sparse.close()
+    assert.deepStrictEqual(found, [["large", size], ["after", 0]])
+
     await truncate(file, 400_000)
     assert.match(String(await read().catch((error: unknown) => error)), /ends too soon/)
     await writeFile(file, Buffer.alloc(2_048, "no tar"))
