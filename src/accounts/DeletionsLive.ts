@@ -1,4 +1,5 @@
 import { Cause, Clock, Effect, Fiber, FiberSet, Layer } from "effect"
+import { LAST_BYTES_MILLIS } from "../attachments/Attachment.ts"
 import { Contacts } from "../contacts/Contacts.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Groups } from "../groups/Groups.ts"
@@ -42,7 +43,7 @@ export const DeletionsLive = Layer.effect(
     const erasures = yield* ErasuresRepo
     const ids = yield* Ids
     /** How long after its announcement bytes of a file may still come. */
-    const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LATE_WRITES_MS
+    const uploadMs = (yield* Config).UPLOADS_URL_SECONDS * 1_000 + LAST_BYTES_MILLIS
     const mutes = yield* Mutes
     const presences = yield* Presences
     const replies = yield* Replies
@@ -56,6 +57,7 @@ export const DeletionsLive = Layer.effect(
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
       while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);
       while ((yield* erasures.hides(agentId, ROWS_AT_ONCE)) > 0);
+      while ((yield* erasures.hiddenConversations(agentId, ROWS_AT_ONCE)) > 0);
       yield* erasures.counts(agentId)
       for (let after = "";;) {
         const last = yield* erasures.slice(after, ROWS_AT_ONCE)

@@ -11,6 +11,13 @@ DELETE FROM hidden_messages WHERE agent_id = $1 AND (conversation_id, seq) IN (
 )
 RETURNING seq`
 
+/** Of a group, `hidden_through` says where its history begins for a member too. */
+const HIDDEN_CONVERSATIONS = `
+UPDATE participants SET hidden_through = 0 WHERE agent_id = $1 AND conversation_id IN (
+  SELECT conversation_id FROM participants WHERE agent_id = $1 AND counterparty_id IS NOT NULL AND hidden_through > 0 LIMIT $2
+)
+RETURNING conversation_id`
+
 const COUNTS = `
 WITH limits AS (DELETE FROM limit_changes WHERE agent_id = $1),
 turns AS (DELETE FROM outreach_turns WHERE agent_id = $1),
@@ -44,6 +51,8 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
   /** The answers to its last requests; returns how many of at most so many. */
   readonly keys: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   readonly hides: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
+  /** Direct conversations that it had hidden as a whole. */
+  readonly hiddenConversations: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   readonly counts: (agentId: string) => Effect.Effect<void, SqlError.SqlError>
   /** The end of the slice of files after one; null: there are no more. */
   readonly slice: (after: string, size: number) => Effect.Effect<string | null, SqlError.SqlError>
@@ -58,6 +67,7 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
       const database = yield* Database
       const keys = database.prepared("erase_keys", KEYS)
       const hides = database.prepared("erase_hides", HIDES)
+      const hiddenConversations = database.prepared("erase_hidden_conversations", HIDDEN_CONVERSATIONS)
       const counts = database.prepared("erase_counts", COUNTS)
       const slice = database.prepared<{ last: string | null }>("erase_slice", SLICE)
       const uploads = database.prepared("erase_uploads", UPLOADS)
@@ -66,6 +76,7 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
       return ErasuresRepo.of({
         keys: (agentId, most) => Effect.map(keys([agentId, most]), (rows) => rows.length),
         hides: (agentId, most) => Effect.map(hides([agentId, most]), (rows) => rows.length),
+        hiddenConversations: (agentId, most) => Effect.map(hiddenConversations([agentId, most]), (rows) => rows.length),
         counts: (agentId) => Effect.asVoid(counts([agentId])),
         slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
         uploads: (agentId, after, last, at, urlMs) => Effect.asVoid(uploads([agentId, after, last, at, urlMs])),

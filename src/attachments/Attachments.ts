@@ -17,7 +17,7 @@ import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable, ValidationFailed } from "../wire/WireError.ts"
-import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
+import { type Attachment, isWithin, LAST_BYTES_MILLIS, QuotaExceeded, type Scope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
 
 /** The announcement of a file. */
@@ -41,8 +41,6 @@ const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
 /** Delay before a file that could not be checked or removed is tried again, so that it does not hold up the others. */
 const AGAIN_MILLIS = 600_000
-/** How long an upload that began just before its URL expired may take. */
-const LAST_BYTES_MILLIS = 300_000
 
 /**
  * Files that agents send each other. A file is announced (which reserves its size in the uploader's quota), uploaded to

@@ -12,9 +12,13 @@ interface Fate {
   readonly tables: ReadonlyArray<string>
 }
 
+const KEY = "key"
+/** Where no server has done it, each notices it by itself. */
+const KEY_LATER = "It is dead on every server, and the sockets are closed, within half a minute."
+
 /** What an erasure removes. */
 export const removed: ReadonlyArray<Fate> = [
-  { what: "key", words: "It is dead at once, and the sockets are closed.", tables: ["agents"] },
+  { what: KEY, words: "It is dead at once, and the sockets are closed.", tables: ["agents"] },
   {
     what: "profile",
     words: "Names, description, picture, presence and when it was last seen; the picture's bytes within two hours.",
@@ -28,7 +32,7 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "contacts", words: "Its contacts and mutes, and those of others of it, with notes.", tables: ["contacts", "mutes"] },
   {
     what: "webhooks",
-    words: "Addresses and secrets, and what was to be posted, within minutes.",
+    words: "Addresses and secrets, and what was to be posted, within minutes; for which tasks of A2A they were, within an hour or two.",
     tables: ["webhooks", "webhook_deliveries", "a2a_push_configs"]
   },
   {
@@ -39,8 +43,8 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
   {
     what: "traces",
-    words: "What it had hidden, answers to its requests, claims to reply, counts of its new conversations, limits of its own.",
-    tables: ["hidden_messages", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
+    words: "What it had hidden of conversations with one other, single messages of groups too, answers to its requests, claims to reply, counts of its new conversations, limits of its own.",
+    tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
   },
   { what: "notes about the work itself", words: "When all is done.", tables: ["deletions", "handovers", "recounts"] }
 ]
@@ -100,7 +104,7 @@ export class Erasure extends Context.Service<Erasure, {
             message: row?.done === true
               ? `@${handle} is erased. What was being written meanwhile goes within two minutes.`
               : `@${handle} has ended, and a server that runs removes the rest within two minutes.`,
-            removed: removed.map(({ what, words }) => ({ what, words })),
+            removed: removed.map(({ what, words }) => ({ what, words: what === KEY && row?.done !== true ? KEY_LATER : words })),
             remains: remains.map(({ what, words }) => ({ what, why: words }))
           }
         })

@@ -1,5 +1,5 @@
 import { assert, it } from "@effect/vitest"
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import type { LiveSession } from "../../src/push/LiveAgent.ts"
@@ -141,6 +141,9 @@ it.effect("a deletion that dies before any of its statements is finished by anot
     assert.isAbove(yield* dyingEverywhere((accounts, id) => accounts.remove(id), () => Effect.void, remains), 15)
   }))
 
+/** How long after its announcement an upload may come to its end: the default of UPLOADS_URL_SECONDS, and five minutes. */
+const UPLOAD_MS = 900_000 + 300_000
+
 /** Something of everything that only an erasure removes. */
 const known = Effect.fnUntraced(function*({ handle, id }: Party) {
   const sql = yield* SqlClient.SqlClient
@@ -148,6 +151,7 @@ const known = Effect.fnUntraced(function*({ handle, id }: Party) {
     INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at)
     VALUES (${id}, 'k', ${Buffer.from("f")}, ${Buffer.from("n")}, 0, 0)`
   yield* sql`INSERT INTO hidden_messages (agent_id, conversation_id, seq) VALUES (${id}, 'dir_1', 1)`
+  yield* sql`UPDATE participants SET hidden_through = 7 WHERE agent_id = ${id} AND counterparty_id IS NOT NULL`
   yield* sql`INSERT INTO limit_changes (name, agent_id, value, operator, changed_at) VALUES ('LIMITS_CARDS_PER_MINUTE', ${id}, 1, 'ops', 0)`
   yield* sql`INSERT INTO invite_budgets (agent_id, spent) VALUES (${id}, '{1}') ON CONFLICT DO NOTHING`
   yield* sql`INSERT INTO codes (id, purpose, email, expires_at) VALUES (${`code_${handle}`}, 'recover', ${`${handle}@example.com`}, 1)`
@@ -155,7 +159,7 @@ const known = Effect.fnUntraced(function*({ handle, id }: Party) {
     INSERT INTO code_addresses (email, purpose, code_id, last_sent_at, sent_at) VALUES (${`${handle}@example.com`}, 'recover', 'c', 1, '{1}')`
   yield* sql`
     INSERT INTO attachments (id, uploader_id, recipient_id, filename, content_type, size, sha256, created_at, used_at, look_at)
-    VALUES (${`att_unused_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', 0, NULL, 9),
+    VALUES (${`att_unused_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', ${yield* Clock.currentTimeMillis}, NULL, 9),
       (${`att_used_${handle}`}, ${id}, 'agt_other', 'a', 'text/plain', 1, 'x', 0, 1, 9)`
 })
 
@@ -171,6 +175,10 @@ const notErased = Effect.fnUntraced(function*(account: Party & { readonly groupI
       EXISTS (SELECT FROM code_addresses WHERE email = ${`${handle}@example.com`}) AS "codeAddresses",
       EXISTS (SELECT FROM idempotency_keys WHERE agent_id = ${id}) AS keys,
       EXISTS (SELECT FROM hidden_messages WHERE agent_id = ${id}) AS hides,
+      EXISTS (SELECT FROM participants WHERE agent_id = ${id} AND counterparty_id IS NOT NULL AND hidden_through > 0) AS "hiddenConversations",
+      EXISTS (
+        SELECT FROM attachments WHERE uploader_id = ${id} AND used_at IS NULL AND look_at < created_at + ${UPLOAD_MS}::bigint
+      ) AS "sweptBeforeLastBytes",
       EXISTS (SELECT FROM limit_changes WHERE agent_id = ${id}) AS limits,
       EXISTS (SELECT FROM invite_budgets WHERE agent_id = ${id}) AS budgets,
       EXISTS (SELECT FROM outreach_turns WHERE agent_id = ${id}) AS turns,
