@@ -6,6 +6,7 @@ import * as path from "node:path"
 import { syncTree } from "../database/Pglite.ts"
 import type { LogOfBackup, OnlineBackup } from "../database/Sql.ts"
 import { entriesOf, TarWriter } from "../files/Tar.ts"
+import { RESTORING } from "../platform/DataDir.ts"
 
 /** A backup cannot be made or restored where the operator wants it. */
 export class BackupRefused extends Data.TaggedError("BackupRefused")<{ readonly message: string }> {}
@@ -179,7 +180,6 @@ const backUpAlone = Effect.fnUntraced(function*(given: BackupGiven): Effect.fn.R
   }))
 })
 
-const RESTORING = "restoring"
 const STORE = "blobs"
 
 /** A backup's files, unpacked in a folder of their own below the one that they are for. */

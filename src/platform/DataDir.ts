@@ -27,6 +27,9 @@ export class DataDirInUse extends Data.TaggedError("DataDirInUse")<{
   }
 }
 
+/** Below a DATA_DIR: what a restoration that has not ended has unpacked so far. */
+export const RESTORING = "restoring"
+
 const REASONS: Readonly<Record<string, string>> = {
   EACCES: "permission denied",
   EPERM: "permission denied",
@@ -67,6 +70,15 @@ export class DataDir extends Context.Service<DataDir, {
           try: () => prepare(absolute, 0o700),
           catch: (error) => new FolderUnusable({ setting: "DATA_DIR", path: absolute, reason: reasonOf(error) })
         })
+        const has = (name: string): boolean => fs.existsSync(path.join(absolute, name))
+        // The database is put in its place last. Without this a server would make a new one.
+        if (has(RESTORING) && !has("database")) {
+          return yield* new FolderUnusable({
+            setting: "DATA_DIR",
+            path: absolute,
+            reason: `a restoration into it has not ended: give the same restore once more, or remove its folder ${RESTORING}`
+          })
+        }
         const since = new Date(yield* Clock.currentTimeMillis).toISOString()
         yield* Effect.acquireRelease(lock(absolute, since), (held) =>
           Effect.sync(() => {

@@ -1,6 +1,7 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
+import { catalogue } from "../../src/mcp/Catalogue.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
@@ -51,7 +52,9 @@ describe("the protocol of /mcp", () => {
       ["agentchat_get_conversation", { conversation_id: conversation }],
       ["agentchat_get_conversation", { conversation_id: "conv_unknown" }],
       ["agentchat_list_contacts", { limit: "3", nonsense: true, cursor: null }],
-      ["agentchat_wait_for_messages", { timeout_seconds: 1 }]
+      ["agentchat_wait_for_messages", { timeout_seconds: 1 }],
+      // Every other tool without arguments: lists, and the errors of those that need some. A profile says when it was updated.
+      ...catalogue.filter(({ name }) => name !== "agentchat_wait_for_messages" && name !== "agentchat_update_profile").map(({ name }) => [name, {}] as const)
     ]
     for (const [name, args] of calls) {
       for (const arguments_ of name === "agentchat_get_my_status" ? [args, undefined] : [args]) {

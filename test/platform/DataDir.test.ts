@@ -76,6 +76,17 @@ describe("DataDir", () => {
       assert.include(error.message, `process ${process.pid} on `)
     }))
 
+  it.effect("is refused while a restoration into it has put no database in its place", () =>
+    Effect.gen(function*() {
+      const folder = yield* temporary
+      fs.mkdirSync(path.join(folder, "restoring"))
+      const error = yield* Effect.flip(take(folder))
+      assert.include(error.message, "give the same restore once more")
+      assert.deepStrictEqual(fs.readdirSync(folder), ["restoring"])
+      fs.mkdirSync(path.join(folder, "database"))
+      yield* take(folder)
+    }))
+
   it.live("is refused while another process has it, and free once that is killed", () =>
     Effect.gen(function*() {
       const folder = yield* temporary
