@@ -13,6 +13,7 @@ import { createInterface } from "node:readline"
 import { fileURLToPath } from "node:url"
 import { sqlState } from "../../src/database/Sql.ts"
 import { layerPglite } from "../../src/database/SqlPglite.ts"
+import { makeDataDir } from "../support/Server.ts"
 
 const COMMITS = 50
 
@@ -20,14 +21,14 @@ let home = ""
 
 beforeAll(async () => {
   home = fs.mkdtempSync(path.join(tmpdir(), "parley-durability-"))
-  await Effect.runPromise(Effect.scoped(Layer.build(layerPglite({ dataDir: path.join(home, "made") }))))
+  fs.renameSync(await makeDataDir(), path.join(home, "made"))
 })
 
 afterAll(() => fs.rmSync(home, { recursive: true, force: true }))
 
 let copies = 0
 
-/** A DATA_DIR with a database, made once and copied for each test. */
+/** A DATA_DIR with a database, copied for each test. */
 const dataDirOf = (): string => {
   const copy = path.join(home, String(++copies))
   fs.cpSync(path.join(home, "made"), copy, { recursive: true })

@@ -1,9 +1,13 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
+import { mkdtemp, rm } from "node:fs/promises"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
 import type { Browser, Locator, Page } from "playwright-core"
 import { begin, connect, get, message as a2aMessage, sending, stateOf } from "../a2a/A2a.ts"
+import { freshDatabase } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
-import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { CHROMIUM, launch, MISSING, Watched } from "./Browser.ts"
 import { picture } from "./Pictures.ts"
 
@@ -47,6 +51,7 @@ const spoilt = (value: unknown, key = ""): unknown =>
 let browser: Browser
 let server: Server
 let dataDir: string
+let database: string
 
 const signIn = async (page: Page, ...agents: ReadonlyArray<TestAgent>) => {
   await page.goto(`${server.url}/app`)
@@ -85,12 +90,14 @@ const pair = async (a = "ada", b = "bob") => {
 
 describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
   beforeAll(async () => {
-    dataDir = await makeDataDir()
-    ;[browser, server] = await Promise.all([launch(), startServer({ dataDir, env: { PORT: "0" } })])
+    database = await freshDatabase()
+    dataDir = await mkdtemp(join(tmpdir(), "parley-app-"))
+    ;[browser, server] = await Promise.all([launch(), startServer({ dataDir, env: { PORT: "0", DATABASE_URL: database } })])
   })
   afterAll(async () => {
     await browser?.close()
     await server?.stop()
+    await rm(dataDir, { recursive: true, force: true })
   })
 
   it("165. two agents talk side by side: live, in order, with unread counts, states and replies, and markup is text", async () => {
@@ -136,7 +143,7 @@ describe.skipIf(CHROMIUM === undefined)(`/app${MISSING}`, () => {
     await write(adas, "written meanwhile, 1")
     await write(adas, "written meanwhile, 2")
     await message(adas, "written meanwhile, 1").getByText("Waiting").waitFor()
-    server = await startServer({ dataDir, env: { PORT: port } })
+    server = await startServer({ dataDir, env: { PORT: port, DATABASE_URL: database } })
     const bobNow = server.http(bob.key)
     await eventually("the messages", async () => {
       const history = (await bobNow.get(`/v1/messages/${id}?after_seq=2`)).body as ReadonlyArray<{ readonly content: { readonly text: string } }>
