@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Fiber, Layer, Schema } from "effect"
+import { Clock, Context, Effect, Fiber, Layer, Schema, Semaphore } from "effect"
 import { Sharding } from "effect/cluster"
 import { shards } from "../cluster/Cluster.ts"
 import { NodeDrain } from "../cluster/NodeDuty.ts"
@@ -105,8 +105,10 @@ export class Nodes extends Context.Service<Nodes, {
       }
 
       let closing: Fiber.Fiber<void> | undefined
+      const oneByOne = yield* Semaphore.make(1)
+      // To its end, and one order after the other: who drains while another welcomes again would leave half of each.
       const obey = (order: Order): Effect.Effect<void> =>
-        Effect.gen(function*() {
+        Effect.uninterruptible(oneByOne.withPermits(1)(Effect.gen(function*() {
           if (order._tag === "LogLevel") {
             volume.level = order.level
             return
@@ -122,7 +124,7 @@ export class Nodes extends Context.Service<Nodes, {
             gateway.welcomeAgain()
           }
           yield* Effect.logInfo(drain.drained ? "This node is drained by an operator" : "This node is no longer drained")
-        })
+        })))
 
       const asked = yield* procedures.make({
         name: "report",
