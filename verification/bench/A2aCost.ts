@@ -1,5 +1,6 @@
 import { randomUUID } from "node:crypto"
-import { newAgent, startServer } from "../../test/support/Server.ts"
+import { rm } from "node:fs/promises"
+import { makeDataDir, newAgent, startServer } from "../../test/support/Server.ts"
 import { cpuOf } from "./CpuTime.ts"
 
 /**
@@ -11,7 +12,8 @@ const ROUNDS = 7
 const EACH = 1_000
 const AT_ONCE = 16
 
-const server = await startServer()
+const dataDir = await makeDataDir()
+const server = await startServer({ dataDir })
 const [alice, bob] = await Promise.all([newAgent(server, "alice"), newAgent(server, "bob")])
 
 const request = async (path: string, body?: object): Promise<unknown> => {
@@ -89,3 +91,4 @@ for (const [kind, values] of samples) {
 }
 console.log(`GetTask, the first to read ${(2 * (ROUNDS + 1) * EACH).toLocaleString()} tasks: ${(first / 1_000).toFixed(0)} ms; then ${many.toFixed(0)} µs`)
 await server.stop()
+await rm(dataDir, { recursive: true })
