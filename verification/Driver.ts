@@ -228,10 +228,10 @@ const shown = (figures: Figures): string => Object.entries(figures).map(([name, 
 export const table = (rows: ReadonlyArray<Row>): string => {
   const cells = [
     ["programme", "verdict", "duration", "figures, or why it did not pass"],
-    ...rows.map(({ figures, programme, seconds, verdict, why }) => [
+    ...rows.map(({ figures, log, programme, seconds, verdict, why }) => [
       programme,
       verdict,
-      seconds === 0 ? "" : lasting(seconds),
+      log === undefined ? "" : lasting(seconds),
       [why, shown(figures)].filter((text) => text !== "").join("; ")
     ])
   ]

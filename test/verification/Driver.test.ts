@@ -53,6 +53,8 @@ describe("npm run verify", () => {
     assert.lengthOf(lines, 5)
     assert.match(lines[1] ?? "", /^fails +failed +[\d min]+s +it ended with 3$/)
     assert.match(lines[2] ?? "", /^lacks +skipped +needs a moon: wait for the night$/)
+    // What ended at once took no time, and has run all the same.
+    assert.match(table([{ ...rows[0]!, seconds: 0 }]), /\nfails +failed +0 s +it ended with 3$/)
     assert.match(lines[3] ?? "", /^passes +passed +[\d min]+s +sends 12$/)
   })
 
