@@ -179,7 +179,7 @@ export class LocalCluster {
     const out = openSync(log, "a")
     const child = spawn(
       process.execPath,
-      [PROGRAM, "runner"],
+      [...process.execArgv, PROGRAM, "runner"],
       {
         env: { ...this.env, PORT: String(port), RUNNER_PORT: String(runnerPort), DATA_DIR: join(this.folder, name) },
         // Detached, so that Ctrl-C reaches only this process, which then stops its nodes.

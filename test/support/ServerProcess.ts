@@ -48,6 +48,12 @@ export interface ServerProcess {
   readonly kill: () => Promise<void>
 }
 
+/** Node's options in the script that starts a server of these sources, so that it is measured as it is run. */
+const optionsOf = (root: string): ReadonlyArray<string> => {
+  const { scripts } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly scripts: { readonly start: string } }
+  return scripts.start.split(" ").filter((word) => word.startsWith("--"))
+}
+
 /** Starts the process and does not wait for it; its output goes to `DATA_DIR.log`. */
 export const spawnServer = async (options: ServerOptions): Promise<ServerProcess> => {
   mkdirSync(options.dataDir, { recursive: true })
@@ -63,7 +69,15 @@ export const spawnServer = async (options: ServerOptions): Promise<ServerProcess
   const [command = process.execPath, ...before] = [...options.through ?? [], process.execPath]
   const child = spawn(
     command,
-    [...before, "--import", join(root, "runners/require-node.js"), ...options.nodeOptions ?? [], join(root, "runners/parley.js"), subcommand],
+    [
+      ...before,
+      ...optionsOf(root),
+      ...options.nodeOptions ?? [],
+      "--import",
+      join(root, "runners/require-node.js"),
+      join(root, "runners/parley.js"),
+      subcommand
+    ],
     {
       cwd: root,
       env: { ...inherited, HOST: host, PORT: String(port), DATA_DIR: options.dataDir, ...options.env },
