@@ -1,7 +1,7 @@
 import { Cause, Clock, Effect, Fiber, FiberSet, Layer } from "effect"
-import { LAST_BYTES_MILLIS } from "../attachments/Attachment.ts"
 import { Contacts } from "../contacts/Contacts.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { LAST_BYTES_MILLIS } from "../files/Blobs.ts"
 import { Groups } from "../groups/Groups.ts"
 import { Mutes } from "../mutes/Mutes.ts"
 import { batchUpTo } from "../cluster/Job.ts"

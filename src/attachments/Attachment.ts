@@ -2,9 +2,6 @@ import { WireError } from "../wire/WireError.ts"
 
 export const MAX_ATTACHMENT_BYTES = 26_214_400
 
-/** How long an upload that began just before its URL expired may take. */
-export const LAST_BYTES_MILLIS = 300_000
-
 /** The content types that a file may have (wire.md G.5). */
 export const CONTENT_TYPES = [
   "image/png",

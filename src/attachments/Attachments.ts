@@ -11,13 +11,13 @@ import {
 } from "../messages/SendErrors.ts"
 import type { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
-import { Blobs, objectOfFile, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
+import { Blobs, LAST_BYTES_MILLIS, objectOfFile, type StorageUnavailable, type Verdict } from "../files/Blobs.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable, ValidationFailed } from "../wire/WireError.ts"
-import { type Attachment, isWithin, LAST_BYTES_MILLIS, QuotaExceeded, type Scope } from "./Attachment.ts"
+import { type Attachment, isWithin, QuotaExceeded, type Scope } from "./Attachment.ts"
 import { AttachmentsRepo, type Overdue } from "./AttachmentsRepo.ts"
 
 /** The announcement of a file. */

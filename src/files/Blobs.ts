@@ -71,6 +71,9 @@ export interface SignedFiles {
   readonly open: (token: string) => Effect.Effect<Opened, Forbidden | StorageUnavailable, Scope.Scope>
 }
 
+/** How long an upload that began just before its URL expired may take. */
+export const LAST_BYTES_MILLIS = 300_000
+
 /** The object that a stored file is. */
 export const objectOfFile = (id: string): string => `files/${id}`
 

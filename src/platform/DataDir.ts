@@ -1,9 +1,9 @@
 import { Clock, Context, Data, Effect, Layer } from "effect"
 import * as fs from "node:fs"
 import { hostname } from "node:os"
+import { DatabaseSync } from "node:sqlite"
 import * as path from "node:path"
 import { Config } from "./Config.ts"
-import { lockFile } from "./FileLock.ts"
 
 /** DATA_DIR or SHARED_DIR cannot be created, written to, or locked. */
 export class FolderUnusable extends Data.TaggedError("FolderUnusable")<{
@@ -54,7 +54,7 @@ const LOCK_WAIT = 500
 /**
  * The folder of a standalone server, locked so that only one process uses it.
  *
- * The lock is that of the file `lock` (FileLock.ts). The file must never be removed, and nothing else in this process may
+ * The lock is that of the file `lock`. The file must never be removed, and nothing else in this process may
  * open it, so the holder is named in another file, `lock.holder`.
  */
 export class DataDir extends Context.Service<DataDir, {
@@ -135,5 +135,32 @@ const holder = (folder: string): string | undefined => {
     return fs.readFileSync(holderFile(folder), "utf8").trim() || undefined
   } catch {
     return undefined
+  }
+}
+
+const SQLITE_BUSY = 5
+
+/** A lock that this process has on a file, until it is released or the process ends. */
+export interface FileLock {
+  readonly release: () => void
+}
+
+/**
+ * Locks a file, which is made if it is not there; undefined: somebody else has it, also after so many milliseconds.
+ *
+ * It is SQLite's exclusive lock: Node has no flock, but it includes SQLite. It is a kernel lock on the file itself. So it is released
+ * however the process ends, every process on the machine sees it whatever its container or mount, and the kernel decides
+ * when two processes come at once. (A socket lacks the first two properties, or leaves a file to clean up.) Nothing else
+ * in this process may open the file: closing any descriptor of it would release the lock.
+ */
+export const lockFile = (file: string, wait: number): FileLock | undefined => {
+  const held = new DatabaseSync(file, { timeout: wait })
+  try {
+    held.exec("BEGIN EXCLUSIVE")
+    return { release: () => held.close() }
+  } catch (error) {
+    held.close()
+    if (Reflect.get(Object(error), "errcode") === SQLITE_BUSY) return undefined
+    throw error
   }
 }
