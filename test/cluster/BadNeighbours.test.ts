@@ -6,7 +6,7 @@ import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { eventually } from "../support/Eventually.ts"
 import { attempt, Cluster, missingForNodes, on } from "../support/Nodes.ts"
-import { newAgent, RELAXED, Server, type TestAgent } from "../support/Server.ts"
+import { newAgent, parley, RELAXED, Server, type TestAgent } from "../support/Server.ts"
 
 const NO_WAY_OUT = { NODE_OPTIONS: `--import ${new URL("../support/NoWayOut.js", import.meta.url).href}` }
 
@@ -78,7 +78,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     const dataDir = await mkdtemp(join(tmpdir(), "parley-bad-"))
     const settings = { ...RELAXED, ...cluster.env, HOST: "127.0.0.1", PORT: String(await freePort()), RUNNER_PORT: port, ...env }
     const known = Object.entries(settings).filter((entry): entry is [string, string] => entry[1] !== undefined)
-    const node = new Server(dataDir, true, Object.fromEntries(known), ["runners/parley.js", "runner"])
+    const node = new Server(dataDir, true, Object.fromEntries(known), parley("runner"))
     node.url = `http://127.0.0.1:${settings.PORT}`
     bad.push(node)
     return node

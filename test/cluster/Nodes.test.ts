@@ -12,7 +12,7 @@ import { freshDatabase } from "../support/Databases.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { attempt, Cluster, missingForNodes, on, send, type Sent } from "../support/Nodes.ts"
 import { promptly } from "../support/Promptly.ts"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { newAgent, parley, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
 
 describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
@@ -257,7 +257,7 @@ describe.skipIf(missingForNodes !== "")(`nodes${missingForNodes}`, () => {
     await within("the end of a plain connection", new Promise((resolve) => plain.once("close", resolve)))
 
     const failure = await startServer({
-      program: ["runners/parley.js", "runner"],
+      program: parley("runner"),
       env: { ...cluster.env, RUNNER_PORT: String(port) }
     }).then(() => "", String)
     assert.include(failure, `RUNNER_PORT ${port} on 127.0.0.1 is in use`)

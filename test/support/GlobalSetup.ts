@@ -9,6 +9,7 @@ import { PostgresServer, type PostgresVersion } from "../../runners/local/Postgr
 import * as Migrations from "../../src/database/Migrations.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { PATIENCE_MS } from "./Eventually.ts"
+import { bundleProgram } from "./Program.ts"
 
 declare module "vitest" {
   interface ProvidedContext {
@@ -16,6 +17,8 @@ declare module "vitest" {
     readonly databases: string
     /** The folder for the data of servers that outlive a test file; each leaves its exit code there. */
     readonly folder: string
+    /** `runners/parley.js` as `Program.ts` bundles it. */
+    readonly program: string
   }
 }
 
@@ -104,6 +107,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   project.provide("databases", `http://127.0.0.1:${address.port}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-run-"))
   project.provide("folder", folder)
+  project.provide("program", await bundleProgram())
   return async () => {
     answering.close()
     const [problems] = await Promise.all([endedBadly(folder), ...[...servers.values()].map((server) => server.stop())])

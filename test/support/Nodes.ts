@@ -8,7 +8,7 @@ import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { freshDatabase } from "./Databases.ts"
 import { eventually } from "./Eventually.ts"
 import type { Answer } from "./Http.ts"
-import { agentOf, type Server, startServer, type TestAgent } from "./Server.ts"
+import { agentOf, parley, type Server, startServer, type TestAgent } from "./Server.ts"
 
 /** A note on the program that tests of nodes need and this machine lacks; empty if none is missing. */
 export const missingForNodes = missingRedis
@@ -79,7 +79,7 @@ export class Cluster {
       ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
-    const node = await startServer({ program: ["runners/parley.js", "runner"], dataDir, env: { ...this.env, ...ports, ...env } })
+    const node = await startServer({ program: parley("runner"), dataDir, env: { ...this.env, ...ports, ...env } })
     // A node is ready without waiting for Redis.
     if (env["REDIS_URL"] === undefined) {
       await eventually("a connection to Redis", () => node.stderr.includes("Connected to Redis") || undefined)

@@ -1,3 +1,4 @@
+import { inject } from "@effect/vitest"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { join } from "node:path"
@@ -20,7 +21,7 @@ export const runParley = async (
   env: Readonly<Record<string, string>>,
   timeoutMs = PATIENCE_MS
 ): Promise<ProgramResult> => {
-  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, "./runners/parley.js", ...args], {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, inject("program"), ...args], {
     cwd: ROOT,
     env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
     stdio: ["ignore", "pipe", "pipe"]

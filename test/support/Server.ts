@@ -21,6 +21,9 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url))
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
+/** The program of a standalone server or of a node. */
+export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [inject("program"), command]
+
 /** Limits so high that tests of other things never reach them. */
 export const RELAXED = {
   LIMITS_SENDS_PER_SECOND: "1000000",
@@ -92,7 +95,7 @@ export class Server {
     dataDir: string,
     ownsData: boolean,
     env: Readonly<Record<string, string>>,
-    program: ReadonlyArray<string> = ["runners/parley.js", "start"],
+    program: ReadonlyArray<string> = parley("start"),
     outlivesFile = false
   ) {
     this.dataDir = dataDir
@@ -114,7 +117,7 @@ export class Server {
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
-    const log = keepLog(`${program.join(" ")} (process ${this.process.pid})`)
+    const log = keepLog(`${program.join(" ").replace(inject("program"), "parley")} (process ${this.process.pid})`)
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.stdout += text
       log.add(text)
