@@ -19,6 +19,8 @@ export const bundleProgram = async (): Promise<string> => {
     input: join(ROOT, "runners/parley.js"),
     platform: "node",
     logLevel: "warn",
+    // Everything stays: what seems to have no effect may throw.
+    treeshake: false,
     external: (id, importer) => {
       if (id.startsWith(".") || id.startsWith("/") || importer === undefined) return false
       return !/^(effect|@effect\/[\w-]+)(\/|$)/.test(id)
