@@ -124,9 +124,15 @@ describe("DataDir", () => {
         file.prepare("SELECT * FROM sqlite_master").all()
         console.log("half-way")
         setTimeout(() => file.close(), 100)`
-      const other = spawn(process.execPath, ["-e", halfWay], { stdio: ["ignore", "pipe", "inherit"] })
-      yield* Effect.promise(() => new Promise((resolve) => other.stdout.once("data", resolve)))
-      yield* take(folder)
+      // On a busy machine the other may give up later than this one waits: then both try again.
+      yield* Effect.retry(
+        Effect.gen(function*() {
+          const other = spawn(process.execPath, ["-e", halfWay], { stdio: ["ignore", "pipe", "inherit"] })
+          yield* Effect.promise(() => new Promise((resolve) => other.stdout.once("data", resolve)))
+          yield* take(folder)
+        }),
+        { times: 5 }
+      )
     }))
 
   it.effect("says in a line why a folder cannot be used", () =>

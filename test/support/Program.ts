@@ -19,7 +19,7 @@ export const bundleProgram = async (): Promise<string> => {
     input: join(ROOT, "runners/parley.js"),
     platform: "node",
     logLevel: "warn",
-    // Everything stays: what seems to have no effect may throw.
+    // Nothing is left out, here and by `minify` below: what seems to have no effect may throw.
     treeshake: false,
     external: (id, importer) => {
       if (id.startsWith(".") || id.startsWith("/") || importer === undefined) return false
@@ -33,7 +33,7 @@ export const bundleProgram = async (): Promise<string> => {
           .replaceAll("import.meta.url", JSON.stringify(pathToFileURL(id).href))
     }]
   })
-  const { output } = await bundle.generate({ format: "esm" })
+  const { output } = await bundle.generate({ format: "esm", minify: false })
   await bundle.close()
   const files = output.map((file) => [file.fileName, file.type === "chunk" ? file.code : file.source] as const)
   const hash = createHash("sha256")
