@@ -21,6 +21,8 @@ export default defineConfig({
     setupFiles: ["test/support/PrintLogs.ts"],
     reporters: ["default", "./test/support/Budgets.ts"],
     pool: "forks",
+    // A large young generation: a tenth less processor time.
+    execArgv: ["--min-semi-space-size=32"],
     // A worker keeps its modules from file to file: loading them costs a second each time.
     isolate: false,
     // More than two cores: many tests wait for real timers and servers.
