@@ -36,7 +36,12 @@ export const readBody = (request: IncomingMessage, maxBytes: number, done: (body
     if (first === undefined) first = chunk
     else (rest ??= [first]).push(chunk)
   }
-  const onEnd = () => done(rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest))
+  const onEnd = () => {
+    // A request may wait for long: it must not keep its body through its listeners.
+    request.off("data", onData)
+    request.off("end", onEnd)
+    done(rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest))
+  }
   request.on("data", onData)
   request.on("end", onEnd)
 }

@@ -194,7 +194,8 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       return tool.name === WAIT ? lateAnswer(run, message) : Effect.map(message, (answered) => HttpServerResponse.jsonUnsafe(answered))
     }
 
-    const serve = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+    /** Refuses the request, or returns what answers it: a wait then holds on to nothing that only the checks needed. */
+    const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
       const origin = request.headers["origin"]
       if (origin !== undefined && allowed(origin) === "") {
         return yield* new Forbidden({ message: "Pages of this origin may not call this server: see ALLOWED_ORIGINS." })
@@ -213,12 +214,16 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       try {
         body = JSON.parse(text)
       } catch {
-        return rpcError(400, PARSE_ERROR, "The body is not valid JSON.")
+        return Effect.succeed(rpcError(400, PARSE_ERROR, "The body is not valid JSON."))
       }
-      if (Array.isArray(body)) return rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.")
-      if (typeof body !== "object" || body === null) return rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.")
+      if (Array.isArray(body)) {
+        return Effect.succeed(rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request."))
+      }
+      if (typeof body !== "object" || body === null) {
+        return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message."))
+      }
       const { method } = body as Rpc
-      if (counted !== undefined && method !== "tools/call") return refusal(counted, idOf(body))
+      if (counted !== undefined && method !== "tools/call") return Effect.succeed(refusal(counted, idOf(body)))
       const introduces = method === "initialize" || method === "server/discover"
       const mine: McpRequest = {
         context: yield* Effect.context<never>(),
@@ -228,14 +233,14 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const kind = kindOf(request, body)
       const plain = plainCallOf(kind, request.headers, body)
-      if (plain !== undefined) return yield* servePlain(plain, mine)
-      if (kind.kind !== "legacy") return yield* serveModern(request, body as Rpc, mine, agent, key)
+      if (plain !== undefined) return servePlain(plain, mine)
+      if (kind.kind !== "legacy") return serveModern(request, body as Rpc, mine, agent, key)
       // Notifications and responses of the older revisions have no effect: nothing of before is remembered.
       return idOf(body) !== null && typeof method === "string"
-        ? yield* serveOlder(request, body as JSONRPCRequest, mine)
-        : HttpServerResponse.empty({ status: 202 })
+        ? serveOlder(request, body as JSONRPCRequest, mine)
+        : Effect.succeed(HttpServerResponse.empty({ status: 202 }))
     })
 
     return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-      Effect.catchCause(serve(request), (cause) => Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, rpcBody)))
+      Effect.catchCause(Effect.flatten(admit(request)), (cause) => Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, rpcBody)))
   })
