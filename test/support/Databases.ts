@@ -1,7 +1,7 @@
 import { describe, inject } from "@effect/vitest"
 import { Effect, Layer, Redacted, References } from "effect"
 import type { SqlClient, SqlError } from "effect/sql"
-import { mkdir, readFile, rename, writeFile } from "node:fs/promises"
+import { mkdir, readFile, rename, rm, writeFile } from "node:fs/promises"
 import * as path from "node:path"
 import { fileURLToPath } from "node:url"
 import { isInstalled, type PostgresVersion } from "../../runners/local/Postgres.ts"
@@ -11,6 +11,7 @@ import type { PgliteSession } from "../../src/database/PgliteSession.ts"
 import { type Database } from "../../src/database/Sql.ts"
 import { layerPglite, layerPgliteOf } from "../../src/database/SqlPglite.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
+import { eventually } from "./Eventually.ts"
 
 export type TestDatabase = Layer.Layer<SqlClient.SqlClient | Database, SqlError.SqlError>
 
@@ -29,16 +30,27 @@ const emptyPglite = async (): Promise<Blob> => {
   const about: unknown = JSON.parse(await readFile(`${modules}/@electric-sql/pglite/package.json`, "utf8"))
   const version = (about as { readonly version: string }).version
   const file = path.join(modules, ".cache", "parley", `pglite-${version}.tar`)
-  const kept = await readFile(file).catch(() => undefined)
-  if (kept !== undefined) return new Blob([kept])
-  const database = await PgliteDatabase.open({ dataDir: undefined })
-  database.session.query("CHECKPOINT", [])
-  const dump = await database.session.snapshot()
-  await database.close()
+  const lock = `${file}.lock`
   await mkdir(path.dirname(file), { recursive: true })
-  await writeFile(`${file}.${process.pid}`, Buffer.from(await dump.arrayBuffer()))
-  await rename(`${file}.${process.pid}`, file)
-  return dump
+  const read = () => readFile(file).then((bytes) => new Blob([bytes]), () => undefined)
+  const kept = await read()
+  if (kept !== undefined) return kept
+  if (!await writeFile(lock, "", { flag: "wx" }).then(() => true, () => false)) {
+    // Another worker makes it; if that one has died, this one does.
+    const made = await eventually("the empty database of another worker", read).catch(() => undefined)
+    if (made !== undefined) return made
+  }
+  try {
+    const database = await PgliteDatabase.open({ dataDir: undefined })
+    database.session.query("CHECKPOINT", [])
+    const dump = await database.session.snapshot()
+    await database.close()
+    await writeFile(`${file}.${process.pid}`, Buffer.from(await dump.arrayBuffer()))
+    await rename(`${file}.${process.pid}`, file)
+    return dump
+  } finally {
+    await rm(lock, { force: true })
+  }
 }
 
 /** PGlite in memory with no schema. */
