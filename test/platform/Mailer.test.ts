@@ -64,6 +64,8 @@ const smtpServer = (options: SMTPServerOptions = {}, port = 0) =>
         disabledCommands: ["STARTTLS"],
         allowInsecureAuth: true,
         logger: false,
+        // How long a server that closes waits for the connections of the pool, in milliseconds.
+        closeTimeout: 100,
         onConnect: (_session, done) => {
           sessions++
           done()
