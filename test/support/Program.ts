@@ -1,7 +1,7 @@
 import { createHash } from "node:crypto"
 import { existsSync } from "node:fs"
 import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes, writeFile } from "node:fs/promises"
-import { dirname, join, resolve } from "node:path"
+import { dirname, join } from "node:path"
 import { fileURLToPath, pathToFileURL } from "node:url"
 import { rolldown } from "rolldown"
 
@@ -11,7 +11,7 @@ const MILLIS_PER_DAY = 86_400_000
 
 /**
  * Bundles `runners/parley.js`, its sources and effect into a few files, and returns the path of the first. A server starts from them
- * in two thirds of the processor time that 700 files cost; tests start more than a hundred. Each source file keeps its own path as
+ * in half of the processor time that 700 files cost, and tests start more than a hundred. Each source file keeps its own path as
  * `import.meta.dirname` and `import.meta.url`; packages other than effect's are loaded from `node_modules` as ever.
  */
 export const bundleProgram = async (): Promise<string> => {
@@ -49,7 +49,7 @@ export const bundleProgram = async (): Promise<string> => {
   }
   const now = new Date()
   await utimes(folder, now, now)
-  return resolve(folder, "parley.js")
+  return join(folder, "parley.js")
 }
 
 /** Removes bundles that no run has used for a day. */
