@@ -37,10 +37,10 @@ export const readBody = (request: IncomingMessage, maxBytes: number, done: (body
     else (rest ??= [first]).push(chunk)
   }
   const onEnd = () => {
-    // A request may wait for long: it must not keep its body through its listeners.
-    request.off("data", onData)
-    request.off("end", onEnd)
-    done(rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest))
+    const body = rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest)
+    // A request may wait for long, and its listeners stay: they must not keep the body.
+    first = rest = undefined
+    done(body)
   }
   request.on("data", onData)
   request.on("end", onEnd)
