@@ -26,7 +26,7 @@ export default defineConfig({
     // A worker keeps its modules from file to file: loading them costs a second each time.
     isolate: false,
     // More than two cores: many tests wait for real timers and servers.
-    maxWorkers: 3,
+    maxWorkers: 4,
     // For what hangs: how long a test takes is nobody's failure on a machine that is busy.
     testTimeout: 300_000,
     hookTimeout: 300_000

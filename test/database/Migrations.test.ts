@@ -122,7 +122,7 @@ eachDatabase((_, { version, empty }) => {
       yield* Effect.provide(Migrations.run([first, second, third]), other)
       assert.deepStrictEqual(yield* Effect.provide(ones, other), [1, 2])
     }))
-}, { oldest: true })
+}, { oldest: true, pglite: true })
 
 describe("the files", () => {
   const reading = (names: ReadonlyArray<string>) =>

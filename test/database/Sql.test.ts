@@ -465,7 +465,7 @@ eachDatabase((database, { version }) => {
         yield* Fiber.interrupt(holder)
       }))
   })
-}, { oldest: true })
+}, { oldest: true, pglite: true })
 
 describe("PostgreSQL", () => {
   it.live("may crash and come back", () =>

@@ -222,4 +222,4 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* deliveries.sync(reader.id, undefined, 10), [])
       }))
   })
-}, { oldest: true })
+}, { oldest: true, pglite: true })

@@ -4,7 +4,7 @@ import type { Reporter, TestModule } from "vitest/node"
 
 /** How many seconds the default suite may take on two cores, and its parts' budgets: seconds of one worker. */
 const WHOLE_SECONDS = 240
-const WORKERS = 3
+const WORKERS = 4
 const BUDGETS: Readonly<Record<string, number>> = {
   a2a: 8,
   accounts: 3,

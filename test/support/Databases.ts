@@ -161,15 +161,15 @@ export const layerPostgresTest = (
     (url) => layerPg({ url: Redacted.make(url), poolSize: options.poolSize ?? 10 })
   ))
 
-/** Whether all suites run on all databases, which takes half as long again. */
+/** Whether all suites run on all databases, which takes twice as long. */
 const EVERY = process.env["EVERY_DATABASE"] !== undefined
 
 /** The releases of PostgreSQL that a suite runs on; the oldest supported one only if `oldest` or EVERY_DATABASE is set. */
 export const postgresVersions = (oldest: boolean): ReadonlyArray<PostgresVersion> => oldest || EVERY ? [15, 18] : [18]
 
 /**
- * Runs a suite on PGlite, which is PostgreSQL 18 in this process, and on PostgreSQL servers. Each build of the layer
- * gives a database of its own.
+ * Runs a suite on PostgreSQL 18, and with EVERY_DATABASE on PostgreSQL 15 and on PGlite, which is PostgreSQL 18 in this process.
+ * Each build of the layer gives a database of its own.
  */
 export const eachDatabase = (
   suite: (database: TestDatabase, about: {
@@ -181,9 +181,11 @@ export const eachDatabase = (
   options: {
     /** Whether it always runs on PostgreSQL 15 too: for statements that an older planner may plan or lock differently. */
     readonly oldest?: boolean
+    /** Whether it always runs on PGlite too: for what depends on its one session. */
+    readonly pglite?: boolean
   } = {}
 ): void => {
-  describe("PGlite", () => suite(layerPgliteTest, { version: undefined, empty: layerPgliteEmpty }))
+  if (options.pglite === true || EVERY) describe("PGlite", () => suite(layerPgliteTest, { version: undefined, empty: layerPgliteEmpty }))
   for (const version of postgresVersions(options.oldest ?? false)) {
     const missing = isInstalled(version) ? "" : ` (not found: apt-get install postgresql-${version})`
     describe.skipIf(!isInstalled(version))(`PostgreSQL ${version}${missing}`, () =>

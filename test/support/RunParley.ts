@@ -4,7 +4,7 @@ import { once } from "node:events"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { PATIENCE_MS, within } from "./Eventually.ts"
-import { SHORT_LIVED } from "./Server.ts"
+import { programEnv, SHORT_LIVED } from "./Server.ts"
 import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
@@ -23,7 +23,7 @@ export const runParley = async (
 ): Promise<ProgramResult> => {
   const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, inject("program"), ...args], {
     cwd: ROOT,
-    env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env },
+    env: { ...programEnv(), ...env },
     stdio: ["ignore", "pipe", "pipe"]
   })
   let stdout = ""

@@ -24,6 +24,13 @@ export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 /** The program of a standalone server or of a node. */
 export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [inject("program"), command]
 
+/** What a program gets of this process's environment, and where V8 finds what it has compiled for the programs before. */
+export const programEnv = () => ({
+  PATH: process.env["PATH"],
+  HOME: process.env["HOME"],
+  NODE_COMPILE_CACHE: join(ROOT, "node_modules/.cache/parley-tests/compiled")
+})
+
 /** Limits so high that tests of other things never reach them. */
 export const RELAXED = {
   LIMITS_SENDS_PER_SECOND: "1000000",
@@ -113,7 +120,7 @@ export class Server {
       ],
       {
         cwd: ROOT,
-        env: { PATH: process.env["PATH"], HOME: process.env["HOME"], ...env, DATA_DIR: dataDir },
+        env: { ...programEnv(), ...env, DATA_DIR: dataDir },
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )

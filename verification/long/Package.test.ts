@@ -5,7 +5,7 @@ import { chmodSync, globSync, mkdirSync, mkdtempSync, readdirSync, readFileSync,
 import { isBuiltin } from "node:module"
 import { tmpdir } from "node:os"
 import { delimiter, dirname, join, resolve } from "node:path"
-import { eventually } from "../support/Eventually.ts"
+import { eventually } from "../../test/support/Eventually.ts"
 
 const ROOT = resolve(import.meta.dirname, "../..")
 const OLD_NODE = "/usr/local/bin:/usr/bin:/bin"
