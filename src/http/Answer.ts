@@ -1,4 +1,4 @@
-import type { Fiber } from "effect"
+import type { HttpServerResponse } from "effect/http"
 import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
 import { countRequest, refusals } from "../platform/Metrics.ts"
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
@@ -31,8 +31,8 @@ export class Answer extends ServerResponse<Asked> {
   path = ""
   /** How a refusal is written. */
   refusalBody: Body = wireBody
-  /** The fiber that works on the response, where it outlives its first turn. */
-  worker: Fiber.Fiber<unknown, unknown> | undefined
+  /** What works on the response, where it outlives its first turn: a fiber, or a LateResponse. */
+  worker: { readonly interruptUnsafe: () => void } | undefined
 
   override writeHead(status: number, reason?: unknown, headers?: unknown): this {
     const given = (typeof reason === "string" ? headers : headers ?? reason) as OutgoingHttpHeaders | undefined
@@ -48,6 +48,14 @@ export class Answer extends ServerResponse<Asked> {
     super.writeHead(status, all)
     countRequest(this.req.method, status)
     return this
+  }
+
+  /** Sends a response whose body is there, if it has one. */
+  whole({ body, headers, status }: HttpServerResponse.HttpServerResponse): void {
+    this.strictContentLength = true
+    this.writeHead(status, headers)
+    if (body._tag === "Uint8Array") this.end(body.text ?? body.body)
+    else this.end()
   }
 
   refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {

@@ -16,4 +16,12 @@ export class Asked extends IncomingMessage {
   limit: ShownLimit | undefined = undefined
   /** The response, where the router has nothing left to do but to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
+
+  /** Lets go of what only its route needed; the origin stays, for the headers of the answer. */
+  release(): void {
+    const { origin } = this.headers
+    this.headers = origin === undefined ? {} : { origin }
+    this.rawHeaders = []
+    this.body = undefined
+  }
 }

@@ -5,6 +5,7 @@ import { answer } from "../wire/WireErrors.ts"
 import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
 import { DirectRequest } from "./DirectRequest.ts"
+import { lateResponseOf } from "./LateResponse.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
 
@@ -18,10 +19,13 @@ interface Found {
 const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): boolean =>
   (body._tag === "Uint8Array" || body._tag === "Empty") && Cookies.isEmpty(cookies)
 
+const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
+  !isPlain(response) && lateResponseOf(response) === undefined
+
 /**
  * Runs routes that answer with a whole response (Endpoints.ts) for requests whose body is read already. It is the route's own
  * effect that runs, with the same services in its context as behind the router; what is left out is what the router, the
- * request's span and streamed responses need. `other` sends the responses that are not plain.
+ * request's span and streamed responses need. `other` sends the responses that are neither plain nor late.
  */
 export const makeDirect = (
   scope: Scope.Scope,
@@ -30,23 +34,18 @@ export const makeDirect = (
   Effect.map(Effect.context<never>(), (services) => {
     const report = Effect.runForkWith(services)
 
-    const write = (response: Answer, { body, headers, status }: HttpServerResponse.HttpServerResponse): void => {
-      response.strictContentLength = true
-      response.writeHead(status, headers)
-      if (body._tag === "Uint8Array") response.end(body.text ?? body.body)
-      else response.end()
-    }
-
     const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
       if (response.destroyed || response.writableEnded) return
+      const late = lateResponseOf(answered)
+      if (late !== undefined) return late.begin(response)
       if (!isPlain(answered)) return other(request, response, answered)
       try {
-        write(response, answered)
+        response.whole(answered)
       } catch (defect) {
         // Node takes no such headers. Thrown from here it would end the process.
         report(forRequest(response.requestId, Effect.map(answer(Cause.die(defect), response.refusalBody), (instead) => {
           if (response.headersSent) response.destroy()
-          else write(response, instead)
+          else response.whole(instead)
         })))
       }
     }
@@ -68,7 +67,7 @@ export const makeDirect = (
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
         else if (!response.destroyed) report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
         // What streams a response may belong to the request's scope.
-        if (Exit.isSuccess(exit) && !isPlain(exit.value) && !response.destroyed) response.once("close", () => end(ending, exit))
+        if (Exit.isSuccess(exit) && isStreamed(exit.value) && !response.destroyed) response.once("close", () => end(ending, exit))
         else end(ending, exit)
       }
       const exit = fiber.pollUnsafe()

@@ -24,6 +24,7 @@ import { Asked } from "./Asked.ts"
 import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
 import { makeDirect } from "./Direct.ts"
 import { isDirect } from "./Endpoints.ts"
+import { lateEnded } from "./LateResponse.ts"
 import { listen } from "./Listening.ts"
 import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
 import { discard, hasBody, readBody } from "./RequestBody.ts"
@@ -216,7 +217,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         if (source.answered !== undefined) return Effect.succeed(source.answered)
         if (source.body !== undefined) Object.defineProperty(request, "text", { value: Effect.succeed(source.body) })
       }
-      return routed
+      return Effect.flatMap(routed, lateEnded)
     })
     const app = Effect.catchCause(withBody, (cause) => {
       for (const reason of cause.reasons) {

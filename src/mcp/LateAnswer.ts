@@ -1,48 +1,57 @@
-import { Effect, Exit, type Fiber } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { Readable } from "node:stream"
+import type { Readable } from "node:stream"
+import type { Answer } from "../http/Answer.ts"
+import { LateResponse } from "../http/LateResponse.ts"
 import { COMMENT_MS } from "./Exchange.ts"
 
+const EVENT_STREAM = "text/event-stream"
 /** Proxies must not hold back what is sent piece by piece. */
-export const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
+const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
 export const eventStream = (stream: Readable) =>
-  HttpServerResponse.raw(stream, { contentType: "text/event-stream", headers: eventHeaders })
+  HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
+
+/** What makes the message: calls `settled` once with it, unless the function that it returns is called before. */
+export type Making = (settled: (message: object) => void) => () => void
 
 /**
  * Answers with a message that may come late: as JSON if it comes within COMMENT_MS, else as an event stream with a comment
- * every COMMENT_MS that ends with it (wire.md M). What makes the message runs by `run`, and is interrupted when the request
- * is, or the stream closes.
+ * every COMMENT_MS that ends with it (wire.md M).
  */
-export const lateAnswer = (
-  run: (message: Effect.Effect<object>) => Fiber.Fiber<object>,
-  message: Effect.Effect<object>
-): Effect.Effect<HttpServerResponse.HttpServerResponse> =>
-  Effect.callback((resume) => {
-    let stream: Readable | undefined
-    const fiber = run(message)
-    const timer = setInterval(() => {
-      if (stream === undefined) {
-        stream = new Readable({ read: () => undefined })
-        stream.once("close", end)
-        resume(Effect.succeed(eventStream(stream)))
-      }
-      stream.push(": waiting\n\n")
-    }, COMMENT_MS)
-    const end = (): void => {
-      clearInterval(timer)
-      fiber.interruptUnsafe()
-    }
-    fiber.addObserver((exit) => {
-      clearInterval(timer)
-      if (stream === undefined) {
-        resume(Exit.isSuccess(exit) ? Effect.succeed(HttpServerResponse.jsonUnsafe(exit.value)) : Effect.failCause(exit.cause))
-      } else if (Exit.isSuccess(exit)) {
-        stream.push(`event: message\ndata: ${JSON.stringify(exit.value)}\n\n`)
-        stream.push(null)
-      } else {
-        stream.destroy()
-      }
-    })
-    return Effect.sync(end)
-  })
+export class LateAnswer extends LateResponse {
+  private readonly make: Making
+  private response: Answer | undefined
+  private timer: NodeJS.Timeout | undefined
+  private giveUp: (() => void) | undefined
+
+  constructor(make: Making) {
+    super()
+    this.make = make
+  }
+
+  override begin(response: Answer): void {
+    this.response = response
+    response.worker = this
+    response.req.release()
+    this.timer = setInterval(comment, COMMENT_MS, response)
+    this.giveUp = this.make((message) => this.end(message))
+  }
+
+  override interruptUnsafe(): void {
+    clearInterval(this.timer)
+    this.giveUp?.()
+  }
+
+  private end(message: object): void {
+    clearInterval(this.timer)
+    const { response } = this
+    if (response === undefined || response.destroyed) return
+    if (response.headersSent) response.end(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
+    else response.whole(HttpServerResponse.jsonUnsafe(message))
+  }
+}
+
+const comment = (response: Answer): void => {
+  if (!response.headersSent) response.writeHead(200, { "content-type": EVENT_STREAM, ...eventHeaders })
+  response.write(": waiting\n\n")
+}

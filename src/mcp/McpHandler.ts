@@ -1,4 +1,4 @@
-import { classifyInboundRequest, createMcpHandler, type JSONRPCRequest } from "@modelcontextprotocol/server"
+import { type CallToolResult, classifyInboundRequest, createMcpHandler, type JSONRPCRequest } from "@modelcontextprotocol/server"
 import { Cause, Effect, Exit, Scope } from "effect"
 import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Readable } from "node:stream"
@@ -8,6 +8,7 @@ import { Auth } from "../auth/Auth.ts"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { later } from "../http/LateResponse.ts"
 import { hostIsOwn, mcpOrigins } from "../http/Origins.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -16,19 +17,18 @@ import { Waiters } from "../realtime/Waiters.ts"
 import { Forbidden, Unauthorized, type WireFailure } from "../wire/WireError.ts"
 import { answer, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeApiCalls } from "../auth/ApiCalls.ts"
+import { toolNamed } from "./Catalogue.ts"
 import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
 import { MAX_INLINE } from "./FileTools.ts"
-import { eventStream, lateAnswer } from "./LateAnswer.ts"
-import { callTool, makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
+import { eventStream, LateAnswer } from "./LateAnswer.ts"
+import { beginCall, type BegunCall, callTool, makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
 import { type PlainCall, plainCallOf } from "./PlainCall.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
-import { instructions, type ToolName, waiting } from "./Texts.ts"
+import { instructions, waiting } from "./Texts.ts"
 import type { ToolCall } from "./Tool.ts"
 
 /** How often a client that asked for progress hears of a wait. */
 const PROGRESS_MS = 5_000
-
-const WAIT: ToolName = "agentchat_wait_for_messages"
 
 const PARSE_ERROR = -32_700
 const INVALID_REQUEST = -32_600
@@ -46,6 +46,8 @@ const fromExchange = (exchanged: Exchanged) =>
   exchanged._tag === "Json"
     ? HttpServerResponse.jsonUnsafe(exchanged.message)
     : eventStream(exchanged.stream)
+
+const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
 
 /** `ended` is called when an event stream has ended, or at once. */
 const fromWeb = async (response: Response, ended: () => void = () => undefined) => {
@@ -162,7 +164,9 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
           return fromWeb(await handler.fetch(asked, { parsedBody }), ended)
         })
       if (body.method !== "subscriptions/listen") {
-        return yield* fetched(body.params?.name === WAIT ? modernEvents : modern, body)
+        const name = body.params?.name
+        const waits = typeof name === "string" && toolNamed(name)?.begin !== undefined
+        return yield* fetched(waits ? modernEvents : modern, body)
       }
       if (agent.status === "suspended") return yield* new AgentSuspended()
       const scope = yield* Scope.make()
@@ -189,10 +193,19 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       return fromExchange(exchanged)
     })
 
-    const servePlain = ({ given, id, mark, tool }: PlainCall, mine: McpRequest) => {
-      const message = Effect.map(callTool(tool, given, mine), (result) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id }))
-      return tool.name === WAIT ? lateAnswer(run, message) : Effect.map(message, (answered) => HttpServerResponse.jsonUnsafe(answered))
-    }
+    const servePlain = (call: PlainCall, mine: McpRequest, agentId: string, key: string) =>
+      call.tool.begin === undefined
+        ? Effect.map(callTool(call.tool, call.given, mine), (result) => HttpServerResponse.jsonUnsafe(messageOf(call, result)))
+        : Effect.map(beginCall(call.tool, call.tool.begin, call.given, mine), (begun) =>
+          "refusal" in begun ? HttpServerResponse.jsonUnsafe(messageOf(call, begun.refusal)) : later(waitOf(call, begun, agentId, key)))
+
+    /** A wait keeps what is named here, and nothing of its request. */
+    const waitOf = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: BegunCall, agentId: string, key: string) =>
+      new LateAnswer((settled) => {
+        const wait = waiters.begin(agentId, key, limit, timeoutMs, (exit) =>
+          void run(Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result)))))
+        return () => waiters.cancel(wait)
+      })
 
     /** Refuses the request, or returns what answers it: a wait then holds on to nothing that only the checks needed. */
     const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
@@ -233,7 +246,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const kind = kindOf(request, body)
       const plain = plainCallOf(kind, request.headers, body)
-      if (plain !== undefined) return servePlain(plain, mine)
+      if (plain !== undefined) return servePlain(plain, mine, agent.id, key)
       if (kind.kind !== "legacy") return serveModern(request, body as Rpc, mine, agent, key)
       // Notifications and responses of the older revisions have no effect: nothing of before is remembered.
       return idOf(body) !== null && typeof method === "string"

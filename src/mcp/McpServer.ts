@@ -8,7 +8,8 @@ import { listed, toolNamed } from "./Catalogue.ts"
 import { fenced, safeJson } from "./Fence.ts"
 import { read, resources, templates } from "./Resources.ts"
 import { advice, type PromptName, prompts, promptText } from "./Texts.ts"
-import type { Tool, ToolAnswer, ToolCall } from "./Tool.ts"
+import type { Waited, WaitRefusal } from "../realtime/Waiters.ts"
+import type { Tool, ToolAnswer, ToolCall, ToolWait } from "./Tool.ts"
 
 /** The older revisions that are spoken, the newest first; the library knows the one of 2026. */
 export const OLDER = ["2025-11-25", "2025-06-18"]
@@ -71,6 +72,12 @@ const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
 
+const suspension = (tool: Tool, call: ToolCall): CallToolResult | undefined =>
+  call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status" ? refusalResult(new AgentSuspended()) : undefined
+
+const resultOf = (tool: Tool, answered: Effect.Effect<ToolAnswer, Refusal>): Effect.Effect<CallToolResult> =>
+  Effect.map(outcomeOf(answered), (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal))
+
 /** Calls a tool. Every refusal is a result, as models read it. */
 export const callTool = (
   tool: Tool,
@@ -80,11 +87,33 @@ export const callTool = (
 ): Effect.Effect<CallToolResult> => {
   if (refused !== undefined) return Effect.succeed(refusalResult(refused))
   const call = callFor(report)
-  if (call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status") return Effect.succeed(refusalResult(new AgentSuspended()))
-  return Effect.map(
-    outcomeOf(tool.run(given, call)),
-    (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal)
-  )
+  const refusal = suspension(tool, call)
+  return refusal === undefined ? resultOf(tool, tool.run(given, call)) : Effect.succeed(refusal)
+}
+
+/** A call of a tool that waits, up to the wait. */
+export interface BegunCall extends Pick<ToolWait, "limit" | "timeoutMs"> {
+  readonly result: (waited: Effect.Effect<Waited, WaitRefusal>) => Effect.Effect<CallToolResult>
+}
+
+/** The same as `callTool` for a tool that waits, but for the wait itself; a result: it does not come to that. */
+export const beginCall = (
+  tool: Tool,
+  begin: NonNullable<Tool["begin"]>,
+  given: unknown,
+  { callFor, refused }: Pick<McpRequest, "callFor" | "refused">
+): Effect.Effect<BegunCall | { readonly refusal: CallToolResult }> => {
+  if (refused !== undefined) return Effect.succeed({ refusal: refusalResult(refused) })
+  const call = callFor(undefined)
+  const refusal = suspension(tool, call)
+  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome)) : Effect.succeed({ refusal })
+}
+
+/** Outside of `beginCall`, so that a wait does not keep its request. */
+const begun = (tool: Tool, outcome: Outcome<ToolWait>): BegunCall | { readonly refusal: CallToolResult } => {
+  if (outcome.refusal !== undefined) return { refusal: refusalResult(outcome.refusal) }
+  const { answer, limit, timeoutMs } = outcome.value
+  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer)) }
 }
 
 const reporting = (ctx: ServerContext): Report | undefined => {

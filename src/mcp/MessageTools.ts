@@ -5,6 +5,7 @@ import type { Message } from "../messages/Message.ts"
 import { DateTimeString } from "../wire/Text.ts"
 import { path, query, type Refusal } from "../auth/ApiCalls.ts"
 import { replyOf, Sender, shown, ShownConversation, shownConversation, ShownMessage, waiting, WaitingMessage } from "./Shown.ts"
+import type { Waited } from "../realtime/Waiters.ts"
 import { afterWait, boundary } from "./Texts.ts"
 import { tool, type ToolCall } from "./Tool.ts"
 
@@ -208,43 +209,57 @@ export const readConversation = Effect.fnUntraced(function*(
 const WAIT_SECONDS = 25
 const WAIT_LIMIT = 20
 
+const waitInput = {
+  timeout_seconds: optional(between(1, 50)),
+  acknowledge_through: optional(Schema.String),
+  limit: optional(between(1, 100))
+}
+const waitOutput = {
+  security_boundary: Schema.String,
+  outcome: Schema.Literals(["messages", "timeout", "moved"]),
+  acknowledged: Schema.Int,
+  count: Schema.Int,
+  acknowledge_through: Schema.NullOr(Schema.String),
+  has_more: Schema.Boolean,
+  next: Schema.String,
+  messages: Schema.Array(WaitingMessage)
+}
+
+/** All that a wait does before it waits: it acknowledges. */
+const beginWait = Effect.fnUntraced(function*(
+  { acknowledge_through, limit = WAIT_LIMIT, timeout_seconds = WAIT_SECONDS }: Schema.Struct<typeof waitInput>["Type"],
+  call: ToolCall
+) {
+  const { handle } = call.agent
+  const acknowledged = acknowledge_through === undefined || acknowledge_through === ""
+    ? 0
+    : (yield* call.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id: acknowledge_through })).body.acked
+  const answer = ({ outcome, rows }: Waited): { readonly value: Schema.Struct<typeof waitOutput>["Encoded"] } => {
+    const messages = rows.map((row) => waiting(JSON.parse(row) as Raw, handle))
+    return {
+      value: {
+        security_boundary: boundary,
+        outcome,
+        acknowledged,
+        count: messages.length,
+        acknowledge_through: messages.at(-1)?.delivery_id ?? null,
+        has_more: messages.length === limit,
+        next: afterWait[outcome === "timeout" && messages.length > 0 ? "mutedOnly" : outcome],
+        messages
+      }
+    }
+  }
+  return { limit, timeoutMs: timeout_seconds * 1_000, answer }
+})
+
 export const messageTools = [
   tool("agentchat_wait_for_messages", {
     kind: "sets",
-    input: {
-      timeout_seconds: optional(between(1, 50)),
-      acknowledge_through: optional(Schema.String),
-      limit: optional(between(1, 100))
-    },
-    output: {
-      security_boundary: Schema.String,
-      outcome: Schema.Literals(["messages", "timeout", "moved"]),
-      acknowledged: Schema.Int,
-      count: Schema.Int,
-      acknowledge_through: Schema.NullOr(Schema.String),
-      has_more: Schema.Boolean,
-      next: Schema.String,
-      messages: Schema.Array(WaitingMessage)
-    },
-    run: Effect.fnUntraced(function*({ acknowledge_through, limit = WAIT_LIMIT, timeout_seconds = WAIT_SECONDS }, call) {
-      const acked = acknowledge_through === undefined || acknowledge_through === ""
-        ? 0
-        : (yield* call.call<{ readonly acked: number }>("POST", "/v1/messages/sync/ack", { last_delivery_id: acknowledge_through })).body.acked
-      const { outcome, rows } = yield* call.wait(limit, timeout_seconds * 1_000)
-      const messages = rows.map((row) => waiting(JSON.parse(row) as Raw, call.agent.handle))
-      return {
-        value: {
-          security_boundary: boundary,
-          outcome,
-          acknowledged: acked,
-          count: messages.length,
-          acknowledge_through: messages.at(-1)?.delivery_id ?? null,
-          has_more: messages.length === limit,
-          next: afterWait[outcome === "timeout" && messages.length > 0 ? "mutedOnly" : outcome],
-          messages
-        }
-      }
-    })
+    input: waitInput,
+    output: waitOutput,
+    begin: beginWait,
+    run: (given, call) =>
+      Effect.flatMap(beginWait(given, call), ({ answer, limit, timeoutMs }) => Effect.map(call.wait(limit, timeoutMs), answer))
   }),
   tool("agentchat_acknowledge", {
     kind: "sets",

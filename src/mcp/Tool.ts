@@ -36,6 +36,14 @@ export interface ToolAnswer {
   readonly link?: { readonly uri: string; readonly name: string; readonly mimeType: string; readonly size: number }
 }
 
+/** What a tool that waits for messages has left to do once it has done all else. */
+export interface ToolWait {
+  /** How many messages it shows at most. */
+  readonly limit: number
+  readonly timeoutMs: number
+  readonly answer: (waited: Waited) => ToolAnswer
+}
+
 export interface Hints {
   readonly readOnlyHint: boolean
   readonly destructiveHint: boolean
@@ -58,6 +66,8 @@ export interface Tool {
   /** Whether the answer can hold what other agents wrote. */
   readonly foreign: boolean
   readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
+  /** Of a tool that waits: `run` up to the wait, for callers that wait by themselves. */
+  readonly begin?: (given: unknown, call: ToolCall) => Effect.Effect<ToolWait, Refusal>
 }
 
 /** What a tool does to the world; the rest follows from it. */
@@ -105,6 +115,8 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
   )
 }
 
+type Run<I extends Record<string, Schema.Codec<unknown>>, A> = (given: Schema.Struct<I>["Type"], call: ToolCall) => Effect.Effect<A, Refusal>
+
 /** Makes a tool of its schemas and its behaviour; its texts are in Texts.ts. */
 export const tool = <const I extends Record<string, Schema.Codec<unknown>>, const O extends Schema.Struct.Fields>(
   name: ToolName,
@@ -114,15 +126,22 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     readonly own?: true
     readonly input: I
     readonly output: O
-    readonly run: (
-      given: Schema.Struct<I>["Type"],
-      call: ToolCall
-    ) => Effect.Effect<ToolAnswer & { readonly value: Schema.Struct<O>["Encoded"] }, Refusal>
+    readonly run: Run<I, ToolAnswer & { readonly value: Schema.Struct<O>["Encoded"] }>
+    readonly begin?: Run<I, ToolWait>
   }
 ): Tool => {
   const { description, title, ...text } = texts[name]
   const inputSchema = schemaOf(spec.input, text.arguments)
   const decode = Schema.decodeUnknownEffect(Schema.Struct(spec.input))
+  const decoding = <A>(run: Run<I, A>) => (given: unknown, call: ToolCall): Effect.Effect<A, Refusal> =>
+    isStorableJson(given)
+      ? Effect.flatMap(
+        Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
+        (decoded) => run(decoded as Schema.Struct<I>["Type"], call)
+      )
+      : Effect.fail(new ValidationFailed({
+        message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
+      }))
   return {
     name,
     title,
@@ -131,14 +150,7 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     outputSchema: schemaOf(spec.output, {}),
     annotations: hintsOf(spec.kind),
     foreign: spec.own !== true,
-    run: (given, call) =>
-      isStorableJson(given)
-        ? Effect.flatMap(
-          Effect.mapError(decode(lenient(given, inputSchema)), ({ issue }) => invalid(issue, "arguments")),
-          (decoded) => spec.run(decoded as Schema.Struct<I>["Type"], call)
-        )
-        : Effect.fail(new ValidationFailed({
-          message: "The arguments must nest at most 64 deep and hold no NUL and no lone surrogate."
-        }))
+    run: decoding(spec.run),
+    ...(spec.begin === undefined ? {} : { begin: decoding(spec.begin) })
   }
 }

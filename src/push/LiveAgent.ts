@@ -72,14 +72,15 @@ const OWN_REMEMBERED = 256
 export class LiveAgent {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
-  /** Reservations of one agent run one at a time, so that each counts the one before. */
-  private readonly outreach = Semaphore.makeUnsafe(1)
+  /** Reservations of one agent run one at a time, so that each counts the one before; made by the first. */
+  private outreach: Semaphore.Semaphore | undefined
   private reserving = 0
   /** The agent's mutes; undefined until they are read, which is before its first session goes live. */
   mutes: MuteSet | undefined
   /** Reads of its mutes run one at a time, so that the last one wins. */
   readonly muting = Semaphore.makeUnsafe(1)
-  private readonly own = new Set<string>()
+  /** Its newest own messages; undefined until there is one. */
+  private own: Set<string> | undefined
 
   constructor(id: string) {
     this.id = id
@@ -97,6 +98,7 @@ export class LiveAgent {
         return
       }
       case "Echo": {
+        this.own ??= new Set()
         this.own.add(push.messageId)
         if (this.own.size > OWN_REMEMBERED) {
           for (const oldest of this.own) {
@@ -119,7 +121,7 @@ export class LiveAgent {
 
   /** Whether this is a recent message of the agent itself: acknowledging it has no effect (wire.md E.4). */
   isOwn(messageId: string): boolean {
-    return this.own.has(messageId)
+    return this.own?.has(messageId) === true
   }
 
   /**
@@ -129,6 +131,7 @@ export class LiveAgent {
   reserve<A, E>(reservation: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
       this.reserving++
+      this.outreach ??= Semaphore.makeUnsafe(1)
       return Effect.ensuring(this.outreach.withPermits(1)(reservation), Effect.sync(() => this.reserving--))
     })
   }

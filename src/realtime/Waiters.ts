@@ -1,4 +1,4 @@
-import { Cause, Clock, Context, Effect, Layer, Random, Schedule, type Scope } from "effect"
+import { Cause, Clock, Context, Effect, Exit, type Fiber, Latch, Layer, Random, Schedule, type Scope } from "effect"
 import { AgentSuspended } from "../agents/Agent.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
 import { Auth } from "../auth/Auth.ts"
@@ -10,12 +10,15 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Presences } from "../presence/Presences.ts"
 import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
+import type { SocketSlot } from "../push/SocketPlaces.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { makeComparison } from "./Cursors.ts"
 import { readAgain } from "./Session.ts"
 
 /** How often the listeners are compared with storage. */
 const CHECK = "5 seconds"
+/** How often it is checked whose time is over: one fiber for all waits, instead of a timer for each. */
+const TICK = "100 millis"
 /** Undelivered messages read at once while looking for one that is not muted. */
 const PAGE = 100
 /** Over how long a server that stops spreads the ends of its waits: the callers come back to the other nodes. */
@@ -26,6 +29,7 @@ const TURNED_AWAY = "1 second"
 const BETWEEN_WAITS = "5 seconds"
 
 const TOO_MANY = "too many sockets of this agent"
+
 
 /** What a listener hears about the inbox of its agent. */
 export interface Ears {
@@ -42,15 +46,23 @@ export interface Ears {
  * counts it as a socket.
  */
 export class Listener implements LiveSession {
-  readonly agent: LiveAgent
+  agent: LiveAgent
   /** The newest number of the inbox that it knows of. */
   reached = 0
+  /** Its place among the agent's sockets, while it has one. */
+  place: SocketSlot | undefined
+  /** It hears no more. */
+  over = false
   private readonly ears: Ears
-  private over = false
 
   constructor(agent: LiveAgent, ears: Ears) {
     this.agent = agent
     this.ears = ears
+  }
+
+  /** What is compared with storage: itself. */
+  get session(): this {
+    return this
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
@@ -88,7 +100,53 @@ export interface Waited {
   readonly rows: ReadonlyArray<string>
 }
 
+const moved: Waited = { outcome: "moved", rows: [] }
+
 export type WaitRefusal = Unauthorized | AgentSuspended | RateLimited | Unavailable
+
+/** A wait from its beginning to its answer. While there is no news it is this object, its listener, and no fiber. */
+export class Wait implements Ears {
+  readonly listener: Listener
+  readonly key: string
+  /** How many messages it shows at most. */
+  readonly limit: number
+  /** When it ends without news, on the monotonic clock. */
+  readonly until: number
+  readonly settled: (exit: Exit.Exit<Waited, WaitRefusal>) => void
+  /** How far it has read the inbox. */
+  read = 0
+  /** There may be something that it has not looked at. */
+  news = false
+  /** Why its listener was ended. */
+  reason: CloseReason | undefined
+  /** Whether it is looking, and the fiber that does, once it has begun. */
+  looking = false
+  worker: Fiber.Fiber<Waited | undefined, WaitRefusal> | undefined
+  /** Lets it look. */
+  private readonly wake: (wait: Wait) => void
+
+  constructor(agent: LiveAgent, key: string, limit: number, until: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+    this.listener = new Listener(agent, this)
+    this.key = key
+    this.limit = limit
+    this.until = until
+    this.settled = settled
+    this.wake = wake
+  }
+
+  message(_conversationId: string, own: boolean): void {
+    if (!own) this.wake(this)
+  }
+
+  missed(): void {
+    this.wake(this)
+  }
+
+  ended(reason: CloseReason | undefined): void {
+    this.reason = reason
+    this.wake(this)
+  }
+}
 
 /**
  * Waits for messages, and listeners to inboxes, for the doors that have no socket. What is committed while a listener is
@@ -105,6 +163,10 @@ export class Waiters extends Context.Service<Waiters, {
    * undelivered ones, muted ones included. Nothing is acknowledged.
    */
   readonly wait: (agentId: string, key: string, limit: number, timeoutMs: number) => Effect.Effect<Waited, WaitRefusal>
+  /** The same without a fiber that waits: `settled` is called once, later, unless the wait is cancelled before. */
+  readonly begin: (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]) => Wait
+  /** Nobody wants to know any more; without effect on a wait that is over. */
+  readonly cancel: (wait: Wait) => void
   /** From now on waits end soon, and new ones at once: the server is about to stop. */
   readonly turnAway: () => void
   /** Whether the server is about to stop. */
@@ -127,7 +189,9 @@ export class Waiters extends Context.Service<Waiters, {
       const fork = (effect: Effect.Effect<void>): void => {
         runFork(Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect))))
       }
-      const listeners = new Map<Listener, { readonly session: Listener }>()
+      const listeners = new Set<Listener>()
+      const waits = new Set<Wait>()
+      const some = Latch.makeUnsafe(false)
       let leaving = false
       yield* waitsOpen.readsIn(() => listeners.size)
 
@@ -147,40 +211,36 @@ export class Waiters extends Context.Service<Waiters, {
           )
         )
 
-      const listen = Effect.fnUntraced(function*(agentId: string, key: string, ears: Ears) {
-        const state: { listener: Listener | undefined; displaced: boolean } = { listener: undefined, displaced: false }
-        const place = yield* Effect.acquireRelease(
-          Effect.sync(() =>
-            liveAgents.enter(agentId, () => {
-              state.displaced = true
-              state.listener?.close({ code: 1013, text: TOO_MANY })
-            })
-          ),
-          (place) => Effect.sync(() => place === undefined ? undefined : liveAgents.leave(place))
-        )
+      /** Takes a place and attaches; `leave` takes back what was done of it. */
+      const join = Effect.fnUntraced(function*(listener: Listener, key: string) {
+        const agentId = listener.agent.id
+        const place = listener.place = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
         if (place?.contested === true) yield* liveAgents.agreed
-        if (place === undefined || state.displaced) return yield* tooMany()
-        const listener = yield* Effect.acquireRelease(
-          Effect.sync(() => {
-            const listener = state.listener = new Listener(liveAgents.here(agentId), ears)
-            const entry = { session: listener }
-            listeners.set(listener, entry)
-            liveAgents.attach(agentId, listener)
-            if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
-            return listener
-          }),
-          (listener) =>
-            Effect.sync(() => {
-              listeners.delete(listener)
-              liveAgents.detach(agentId, listener)
-              if (listener.agent.sessions.size === 0) fork(goneOffline(agentId))
-            })
-        )
+        if (place === undefined || listener.over) return yield* tooMany()
+        listeners.add(listener)
+        listener.agent = liveAgents.attach(agentId, listener)
+        if (listener.agent.sessions.size === 1) fork(updatePresence(agentId))
         // If the key died between its check and the attachment, the listener was not told.
         yield* admitted(key)
         // As for sockets: what is committed from now on is pushed here, and muted messages are known.
         yield* liveAgents.reachable
         yield* Effect.retry(liveAgents.loadMutes(listener.agent), readAgain)
+      })
+
+      const leave = (listener: Listener): void => {
+        if (listeners.delete(listener)) {
+          liveAgents.detach(listener.agent.id, listener)
+          if (listener.agent.sessions.size === 0) fork(goneOffline(listener.agent.id))
+        }
+        if (listener.place === undefined) return
+        liveAgents.leave(listener.place)
+        listener.place = undefined
+      }
+
+      const listen = Effect.fnUntraced(function*(agentId: string, key: string, ears: Ears) {
+        const listener = new Listener(liveAgents.here(agentId), ears)
+        yield* Effect.addFinalizer(() => Effect.sync(() => leave(listener)))
+        yield* join(listener, key)
         return listener
       })
 
@@ -190,7 +250,7 @@ export class Waiters extends Context.Service<Waiters, {
           agent.status === "suspended" ? Effect.fail(new AgentSuspended()) : Effect.void)
 
       /** Whether an undelivered message above `after` is not muted; also how far the inbox was read. */
-      const look = Effect.fnUntraced(function*(listener: Listener, after: number) {
+      const search = Effect.fnUntraced(function*(listener: Listener, after: number) {
         let from = after
         while (true) {
           const page = yield* deliveries.page(listener.agent.id, from, PAGE)
@@ -204,85 +264,103 @@ export class Waiters extends Context.Service<Waiters, {
         }
       })
 
-      /** Ends when there is news, and after `ms`: with one fiber, where a race takes two. */
-      const newsWithin = (state: { wake: () => void; readonly news: boolean }, ms: number) =>
-        Effect.callback<void>((resume) => {
-          const timer = runFork(Effect.sleep(ms))
-          const end = () => {
-            timer.interruptUnsafe()
-            resume(Effect.void)
-          }
-          timer.addObserver(end)
-          state.wake = end
-          if (state.news) end()
-          return Effect.sync(() => timer.interruptUnsafe())
-        })
-
-      const wait = Effect.fnUntraced(
-        function*(agentId: string, key: string, limit: number, timeoutMs: number) {
-          const state: { wake: () => void; news: boolean; over: boolean; reason: CloseReason | undefined } = {
-            wake: () => undefined,
-            news: false,
-            over: false,
-            reason: undefined
-          }
-          const heard = (): void => {
-            state.news = true
-            state.wake()
-          }
-          const listener = yield* listen(agentId, key, {
-            message: (_conversationId, own) => own ? undefined : heard(),
-            missed: heard,
-            ended: (reason) => {
-              state.over = true
-              state.reason = reason
-              heard()
-            }
-          })
-          const until = now() + timeoutMs
-          let read = 0
-          while (!state.over) {
-            state.news = false
-            const looked = yield* look(listener, read)
-            read = looked.read
-            listener.reached = Math.max(listener.reached, read)
-            if (looked.found) {
-              const rows = yield* deliveries.sync(agentId, undefined, limit)
-              // Acknowledged elsewhere meanwhile: there is nothing to show.
-              if (rows.length === 0) continue
-              yield* admitted(key)
-              return { outcome: "messages", rows } as const
-            }
-            if (leaving) {
-              yield* Effect.sleep(TURNED_AWAY)
-              return { outcome: "moved", rows: [] } as const
-            }
-            const left = until - now()
-            if (left <= 0) {
-              yield* admitted(key)
-              return { outcome: "timeout", rows: yield* deliveries.sync(agentId, undefined, limit) } as const
-            }
-            yield* newsWithin(state, left)
-          }
+      /** Looks whether a wait has an answer; undefined: not yet. */
+      const look = Effect.fnUntraced(function*(wait: Wait) {
+        wait.news = false
+        const { key, limit, listener, reason } = wait
+        if (listener.over) {
           yield* admitted(key)
-          if (state.reason?.code === 1008) return yield* new Unauthorized()
-          if (state.reason?.text === TOO_MANY) return yield* tooMany()
-          return { outcome: "moved", rows: [] } as const
-        },
-        Effect.scoped
-      )
+          if (reason?.code === 1008) return yield* new Unauthorized()
+          if (reason?.text === TOO_MANY) return yield* tooMany()
+          return moved
+        }
+        const { found, read } = yield* search(listener, wait.read)
+        wait.read = read
+        listener.reached = Math.max(listener.reached, read)
+        if (found) {
+          const rows = yield* deliveries.sync(listener.agent.id, undefined, limit)
+          if (rows.length > 0) {
+            yield* admitted(key)
+            return { outcome: "messages", rows } as const
+          }
+          // Acknowledged elsewhere meanwhile: there is nothing to show, but there may be more.
+          wait.news = true
+          return undefined
+        }
+        if (leaving) {
+          yield* Effect.sleep(TURNED_AWAY)
+          return moved
+        }
+        if (now() < wait.until) return undefined
+        yield* admitted(key)
+        return { outcome: "timeout", rows: yield* deliveries.sync(listener.agent.id, undefined, limit) } as const
+      })
 
-      const check = makeComparison({ [Symbol.iterator]: () => listeners.values() }, deliveries.heads)
+      const work = (wait: Wait, effect: Effect.Effect<Waited | undefined, WaitRefusal>): void => {
+        wait.looking = true
+        const fiber = wait.worker = runFork(effect)
+        fiber.addObserver((exit) => {
+          wait.looking = false
+          wait.worker = undefined
+          // Cancelled, maybe before it had attached.
+          if (!waits.has(wait)) return leave(wait.listener)
+          if (Exit.isSuccess(exit) && exit.value === undefined) {
+            if (wait.news) work(wait, look(wait))
+            return
+          }
+          end(wait)
+          wait.settled(exit as Exit.Exit<Waited, WaitRefusal>)
+        })
+      }
+
+      const end = (wait: Wait): void => {
+        waits.delete(wait)
+        if (waits.size === 0) some.closeUnsafe()
+        leave(wait.listener)
+      }
+
+      const wake = (wait: Wait): void => {
+        wait.news = true
+        if (!wait.looking && waits.has(wait)) work(wait, look(wait))
+      }
+
+      const begin = (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
+        const wait = new Wait(liveAgents.here(agentId), key, limit, now() + timeoutMs, settled, wake)
+        waits.add(wait)
+        some.openUnsafe()
+        work(wait, Effect.andThen(join(wait.listener, key), look(wait)))
+        return wait
+      }
+
+      const cancel = (wait: Wait): void => {
+        if (!waits.has(wait)) return
+        end(wait)
+        wait.worker?.interruptUnsafe()
+      }
+
+      const tick = Effect.sync(() => {
+        const at = now()
+        for (const wait of waits) if (at >= wait.until) wake(wait)
+      })
+      yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(Effect.andThen(tick), Effect.forever, Effect.forkScoped)
+
+      const check = makeComparison(listeners, deliveries.heads)
       const compare = Effect.catchCause(check, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))
       yield* Effect.forkScoped(Effect.repeat(compare, Schedule.spaced(CHECK)))
       liveAgents.onMissed(() => fork(compare))
 
       return Waiters.of({
         listen,
-        wait,
+        wait: (agentId, key, limit, timeoutMs) =>
+          Effect.callback((resume) => {
+            const wait = begin(agentId, key, limit, timeoutMs, resume)
+            return Effect.sync(() => cancel(wait))
+          }),
+        begin,
+        cancel,
         turnAway: () => {
           leaving = true
-          for (const session of listeners.keys()) {
+          for (const session of listeners) {
             fork(Effect.flatMap(Random.nextIntBetween(0, SPREAD_MS), (ms) =>
               Effect.andThen(Effect.sleep(ms), Effect.sync(() => session.end(undefined)))))
           }

@@ -1,67 +1,71 @@
 import { afterEach, assert, beforeEach, describe, it, vi } from "@effect/vitest"
-import { Deferred, Effect } from "effect"
-import type { HttpServerResponse } from "effect/http"
-import type { Readable } from "node:stream"
-import { lateAnswer } from "../../src/mcp/LateAnswer.ts"
+import { Answer } from "../../src/http/Answer.ts"
+import { Asked } from "../../src/http/Asked.ts"
+import { LateAnswer } from "../../src/mcp/LateAnswer.ts"
+import { Socket } from "node:net"
+import { PassThrough } from "node:stream"
 
 describe("an answer of /mcp that may come late", () => {
   beforeEach(() => void vi.useFakeTimers({ toFake: ["setInterval", "clearInterval"] }))
   afterEach(() => void vi.useRealTimers())
 
+  /** A response whose bytes are collected. */
   const begin = () => {
-    const message = Deferred.makeUnsafe<object>()
-    const state = { interrupted: false }
-    const waits = Effect.onInterrupt(Deferred.await(message), () => Effect.sync(() => void (state.interrupted = true)))
-    const fiber = Effect.runFork(lateAnswer((effect) => Effect.runFork(effect), waits))
-    let response: HttpServerResponse.HttpServerResponse | undefined
-    fiber.addObserver((exit) => void (response = exit._tag === "Success" ? exit.value : undefined))
-    return { state, fiber, answer: () => response, succeed: () => Deferred.doneUnsafe(message, Effect.succeed({ id: 1 })) }
+    const wire = new PassThrough().setEncoding("latin1")
+    const response = new Answer(Object.assign(new Asked(new Socket()), { httpVersionMajor: 1, httpVersionMinor: 1 }))
+    response.assignSocket(wire as unknown as Socket)
+    let sent = ""
+    wire.on("data", (chunk: string) => void (sent += chunk))
+    const state = { givenUp: false }
+    let settled = (_message: object): void => undefined
+    new LateAnswer((settle) => {
+      settled = settle
+      return () => void (state.givenUp = true)
+    }).begin(response)
+    const answer = async () => {
+      await new Promise((resolve) => setTimeout(resolve, 0))
+      const [head = "", ...body] = sent.split("\r\n\r\n")
+      return { head: head.toLowerCase(), body: body.join("\r\n\r\n") }
+    }
+    return { response, state, answer, succeed: () => settled({ id: 1 }) }
   }
-  const streamOf = (response: HttpServerResponse.HttpServerResponse | undefined): Readable => {
-    assert.strictEqual(response?.headers["content-type"], "text/event-stream")
-    return (response as unknown as { readonly body: { readonly body: Readable } }).body.body
-  }
-  const settled = () => new Promise((resolve) => setTimeout(resolve, 0))
 
   it("is JSON where it comes within 20 seconds", async () => {
-    const { answer, succeed } = begin()
+    const { answer, response, succeed } = begin()
     vi.advanceTimersByTime(19_999)
-    await settled()
-    assert.isUndefined(answer())
+    assert.strictEqual((await answer()).head, "")
     succeed()
-    await settled()
-    assert.strictEqual(answer()?.headers["content-type"], "application/json")
-    assert.strictEqual(vi.getTimerCount(), 0)
+    const { body, head } = await answer()
+    assert.match(head, /^http\/1\.1 200 ok\r\n[^]*content-type: application\/json\r\n/)
+    assert.include(head, "content-length: 8")
+    assert.strictEqual(body, `{"id":1}`)
+    assert.deepStrictEqual([response.writableEnded, vi.getTimerCount()], [true, 0])
   })
 
   it("is an event stream after 20 seconds of silence, with a comment every 20 seconds, that ends with the answer", async () => {
-    const { answer, state, succeed } = begin()
-    vi.advanceTimersByTime(40_000)
-    await settled()
-    const stream = streamOf(answer()).setEncoding("utf8")
-    let text = ""
-    stream.on("data", (chunk) => void (text += chunk))
+    const { answer, response, state, succeed } = begin()
     vi.advanceTimersByTime(20_000)
-    await settled()
-    assert.strictEqual(text, ": waiting\n\n".repeat(3))
+    const { head } = await answer()
+    for (const header of ["content-type: text/event-stream", "cache-control: no-cache, no-transform", "x-accel-buffering: no"]) {
+      assert.include(head, header)
+    }
+    vi.advanceTimersByTime(40_000)
+    const chunk = (text: string) => `${text.length.toString(16)}\r\n${text}\r\n`
+    const comments = chunk(": waiting\n\n").repeat(3)
+    assert.strictEqual((await answer()).body, comments)
     succeed()
-    await settled()
-    assert.strictEqual(text, `${": waiting\n\n".repeat(3)}event: message\ndata: {"id":1}\n\n`)
-    assert.isTrue(stream.readableEnded)
-    assert.deepStrictEqual([vi.getTimerCount(), state.interrupted], [0, false])
+    assert.strictEqual((await answer()).body, `${comments}${chunk('event: message\ndata: {"id":1}\n\n')}0\r\n\r\n`)
+    assert.deepStrictEqual([response.writableEnded, vi.getTimerCount(), state.givenUp], [true, 0, false])
   })
 
-  it("is given up when the request ends before it, or the stream is closed", async () => {
-    const early = begin()
-    await settled()
-    early.fiber.interruptUnsafe()
-    await settled()
-    assert.deepStrictEqual([vi.getTimerCount(), early.state.interrupted], [0, true])
-    const late = begin()
-    vi.advanceTimersByTime(20_000)
-    await settled()
-    streamOf(late.answer()).destroy()
-    await settled()
-    assert.deepStrictEqual([vi.getTimerCount(), late.state.interrupted], [0, true])
+  it("is given up when the caller is gone, before it and while it is an event stream", () => {
+    for (const seconds of [1, 21]) {
+      const { response, state, succeed } = begin()
+      vi.advanceTimersByTime(seconds * 1_000)
+      response.worker?.interruptUnsafe()
+      assert.deepStrictEqual([vi.getTimerCount(), state.givenUp], [0, true])
+      response.destroy()
+      succeed()
+    }
   })
 })

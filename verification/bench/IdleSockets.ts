@@ -6,6 +6,9 @@ import { LoadProcess } from "./LoadProcess.ts"
 import type { Memory } from "./Probe.ts"
 import { nameOf, startRig, type Subject } from "./Rig.ts"
 
+/** How many connect at a time: what connecting costs is not what a connection costs. */
+export const AT_A_TIME = 50
+
 export interface IdleResult {
   readonly sockets: number
   readonly agents: number
@@ -33,7 +36,7 @@ export const weighIdle = async (subject: Subject, sockets: number, say: (text: s
 /** The same on a server that has just started, with the agents of these keys. */
 export const weighSockets = async (server: ServerProcess, keys: ReadonlyArray<string>): Promise<IdleResult> => {
   const load = new LoadProcess()
-  const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some })
+  const connect = async (some: ReadonlyArray<string>) => load.ask("idle", { host: server.host, port: server.port, keys: some, atATime: AT_A_TIME })
   // Once with a few that go again, so that only the sockets are weighed and not the first use of the code.
   await connect(keys.slice(0, Math.ceil(keys.length / 10)))
   await load.ask("closeIdle", undefined)

@@ -99,6 +99,8 @@ export interface RunResult {
 
 export interface IdlePlan extends Address {
   readonly keys: ReadonlyArray<string>
+  /** How many connect at a time. */
+  readonly atATime: number
 }
 
 export interface HttpPlan extends Address {
@@ -565,9 +567,9 @@ const verify: Commands["verify"] = async ({ stores }) => {
 let idleSockets: Array<SocketConnection> = []
 let idleLost = 0
 
-const idle: Commands["idle"] = async ({ host, keys, port }) => {
-  for (let at = 0; at < keys.length; at += 50) {
-    const more = keys.slice(at, at + 50).map((key) =>
+const idle: Commands["idle"] = async ({ atATime, host, keys, port }) => {
+  for (let at = 0; at < keys.length; at += atATime) {
+    const more = keys.slice(at, at + atATime).map((key) =>
       SocketConnection.connect({ host, port, key, onFrame: () => -1, onFailure: () => idleLost++ })
     )
     idleSockets.push(...await Promise.all(more))

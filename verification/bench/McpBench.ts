@@ -8,7 +8,7 @@ import { here } from "./Checkout.ts"
 import { cleanUp } from "./CleanUps.ts"
 import { probe } from "./Contender.ts"
 import { cpuOf } from "./CpuTime.ts"
-import { type IdleResult, weighSockets } from "./IdleSockets.ts"
+import { AT_A_TIME, type IdleResult, weighSockets } from "./IdleSockets.ts"
 import { metric, metrics } from "./Metrics.ts"
 import type { Memory } from "./Probe.ts"
 import { json, percent, printProfile, table } from "./Report.ts"
@@ -133,7 +133,7 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
     for (const deadline = Date.now() + 120_000;;) {
       if (failures.length > 0 || Date.now() > deadline) throw new Error(`the waits did not begin: ${failures[0] ?? "too late"}`)
       if (metric(await metrics(server), "waits_open") === wanted) return
-      await pause(100)
+      await pause(20)
     }
   }
   // Once with a few that go again, so that only the waits are weighed and not the first use of the code.
@@ -146,8 +146,11 @@ const benchWaits = async (rig: Rig, count: number, say: (text: string) => void):
   await settle()
   const before = await probe(server, { probe: "memory" }) as Memory
   const began = performance.now()
-  const waiting = begin(agents)
-  await open(count)
+  const waiting: Array<WaitingAgent> = []
+  for (let at = 0; at < count; at += AT_A_TIME) {
+    waiting.push(...begin(agents.slice(at, at + AT_A_TIME)))
+    await open(waiting.length)
+  }
   const begun = performance.now() - began
   await settle()
   const after = await probe(server, { probe: "memory" }) as Memory

@@ -3,6 +3,7 @@ import { connected } from "../bench/Database.ts"
 import { cleanUp } from "../bench/CleanUps.ts"
 import { cpuOf, cpuOfTree } from "../bench/CpuTime.ts"
 import { here } from "../bench/Checkout.ts"
+import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
 import { encodeBundle } from "../../src/push/Bundle.ts"
@@ -47,7 +48,7 @@ const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
   const handles = Array.from({ length: SOCKETS }, (_, i) => `scale-${i}`)
   const keys = (await registerAgents(node.url, rig.outbox, handles)).map(({ key }) => key)
   const load = new LoadProcess()
-  const plan = { host: node.host, port: node.port, keys }
+  const plan = { host: node.host, port: node.port, keys, atATime: AT_A_TIME }
   // Once before, so that the code is compiled.
   await load.ask("idle", plan)
   await load.ask("closeIdle", undefined)

@@ -1,0 +1,34 @@
+import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
+import { Effect } from "effect"
+import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Answer } from "./Answer.ts"
+
+/**
+ * A response that is written when there is something to say. Until then nothing is kept of its request but the connection and
+ * this object: no fiber, no scope. A route returns it by `later`.
+ */
+export abstract class LateResponse {
+  /** Called once, when the route has ended. It makes itself the `worker` of the response. */
+  abstract begin(response: Answer): void
+  /** Called when the caller is gone before the response has ended. */
+  abstract interruptUnsafe(): void
+}
+
+export const later = (response: LateResponse): HttpServerResponse.HttpServerResponse => HttpServerResponse.raw(response)
+
+export const lateResponseOf = ({ body }: HttpServerResponse.HttpServerResponse): LateResponse | undefined =>
+  body._tag === "Raw" && body.body instanceof LateResponse ? body.body : undefined
+
+/** For requests that come through the router: completes when a late response has ended; then there is nothing left to send. */
+export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
+  const late = lateResponseOf(answered)
+  if (late === undefined) return Effect.succeed(answered)
+  return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
+    Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
+      const response = NodeHttpServerRequest.toServerResponse(request)
+      if (!(response instanceof Answer)) throw new Error("A late response answers a request over the network.")
+      response.once("close", () => resume(Effect.succeed(HttpServerResponse.empty({ status: response.statusCode }))))
+      late.begin(response)
+      return Effect.sync(() => late.interruptUnsafe())
+    }))
+}
