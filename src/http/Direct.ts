@@ -1,6 +1,7 @@
 import { Cause, Context, Effect, Exit, Fiber, Scope } from "effect"
 import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { forRequest } from "../platform/RequestId.ts"
+import { Unavailable } from "../wire/WireError.ts"
 import { answer } from "../wire/WireErrors.ts"
 import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
@@ -31,13 +32,31 @@ export const makeDirect = (
   scope: Scope.Scope,
   other: (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse) => void
 ) =>
-  Effect.map(Effect.context<never>(), (services) => {
+  Effect.gen(function*() {
+    const services = yield* Effect.context<never>()
     const report = Effect.runForkWith(services)
+    /** Responses that are late and have not ended. */
+    const late = new Set<Answer>()
+    function ended(this: Answer) {
+      late.delete(this)
+    }
+    yield* Scope.addFinalizer(scope, Effect.sync(() => {
+      for (const response of late) {
+        if (response.destroyed) continue
+        response.worker?.interruptUnsafe()
+        if (response.headersSent) response.destroy()
+        else response.refuse(new Unavailable())
+      }
+    }))
 
     const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
       if (response.destroyed || response.writableEnded) return
-      const late = lateResponseOf(answered)
-      if (late !== undefined) return late.begin(response)
+      const begun = lateResponseOf(answered)
+      if (begun !== undefined) {
+        late.add(response)
+        response.on("close", ended)
+        return begun.begin(response)
+      }
       if (!isPlain(answered)) return other(request, response, answered)
       try {
         response.whole(answered)

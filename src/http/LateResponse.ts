@@ -24,11 +24,12 @@ export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
   const late = lateResponseOf(answered)
   if (late === undefined) return Effect.succeed(answered)
   return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-    Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
+    // Around its routes the router cannot be interrupted; a shutdown has to end what has not ended in time.
+    Effect.interruptible(Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {
       const response = NodeHttpServerRequest.toServerResponse(request)
       if (!(response instanceof Answer)) throw new Error("A late response answers a request over the network.")
       response.once("close", () => resume(Effect.succeed(HttpServerResponse.empty({ status: response.statusCode }))))
       late.begin(response)
       return Effect.sync(() => late.interruptUnsafe())
-    }))
+    })))
 }

@@ -2,6 +2,7 @@ import { HttpServerResponse } from "effect/http"
 import type { Readable } from "node:stream"
 import type { Answer } from "../http/Answer.ts"
 import { LateResponse } from "../http/LateResponse.ts"
+import { InternalError } from "../wire/WireError.ts"
 import { COMMENT_MS } from "./Exchange.ts"
 
 const EVENT_STREAM = "text/event-stream"
@@ -11,8 +12,11 @@ const eventHeaders = { "cache-control": "no-cache, no-transform", "x-accel-buffe
 export const eventStream = (stream: Readable) =>
   HttpServerResponse.raw(stream, { contentType: EVENT_STREAM, headers: eventHeaders })
 
-/** What makes the message: calls `settled` once with it, unless the function that it returns is called before. */
-export type Making = (settled: (message: object) => void) => () => void
+/**
+ * What makes the message: calls `settled` once with it, or with undefined if it cannot be made, unless the function that it
+ * returns is called before.
+ */
+export type Making = (settled: (message: object | undefined) => void) => () => void
 
 /**
  * Answers with a message that may come late: as JSON if it comes within COMMENT_MS, else as an event stream with a comment
@@ -42,13 +46,19 @@ export class LateAnswer extends LateResponse {
     this.giveUp?.()
   }
 
-  private end(message: object): void {
+  private end(message: object | undefined): void {
     clearInterval(this.timer)
     const { response } = this
-    if (response === undefined || response.destroyed) return
+    if (response === undefined || response.destroyed || response.writableEnded) return
+    if (message === undefined) return fail(response)
     if (response.headersSent) response.end(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
     else response.whole(HttpServerResponse.jsonUnsafe(message))
   }
+}
+
+const fail = (response: Answer): void => {
+  if (response.headersSent) response.destroy()
+  else response.refuse(new InternalError())
 }
 
 const comment = (response: Answer): void => {

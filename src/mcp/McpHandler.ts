@@ -203,7 +203,10 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const waitOf = ({ id, mark }: PlainCall, { limit, result, timeoutMs }: BegunCall, agentId: string, key: string) =>
       new LateAnswer((settled) => {
         const wait = waiters.begin(agentId, key, limit, timeoutMs, (exit) =>
-          void run(Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result)))))
+          void run(Effect.catchDefect(
+            Effect.map(result(exit), (result) => settled(messageOf({ id, mark }, result))),
+            (defect) => Effect.andThen(Effect.logError("The answer of a wait could not be made", Cause.die(defect)), Effect.sync(() => settled(undefined)))
+          )))
         return () => waiters.cancel(wait)
       })
 

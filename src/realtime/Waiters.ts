@@ -66,7 +66,8 @@ export class Listener implements LiveSession {
   }
 
   hint(inboxNo: number, _messageId: string, rendered: Rendered, muted: boolean): void {
-    if (inboxNo > this.reached) this.reached = inboxNo
+    // After a gap it does not know of what came before: the comparison with storage finds that.
+    if (inboxNo === this.reached + 1) this.reached = inboxNo
     if (!muted && !this.over) this.ears.message(rendered.conversationId, false)
   }
 
@@ -110,8 +111,8 @@ export class Wait implements Ears {
   readonly key: string
   /** How many messages it shows at most. */
   readonly limit: number
-  /** When it ends without news, on the monotonic clock. */
-  readonly until: number
+  /** When it ends without news, on the monotonic clock; it counts from when it listens. */
+  until = Number.POSITIVE_INFINITY
   readonly settled: (exit: Exit.Exit<Waited, WaitRefusal>) => void
   /** How far it has read the inbox. */
   read = 0
@@ -125,11 +126,10 @@ export class Wait implements Ears {
   /** Lets it look. */
   private readonly wake: (wait: Wait) => void
 
-  constructor(agent: LiveAgent, key: string, limit: number, until: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
+  constructor(agent: LiveAgent, key: string, limit: number, settled: Wait["settled"], wake: (wait: Wait) => void) {
     this.listener = new Listener(agent, this)
     this.key = key
     this.limit = limit
-    this.until = until
     this.settled = settled
     this.wake = wake
   }
@@ -325,10 +325,13 @@ export class Waiters extends Context.Service<Waiters, {
       }
 
       const begin = (agentId: string, key: string, limit: number, timeoutMs: number, settled: Wait["settled"]): Wait => {
-        const wait = new Wait(liveAgents.here(agentId), key, limit, now() + timeoutMs, settled, wake)
+        const wait = new Wait(liveAgents.here(agentId), key, limit, settled, wake)
         waits.add(wait)
         some.openUnsafe()
-        work(wait, Effect.andThen(join(wait.listener, key), look(wait)))
+        work(wait, Effect.flatMap(join(wait.listener, key), () => {
+          wait.until = now() + timeoutMs
+          return look(wait)
+        }))
         return wait
       }
 
@@ -342,7 +345,11 @@ export class Waiters extends Context.Service<Waiters, {
         const at = now()
         for (const wait of waits) if (at >= wait.until) wake(wait)
       })
-      yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(Effect.andThen(tick), Effect.forever, Effect.forkScoped)
+      yield* Effect.andThen(some.await, Effect.sleep(TICK)).pipe(
+        Effect.andThen(Effect.catchDefect(tick, (defect) => Effect.logError("Waits could not be ended", Cause.die(defect)))),
+        Effect.forever,
+        Effect.forkScoped
+      )
 
       const check = makeComparison(listeners, deliveries.heads)
       const compare = Effect.catchCause(check, (cause) => Effect.logWarning("Waiting agents could not be compared with storage", cause))

@@ -8,8 +8,10 @@ import { TestClock } from "effect/testing"
 import { request as nodeRequest } from "node:http"
 import { connect } from "node:net"
 import { Config, type Settings } from "../../src/platform/Config.ts"
+import type { Answer } from "../../src/http/Answer.ts"
 import * as Endpoints from "../../src/http/Endpoints.ts"
 import { HttpServer, type Patience } from "../../src/http/HttpServer.ts"
+import { later, LateResponse } from "../../src/http/LateResponse.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { refusals } from "../../src/platform/Metrics.ts"
 import { Forbidden, Unauthorized } from "../../src/wire/WireError.ts"
@@ -18,7 +20,7 @@ import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerLeapingClock, leap } from "../support/Leap.ts"
-import { PATIENCE_MS } from "../support/Eventually.ts"
+import { eventually, PATIENCE_MS } from "../support/Eventually.ts"
 
 const Thing = Schema.Struct({ name: Schema.String, n: Schema.optionalKey(Schema.Int) })
 
@@ -45,11 +47,14 @@ class TestApi extends HttpApi.make("test").add(
     .add(HttpApiEndpoint.get("badHeader", "/v1/bad-header", { success: Schema.String }))
     .add(HttpApiEndpoint.get("stream", "/v1/stream", { success: Schema.String }))
     .add(HttpApiEndpoint.get("wait", "/v1/wait", { success: Schema.Struct({ waited: Schema.Boolean }) }))
+    .add(HttpApiEndpoint.get("late", "/v1/late", { success: Schema.String }))
     .add(HttpApiEndpoint.post("waitByRpc", "/mcp", { success: Schema.Struct({ waited: Schema.Boolean }) }))
     .add(HttpApiEndpoint.get("root", "/", { success: Schema.Struct({ ok: Schema.Boolean }) }))
 ).middleware(WireErrors) {}
 
 class Gate extends Context.Service<Gate, {
+  /** How many are inside. */
+  readonly inside: { count: number }
   readonly entered: Deferred.Deferred<void>
   readonly open: Deferred.Deferred<void>
   /** Done once its handler has ended, however. */
@@ -57,17 +62,47 @@ class Gate extends Context.Service<Gate, {
 }>()("test/Gate") {
   static readonly layer = Layer.effect(
     Gate,
-    Effect.all({ entered: Deferred.make<void>(), open: Deferred.make<void>(), left: Deferred.make<void>() })
+    Effect.all({
+      inside: Effect.sync(() => ({ count: 0 })),
+      entered: Deferred.make<void>(),
+      open: Deferred.make<void>(),
+      left: Deferred.make<void>()
+    })
   )
+}
+
+/** A response that never comes, of a request that enters and leaves like the ones that wait in their handler. */
+class Never extends LateResponse {
+  private readonly gate: Gate["Service"]
+
+  constructor(gate: Gate["Service"]) {
+    super()
+    this.gate = gate
+  }
+
+  override begin(response: Answer): void {
+    response.worker = this
+    this.gate.inside.count++
+    Deferred.doneUnsafe(this.gate.entered, Effect.void)
+  }
+
+  override interruptUnsafe(): void {
+    this.gate.inside.count--
+    Deferred.doneUnsafe(this.gate.left, Effect.void)
+  }
 }
 
 const things = Endpoints.group(TestApi, "things", (handlers) =>
   Effect.gen(function*() {
     const gate = yield* Gate
-    const waiting = Deferred.succeed(gate.entered, undefined).pipe(
+    const waiting = Effect.sync(() => gate.inside.count++).pipe(
+      Effect.andThen(Deferred.succeed(gate.entered, undefined)),
       Effect.andThen(Deferred.await(gate.open)),
       Effect.as({ waited: true }),
-      Effect.ensuring(Deferred.succeed(gate.left, undefined))
+      Effect.ensuring(Effect.suspend(() => {
+        gate.inside.count--
+        return Deferred.succeed(gate.left, undefined)
+      }))
     )
     return handlers
       .handle("one", ({ params }) => Effect.succeed({ id: params.id }))
@@ -92,6 +127,7 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
         )
       })
       .handle("wait", () => waiting)
+      .handle("late", () => Effect.sync(() => later(new Never(gate))))
       .handle("waitByRpc", () => waiting)
       .handle("root", () => Effect.succeed({ ok: true }))
   }))
@@ -604,7 +640,7 @@ describe("HttpServer", () => {
     ))
 
   it.live("ends the work for a client that hangs up, and counts no refusal for it", () =>
-    Effect.forEach(["/v1/wait", "http://x/v1/wait"], (target) =>
+    Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
       withServer((server) =>
         Effect.gen(function*() {
           const refused = () => refusals.at("http", "UNAVAILABLE").value
@@ -614,11 +650,25 @@ describe("HttpServer", () => {
           socket.destroy()
           yield* Deferred.await(server.gate.left)
           yield* server.close
-          assert.strictEqual(refused(), before)
+          assert.strictEqual(refused(), before, target)
         }))))
 
+  it.live("ends the work also for requests that a client sent behind another one", () =>
+    Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
+      withServer((server) =>
+        Effect.gen(function*() {
+          const request = `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`
+          const socket = connect(server.port, "127.0.0.1", () => socket.write(request + request))
+          socket.on("error", () => {})
+          const { inside } = server.gate
+          yield* Effect.promise(() => eventually("both requests", () => inside.count === 2 || undefined))
+          socket.destroy()
+          yield* Effect.promise(() => eventually("the end of both", () => inside.count === 0 || undefined))
+          yield* server.close
+        }), {}, { drain: PATIENCE_MS * 10 })))
+
   it.live("does not wait for ever for what is in flight, and answers it", () =>
-    Effect.forEach(["/v1/wait", "http://x/v1/wait"], (target) =>
+    Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
       withServer((server) =>
         Effect.gen(function*() {
           const waiting = yield* Effect.forkChild(raw(server, `GET ${target} HTTP/1.1\r\nhost: x\r\n\r\n`))

@@ -17,7 +17,7 @@ describe("an answer of /mcp that may come late", () => {
     let sent = ""
     wire.on("data", (chunk: string) => void (sent += chunk))
     const state = { givenUp: false }
-    let settled = (_message: object): void => undefined
+    let settled = (_message: object | undefined): void => undefined
     new LateAnswer((settle) => {
       settled = settle
       return () => void (state.givenUp = true)
@@ -27,7 +27,7 @@ describe("an answer of /mcp that may come late", () => {
       const [head = "", ...body] = sent.split("\r\n\r\n")
       return { head: head.toLowerCase(), body: body.join("\r\n\r\n") }
     }
-    return { response, state, answer, succeed: () => settled({ id: 1 }) }
+    return { response, state, answer, succeed: () => settled({ id: 1 }), fail: () => settled(undefined) }
   }
 
   it("is JSON where it comes within 20 seconds", async () => {
@@ -56,6 +56,18 @@ describe("an answer of /mcp that may come late", () => {
     succeed()
     assert.strictEqual((await answer()).body, `${comments}${chunk('event: message\ndata: {"id":1}\n\n')}0\r\n\r\n`)
     assert.deepStrictEqual([response.writableEnded, vi.getTimerCount(), state.givenUp], [true, 0, false])
+  })
+
+  it("is an error where the message cannot be made, and a broken stream where one has begun", async () => {
+    const early = begin()
+    early.fail()
+    const { body, head } = await early.answer()
+    assert.match(head, /^http\/1\.1 500 /)
+    assert.strictEqual(JSON.parse(body).code, "INTERNAL_ERROR")
+    const late = begin()
+    vi.advanceTimersByTime(20_000)
+    late.fail()
+    assert.deepStrictEqual([late.response.destroyed, late.response.writableEnded, vi.getTimerCount()], [true, false, 0])
   })
 
   it("is given up when the caller is gone, before it and while it is an event stream", () => {
