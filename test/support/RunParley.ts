@@ -1,10 +1,9 @@
-import { inject } from "@effect/vitest"
 import { spawn } from "node:child_process"
 import { once } from "node:events"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { PATIENCE_MS, within } from "./Eventually.ts"
-import { programEnv, SHORT_LIVED } from "./Server.ts"
+import { programEnv, programPath, SHORT_LIVED } from "./Server.ts"
 import { keepLog } from "./ServerLogs.ts"
 
 const ROOT = fileURLToPath(new URL("../..", import.meta.url))
@@ -21,7 +20,7 @@ export const runParley = async (
   env: Readonly<Record<string, string>>,
   timeoutMs = PATIENCE_MS
 ): Promise<ProgramResult> => {
-  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, inject("program"), ...args], {
+  const child = spawn(join(ROOT, "node_modules/.bin/node"), [...SHORT_LIVED, programPath(), ...args], {
     cwd: ROOT,
     env: { ...programEnv(), ...env },
     stdio: ["ignore", "pipe", "pipe"]

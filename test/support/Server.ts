@@ -21,8 +21,11 @@ const ROOT = fileURLToPath(new URL("../..", import.meta.url))
  */
 export const SHORT_LIVED = ["--liftoff-only", "--min-semi-space-size=32"]
 
+/** `runners/parley.js`: for tests as GlobalSetup bundled it, for other programmes itself. */
+export const programPath = (): string => process.env["VITEST"] === undefined ? join(ROOT, "runners/parley.js") : inject("program")
+
 /** The program of a standalone server or of a node. */
-export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [inject("program"), command]
+export const parley = (command: "start" | "runner"): ReadonlyArray<string> => [programPath(), command]
 
 /** What a program gets of this process's environment, and where V8 finds what it has compiled for the programs before. */
 export const programEnv = () => ({
@@ -124,7 +127,7 @@ export class Server {
         stdio: [outlivesFile ? "pipe" : "ignore", "pipe", "pipe"]
       }
     )
-    const log = keepLog(`${program.join(" ").replace(inject("program"), "parley")} (process ${this.process.pid})`)
+    const log = keepLog(`${program.join(" ").replace(programPath(), "parley")} (process ${this.process.pid})`)
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
       this.stdout += text
       log.add(text)
