@@ -69,4 +69,10 @@ export class Answer extends ServerResponse<Asked> {
     })
     this.end(body)
   }
+
+  /** Refuses, or breaks the connection off if the response has begun. */
+  fail(failure: WireFailure): void {
+    if (this.headersSent) this.destroy()
+    else this.refuse(failure)
+  }
 }

@@ -44,8 +44,7 @@ export const makeDirect = (
       for (const response of late) {
         if (response.destroyed) continue
         response.worker?.interruptUnsafe()
-        if (response.headersSent) response.destroy()
-        else response.refuse(new Unavailable())
+        response.fail(new Unavailable())
       }
     }))
 

@@ -50,15 +50,10 @@ export class LateAnswer extends LateResponse {
     clearInterval(this.timer)
     const { response } = this
     if (response === undefined || response.destroyed || response.writableEnded) return
-    if (message === undefined) return fail(response)
+    if (message === undefined) return response.fail(new InternalError())
     if (response.headersSent) response.end(`event: message\ndata: ${JSON.stringify(message)}\n\n`)
     else response.whole(HttpServerResponse.jsonUnsafe(message))
   }
-}
-
-const fail = (response: Answer): void => {
-  if (response.headersSent) response.destroy()
-  else response.refuse(new InternalError())
 }
 
 const comment = (response: Answer): void => {

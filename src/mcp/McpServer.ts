@@ -96,7 +96,7 @@ export interface BegunCall extends Pick<ToolWait, "limit" | "timeoutMs"> {
   readonly result: (waited: Effect.Effect<Waited, WaitRefusal>) => Effect.Effect<CallToolResult>
 }
 
-/** The same as `callTool` for a tool that waits, but for the wait itself; a result: it does not come to that. */
+/** Does what `callTool` does for a tool that waits, up to the wait. A refusal: there is nothing to wait for. */
 export const beginCall = (
   tool: Tool,
   begin: NonNullable<Tool["begin"]>,

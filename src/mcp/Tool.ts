@@ -115,6 +115,7 @@ const lenient = (given: unknown, schema: JsonSchema): unknown => {
   )
 }
 
+/** What a tool does with its decoded arguments. */
 type Run<I extends Record<string, Schema.Codec<unknown>>, A> = (given: Schema.Struct<I>["Type"], call: ToolCall) => Effect.Effect<A, Refusal>
 
 /** Makes a tool of its schemas and its behaviour; its texts are in Texts.ts. */
