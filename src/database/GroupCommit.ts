@@ -50,6 +50,13 @@ export interface GroupCommit<In, Out> {
   readonly idle: Effect.Effect<void>
 }
 
+/** A hash of an id, evenly spread: selects the lane for its writes. */
+export const laneOf = (id: string): number => {
+  let hash = 0
+  for (let i = id.length - 8; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0
+  return hash
+}
+
 interface Waiting<In, Out> {
   readonly item: In
   readonly settle: (settled: Settled<Out>) => void

@@ -1,35 +1,26 @@
-import { Clock, Context, Effect, Exit, Layer } from "effect"
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
 import type { LiveAgent } from "../push/LiveAgent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../messages/Message.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
-import { makeGroupCommit, type Settled } from "../database/GroupCommit.ts"
+import { makeGroupCommit } from "../database/GroupCommit.ts"
 import { requestIdOf } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
 import { Forbidden, Unavailable } from "../wire/WireError.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
-import { type Ack, DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
+import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
+import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
-const ACK_LANES = 1
 const READ_LANES = 1
-/** How long an acknowledgement waits for others to be committed with, in milliseconds: nobody waits for it. */
-const ACK_LINGER_MS = 10
-/** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
-const ACKS_BEFORE_PAGE_MS = 250
+/** How often the number of an acknowledged message is asked for while the database is away; its socket waits meanwhile. */
+const LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
-
-/** A hash of an id, evenly spread: selects the lane for its writes. */
-export const laneOf = (id: string): number => {
-  let hash = 0
-  for (let i = id.length - 8; i < id.length; i++) hash = (hash * 31 + id.charCodeAt(i)) >>> 0
-  return hash
-}
 
 /** Numbered inboxes, acknowledgements and reads. */
 export class Deliveries extends Context.Service<Deliveries, {
@@ -55,8 +46,8 @@ export class Deliveries extends Context.Service<Deliveries, {
   /** Marks all envelopes up to and including this one as delivered; returns how many there were. */
   readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
   /**
-   * Marks one envelope as delivered, soon and without an answer: if the acknowledgement is lost, the
-   * envelope is offered again.
+   * Marks one envelope as delivered, soon and without an answer. While the database is away it is tried again, for ten
+   * seconds; if the acknowledgement is lost all the same, the envelope is offered again.
    */
   readonly acknowledge: (agentId: string, inboxNo: number) => void
   /** The same for a message whose inbox number the caller does not know. */
@@ -93,23 +84,9 @@ export class Deliveries extends Context.Service<Deliveries, {
       const { driver } = yield* Database
       const signals = yield* WebhookSignals
       const ids = makeDeliveryIds((yield* Secrets).deliveryIds)
-      const fork = Effect.runForkWith(yield* Effect.context<never>())
       const gather = driver === "pglite"
 
-      const acks = yield* makeGroupCommit<Ack, void>({
-        name: "ack",
-        lanes: ACK_LANES,
-        laneOf: (ack) => laneOf(ack.agentId),
-        rowsOf: () => 1,
-        bytesOf: () => 0,
-        maxRows: 2_000,
-        maxBytes: Number.MAX_SAFE_INTEGER,
-        capacity: 200_000,
-        gather: true,
-        lingerMs: ACK_LINGER_MS,
-        commit: (batch, lockMs) => Effect.as(repo.acknowledge(batch, lockMs), new Array<void>(batch.length)),
-        locks: repo.locks
-      })
+      const acks = yield* makeAcknowledgements(repo.acknowledge, repo.locks)
       const reads = yield* makeGroupCommit<ReadMark, ReadonlyArray<ReadChange>>({
         name: "read",
         lanes: READ_LANES,
@@ -127,48 +104,9 @@ export class Deliveries extends Context.Service<Deliveries, {
       const settled = Effect.andThen(acks.idle, reads.idle)
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
-      /**
-       * Logs defects only: nobody waits for an acknowledgement, and an envelope whose acknowledgement is
-       * lost is offered again.
-       */
-      const noteDefect = (settled: Settled<void>): void => {
-        if (settled._tag === "Failed" && Exit.isFailure(settled.exit) && Exit.hasDies(settled.exit)) {
-          fork(Effect.logError("An acknowledgement could not be stored", settled.exit.cause))
-        }
-      }
-
-      /** For each agent the acknowledgement that came last, while it is under way, and who waits for it. */
-      const latest = new Map<string, Array<() => void>>()
-
-      const acknowledge = (agentId: string, inboxNo: number): void => {
-        const waiters: Array<() => void> = []
-        latest.set(agentId, waiters)
-        acks.submit({ agentId, inboxNo, at: clock.currentTimeMillisUnsafe() }, (settled) => {
-          if (latest.get(agentId) === waiters) latest.delete(agentId)
-          for (const resume of waiters) resume()
-          noteDefect(settled)
-        })
-      }
-
-      /** What an agent acknowledged here before it asks for its inbox from the beginning is not offered again. */
-      const acknowledged = (agentId: string): Effect.Effect<void> =>
-        Effect.suspend(() => {
-          const waiters = latest.get(agentId)
-          if (waiters === undefined) return Effect.void
-          return Effect.callback<void>((resume) => {
-            const timer = setTimeout(() => resume(Effect.void), ACKS_BEFORE_PAGE_MS)
-            waiters.push(() => {
-              clearTimeout(timer)
-              resume(Effect.void)
-            })
-            acks.hurry()
-            return Effect.sync(() => clearTimeout(timer))
-          })
-        })
-
       const pageOf: Deliveries["Service"]["page"] = (agentId, after, limit, within = (query) => query) => {
         const read = within(unavailableOnSqlError(repo.page(agentId, after, limit)))
-        return after === 0 ? Effect.andThen(acknowledged(agentId), read) : read
+        return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
       }
 
       const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
@@ -221,11 +159,11 @@ export class Deliveries extends Context.Service<Deliveries, {
           const rows = yield* render(page)
           return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.inboxNo)))
         }),
-        acknowledge,
+        acknowledge: acks.acknowledge,
         acknowledgeMessage: Effect.fnUntraced(function*(agent, messageId) {
           if (agent.isOwn(messageId)) return
-          const found = yield* find(agent.id, messageId)
-          if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null) acknowledge(agent.id, found.inboxNo)
+          const found = yield* Effect.retry(find(agent.id, messageId), { times: LOOK_UP_TRIES - 1, schedule: Schedule.spaced(AGAIN_AFTER) })
+          if (found !== undefined && found.inboxNo !== null && found.deliveredAt === null) acks.acknowledge(agent.id, found.inboxNo)
         }),
         acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
           const inboxNo = ids.decode(agentId, deliveryId)

@@ -1,0 +1,111 @@
+import { Clock, Effect, Exit, type Scope } from "effect"
+import { laneOf, type Locks, makeGroupCommit } from "../database/GroupCommit.ts"
+import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
+
+const LANES = 1
+/** How long an acknowledgement waits for others to be committed with, in milliseconds: nobody waits for it. */
+const LINGER_MS = 10
+/** How many acknowledgements may wait for their first commit, and how many for another try. */
+const CAPACITY = 200_000
+/** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
+const BEFORE_PAGE_MS = 250
+/** After how long an acknowledgement that could not be stored is tried again. */
+export const AGAIN_AFTER = "1 second"
+/** How often it is tried in all. The connections of a node need some seconds after its network was away. */
+const TRIES = 10
+
+export interface Acknowledgements {
+  /** Marks one envelope as delivered, soon and without an answer. */
+  readonly acknowledge: (agentId: string, inboxNo: number) => void
+  /** Completes once the acknowledgements of an agent that are under way are committed, or after 250 ms. */
+  readonly underWay: (agentId: string) => Effect.Effect<void>
+  /** Completes once nothing is under way. What waits for another try is tried at once. */
+  readonly idle: Effect.Effect<void>
+}
+
+/**
+ * The acknowledgements of single envelopes, committed in batches. One that cannot be stored because the database is
+ * away is tried ten times, a second apart: its client gets no answer and would not repeat it. If it is lost all the same,
+ * the envelope is offered again when the agent connects (wire.md E.2).
+ */
+export const makeAcknowledgements = (
+  commit: DeliveriesRepo["Service"]["acknowledge"],
+  locks: Locks<Ack>
+): Effect.Effect<Acknowledgements, never, Scope.Scope> =>
+  Effect.gen(function*() {
+    const clock = yield* Clock.Clock
+    const scope = yield* Effect.scope
+    const fork = Effect.runForkWith(yield* Effect.context<never>())
+    const group = yield* makeGroupCommit<Ack, void>({
+      name: "ack",
+      lanes: LANES,
+      laneOf: (ack) => laneOf(ack.agentId),
+      rowsOf: () => 1,
+      bytesOf: () => 0,
+      maxRows: 2_000,
+      maxBytes: Number.MAX_SAFE_INTEGER,
+      capacity: CAPACITY,
+      gather: true,
+      lingerMs: LINGER_MS,
+      commit: (batch, lockMs) => Effect.as(commit(batch, lockMs), new Array<void>(batch.length)),
+      locks
+    })
+
+    /** For each agent the acknowledgement that came last, while it is under way, and who waits for it. */
+    const latest = new Map<string, Array<() => void>>()
+
+    interface Late {
+      readonly ack: Ack
+      readonly tries: number
+    }
+    /** What could not be stored and waits for another try. */
+    let late: Array<Late> = []
+
+    const tryAgain = (): void => {
+      const all = late
+      late = []
+      for (const { ack, tries } of all) submit(ack, tries + 1)
+    }
+
+    const submit = (ack: Ack, tries: number, settled?: () => void): void =>
+      group.submit(ack, (outcome) => {
+        if (outcome._tag === "Failed") {
+          if (Exit.isFailure(outcome.exit) && Exit.hasDies(outcome.exit)) {
+            fork(Effect.logError("An acknowledgement could not be stored", outcome.exit.cause))
+          } else if (tries < TRIES && late.length < CAPACITY) {
+            late.push({ ack, tries })
+            if (late.length === 1) fork(Effect.forkIn(Effect.delay(Effect.sync(tryAgain), AGAIN_AFTER), scope))
+          }
+        }
+        settled?.()
+      })
+
+    return {
+      acknowledge: (agentId, inboxNo) => {
+        const waiters: Array<() => void> = []
+        latest.set(agentId, waiters)
+        submit({ agentId, inboxNo, at: clock.currentTimeMillisUnsafe() }, 1, () => {
+          if (latest.get(agentId) === waiters) latest.delete(agentId)
+          for (const resume of waiters) resume()
+        })
+      },
+      underWay: (agentId) =>
+        Effect.suspend(() => {
+          const waiters = latest.get(agentId)
+          if (waiters === undefined) return Effect.void
+          return Effect.callback<void>((resume) => {
+            const timer = setTimeout(() => resume(Effect.void), BEFORE_PAGE_MS)
+            waiters.push(() => {
+              clearTimeout(timer)
+              resume(Effect.void)
+            })
+            group.hurry()
+            return Effect.sync(() => clearTimeout(timer))
+          })
+        }),
+      idle: Effect.suspend(() => {
+        tryAgain()
+        return group.idle
+      })
+    }
+  })

@@ -1,0 +1,72 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect } from "effect"
+import { TestClock } from "effect/testing"
+import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
+import { makeAcknowledgements } from "../../src/deliveries/Acknowledgements.ts"
+import type { Ack } from "../../src/deliveries/DeliveriesRepo.ts"
+
+/** Acknowledgements into a database that is away for the first tries, and the batches that it was given. */
+const acknowledgements = Effect.fnUntraced(function*(away: number, code = "08006") {
+  const batches: Array<ReadonlyArray<Ack>> = []
+  const acks = yield* makeAcknowledgements(
+    (batch) => {
+      batches.push(batch)
+      return batches.length > away ? Effect.void : Effect.fail(sqlError(new DatabaseFault({ code, message: "away" }), "execute"))
+    },
+    { of: ({ agentId }) => [agentId], held: () => Effect.succeed(new Map()) }
+  )
+  /** The next second, with all that is tried in it. */
+  const second = Effect.andThen(TestClock.adjust("1 second"), acks.idle)
+  return { acks, batches, second }
+})
+
+describe("Acknowledgements", () => {
+  it.effect("stores after a second what the database could not take", () =>
+    Effect.gen(function*() {
+      const { acks, batches, second } = yield* acknowledgements(1)
+      acks.acknowledge("agt_1", 7)
+      yield* acks.underWay("agt_1")
+      assert.strictEqual(batches.length, 1)
+      acks.acknowledge("agt_2", 9)
+      yield* acks.underWay("agt_2")
+      assert.strictEqual(batches.length, 2, "a later one is stored meanwhile")
+      yield* TestClock.adjust("999 millis")
+      assert.strictEqual(batches.length, 2)
+      yield* second
+      assert.deepStrictEqual(batches.map((batch) => batch.map(({ agentId, at, inboxNo }) => [agentId, inboxNo, at])), [
+        [["agt_1", 7, 0]],
+        [["agt_2", 9, 0]],
+        [["agt_1", 7, 0]]
+      ])
+      for (let i = 0; i < 3; i++) yield* second
+      assert.strictEqual(batches.length, 3, "once")
+    }))
+
+  it.effect("gives up after ten tries", () =>
+    Effect.gen(function*() {
+      const { acks, batches, second } = yield* acknowledgements(Number.POSITIVE_INFINITY)
+      acks.acknowledge("agt_1", 7)
+      yield* acks.underWay("agt_1")
+      for (let i = 0; i < 15; i++) yield* second
+      assert.strictEqual(batches.length, 10)
+    }))
+
+  it.effect("tries at once what waits for another try when all is to be settled", () =>
+    Effect.gen(function*() {
+      const { acks, batches } = yield* acknowledgements(1)
+      acks.acknowledge("agt_1", 7)
+      yield* acks.underWay("agt_1")
+      yield* acks.idle
+      assert.strictEqual(batches.length, 2)
+    }))
+
+  it.effect("does not try again what is a mistake", () =>
+    Effect.gen(function*() {
+      const { acks, batches, second } = yield* acknowledgements(Number.POSITIVE_INFINITY, "42P01")
+      acks.acknowledge("agt_1", 7)
+      yield* acks.underWay("agt_1")
+      const tried = batches.length
+      for (let i = 0; i < 3; i++) yield* second
+      assert.strictEqual(batches.length, tried)
+    }))
+})
