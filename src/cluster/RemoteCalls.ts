@@ -5,9 +5,9 @@ import type { NodeLine } from "./NodeLine.ts"
 import { NodeLines, SILENCE } from "./NodeLines.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { type BREAKS, remoteBatches, remoteBreaks, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
+import { type BREAKS, remoteBatches, remoteBreaks, remoteCalls, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
-import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
+import { HELD_MS, isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { forTrace, isTracing, traceOf, withTrace } from "../platform/Tracing.ts"
 import { ShardOwners } from "./ShardOwners.ts"
@@ -50,6 +50,8 @@ type Ending =
   /** There are too many calls already: nothing was done. */
   | "busy"
   | "broken"
+  /** Nothing came in time. */
+  | "late"
 
 /** A batch of calls, each as: number, procedure, entity id, request id or null, trace context or null, payload. */
 const CallsOnWay = Schema.fromJsonString(Schema.Array(
@@ -107,7 +109,15 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       const nodeLines = yield* NodeLines
       const owners = yield* ShardOwners
       const fork = Effect.runForkWith(yield* Effect.context<never>())
-      const logged = new OncePerMinute(monotonicMillis(yield* Clock.Clock))
+      const now = monotonicMillis(yield* Clock.Clock)
+      const clock: LineClock = {
+        now,
+        after: (ms, run) => {
+          const fiber = fork(Effect.delay(Effect.sync(run), ms))
+          return () => fiber.interruptUnsafe()
+        }
+      }
+      const logged = new OncePerMinute(now)
       const lines = new Map<string, CallLine>()
 
       /** Counts and logs a broken line. */
@@ -135,7 +145,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
             owners.lost(address)
             line.end()
           }
-        }))
+        }), clock)
         lines.set(node, line)
         return line
       }
@@ -209,6 +219,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const sharding = yield* Sharding.Sharding
   const stallGuard = yield* StallGuard
   const fork = Effect.runForkWith(yield* Effect.context<never>())
+  const now = monotonicMillis(yield* Clock.Clock)
   const served = new Map<string, Served>()
   const sessions = new WeakMap<NodeLine, Session>()
 
@@ -237,7 +248,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         )
     })
 
-    const carried = (destination: Destination, entityId: string, payload: unknown) =>
+    const carried = (destination: Destination, entityId: string, payload: unknown, due: number) =>
       Effect.withFiber<Answer | undefined, Unavailable>((fiber) =>
         Effect.callback((resume) => {
           const requestId = requestIdOf(fiber) ?? null
@@ -248,7 +259,8 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
             (answer) => {
               if (answer !== undefined) seconds.millis(performance.now() - began)
               resume(Effect.succeed(answer))
-            }
+            },
+            due
           )
           if (callNo === undefined) return resume(Effect.fail(new Unavailable()))
           return Effect.sync(() => line.forget(callNo))
@@ -260,28 +272,32 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         const shard = shardOf(entityId)
         if (sharding.hasShardId(shard)) return here(entityId, payload)
         const destination = destinationOf(shard)
+        remoteCalls.add()
         if (destination === undefined) return withRemoteDeadline(elsewhere(entityId, payload))
-        return withRemoteDeadline(Effect.flatMap(
-          withTrace(`call ${name}`, "client", carried(destination, entityId, payload)),
-          (answer): Effect.Effect<Success, Failure | Undelivered | Unavailable> => {
+        const due = now() + HELD_MS
+        const again = (call: Effect.Effect<Success, Failure | Undelivered>) => withRemoteDeadline(call, Math.max(0, due - now()))
+        return Effect.flatMap(
+          withTrace(`call ${name}`, "client", carried(destination, entityId, payload, due)),
+          (answer): Effect.Effect<Success, Failure | Unavailable> => {
             switch (answer?.ending) {
               case "done":
                 return Effect.succeed(successes.decode(answer.value))
               case "refused":
                 return Effect.fail(failures.decode(answer.value))
               case "busy":
+              case "late":
                 return Effect.fail(new Unavailable())
               case "broken":
                 return answer.value === null ? Effect.fail(new Unavailable()) : Effect.die(new InternalError())
               case "absent":
                 destination.absent()
-                return elsewhere(entityId, payload)
+                return again(elsewhere(entityId, payload))
               case undefined:
-                return Effect.mapError(elsewhere(entityId, payload), (failure) =>
-                  !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure)
+                return again(Effect.mapError(elsewhere(entityId, payload), (failure) =>
+                  !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure))
             }
           }
-        ))
+        )
       })
   })
 
@@ -311,7 +327,18 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
 
 interface Open {
   readonly chars: number
+  /** When its caller waits no longer, on the monotonic clock. */
+  readonly due: number
   readonly settle: Settle
+}
+
+/** Ends a wait. */
+type Stop = () => void
+
+interface LineClock {
+  readonly now: () => number
+  /** Runs something so many milliseconds from now. */
+  readonly after: (ms: number, run: () => void) => Stop
 }
 
 /** The calls to one other node that are not answered yet. */
@@ -322,9 +349,13 @@ class CallLine {
   private chars = 0
   private last = 0
   private ended = false
+  private readonly clock: LineClock
+  /** Waits until the oldest call is late. */
+  private watching: Stop | undefined
 
-  constructor(line: NodeLine) {
+  constructor(line: NodeLine, clock: LineClock) {
     this.line = line
+    this.clock = clock
   }
 
   /** The number of unanswered calls. */
@@ -337,7 +368,7 @@ class CallLine {
   }
 
   /** Queues a call and returns its number; undefined: too many calls are unanswered. */
-  call(textOf: (callNo: number) => string, settle: Settle): number | undefined {
+  call(textOf: (callNo: number) => string, settle: Settle, due: number): number | undefined {
     // The line ended after the caller had looked it up.
     if (this.ended) {
       settle(undefined)
@@ -347,7 +378,8 @@ class CallLine {
     const callNo = ++this.last
     const text = textOf(callNo)
     this.chars += text.length
-    this.open.set(callNo, { chars: text.length, settle })
+    this.open.set(callNo, { chars: text.length, due, settle })
+    if (this.watching === undefined) this.watch()
     // Other calls of the same turn of the event loop join the batch.
     if (this.waiting.push([callNo, text]) === 1) setImmediate(() => this.carry())
     return callNo
@@ -360,6 +392,22 @@ class CallLine {
     this.open.delete(callNo)
     this.chars -= call.chars
     return call
+  }
+
+  /** Calls have the same time each, so the oldest is late first, and one timer does for all. */
+  private watch(): void {
+    for (const { due } of this.open.values()) {
+      this.watching = this.clock.after(due - this.clock.now(), () => {
+        for (const [callNo, call] of this.open) {
+          if (call.due > this.clock.now()) break
+          this.forget(callNo)
+          call.settle({ ending: "late", value: null })
+        }
+        this.watching = undefined
+        this.watch()
+      })
+      break
+    }
   }
 
   /** Sends the calls that wait. */
@@ -392,6 +440,7 @@ class CallLine {
 
   end(): void {
     this.ended = true
+    this.watching?.()
     for (const callNo of this.open.keys()) this.forget(callNo)?.settle(undefined)
   }
 }
