@@ -5,9 +5,9 @@ import type { NodeLine } from "./NodeLine.ts"
 import { NodeLines, SILENCE } from "./NodeLines.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { type BREAKS, remoteBatches, remoteBreaks, remoteCalls, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
+import { type BREAKS, remoteBatches, remoteBreaks, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
-import { HELD_MS, isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
+import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { forTrace, isTracing, traceOf, withTrace } from "../platform/Tracing.ts"
 import { ShardOwners } from "./ShardOwners.ts"
@@ -50,8 +50,6 @@ type Ending =
   /** There are too many calls already: nothing was done. */
   | "busy"
   | "broken"
-  /** Nothing came in time. */
-  | "late"
 
 /** A batch of calls, each as: number, procedure, entity id, request id or null, trace context or null, payload. */
 const CallsOnWay = Schema.fromJsonString(Schema.Array(
@@ -109,15 +107,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
       const nodeLines = yield* NodeLines
       const owners = yield* ShardOwners
       const fork = Effect.runForkWith(yield* Effect.context<never>())
-      const now = monotonicMillis(yield* Clock.Clock)
-      const clock: LineClock = {
-        now,
-        after: (ms, run) => {
-          const fiber = fork(Effect.delay(Effect.sync(run), ms))
-          return () => fiber.interruptUnsafe()
-        }
-      }
-      const logged = new OncePerMinute(now)
+      const logged = new OncePerMinute(monotonicMillis(yield* Clock.Clock))
       const lines = new Map<string, CallLine>()
 
       /** Counts and logs a broken line. */
@@ -145,7 +135,7 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
             owners.lost(address)
             line.end()
           }
-        }), clock)
+        }))
         lines.set(node, line)
         return line
       }
@@ -219,7 +209,6 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const sharding = yield* Sharding.Sharding
   const stallGuard = yield* StallGuard
   const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const now = monotonicMillis(yield* Clock.Clock)
   const served = new Map<string, Served>()
   const sessions = new WeakMap<NodeLine, Session>()
 
@@ -248,7 +237,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         )
     })
 
-    const carried = (destination: Destination, entityId: string, payload: unknown, due: number) =>
+    const carried = (destination: Destination, entityId: string, payload: unknown) =>
       Effect.withFiber<Answer | undefined, Unavailable>((fiber) =>
         Effect.callback((resume) => {
           const requestId = requestIdOf(fiber) ?? null
@@ -259,8 +248,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
             (answer) => {
               if (answer !== undefined) seconds.millis(performance.now() - began)
               resume(Effect.succeed(answer))
-            },
-            due
+            }
           )
           if (callNo === undefined) return resume(Effect.fail(new Unavailable()))
           return Effect.sync(() => line.forget(callNo))
@@ -272,32 +260,28 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         const shard = shardOf(entityId)
         if (sharding.hasShardId(shard)) return here(entityId, payload)
         const destination = destinationOf(shard)
-        remoteCalls.add()
         if (destination === undefined) return withRemoteDeadline(elsewhere(entityId, payload))
-        const due = now() + HELD_MS
-        const again = (call: Effect.Effect<Success, Failure | Undelivered>) => withRemoteDeadline(call, Math.max(0, due - now()))
-        return Effect.flatMap(
-          withTrace(`call ${name}`, "client", carried(destination, entityId, payload, due)),
-          (answer): Effect.Effect<Success, Failure | Unavailable> => {
+        return withRemoteDeadline(Effect.flatMap(
+          withTrace(`call ${name}`, "client", carried(destination, entityId, payload)),
+          (answer): Effect.Effect<Success, Failure | Undelivered | Unavailable> => {
             switch (answer?.ending) {
               case "done":
                 return Effect.succeed(successes.decode(answer.value))
               case "refused":
                 return Effect.fail(failures.decode(answer.value))
               case "busy":
-              case "late":
                 return Effect.fail(new Unavailable())
               case "broken":
                 return answer.value === null ? Effect.fail(new Unavailable()) : Effect.die(new InternalError())
               case "absent":
                 destination.absent()
-                return again(elsewhere(entityId, payload))
+                return elsewhere(entityId, payload)
               case undefined:
-                return again(Effect.mapError(elsewhere(entityId, payload), (failure) =>
-                  !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure))
+                return Effect.mapError(elsewhere(entityId, payload), (failure) =>
+                  !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure)
             }
           }
-        )
+        ))
       })
   })
 
@@ -327,18 +311,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
 
 interface Open {
   readonly chars: number
-  /** When its caller waits no longer, on the monotonic clock. */
-  readonly due: number
   readonly settle: Settle
-}
-
-/** Ends a wait. */
-type Stop = () => void
-
-interface LineClock {
-  readonly now: () => number
-  /** Runs something so many milliseconds from now. */
-  readonly after: (ms: number, run: () => void) => Stop
 }
 
 /** The calls to one other node that are not answered yet. */
@@ -349,13 +322,9 @@ class CallLine {
   private chars = 0
   private last = 0
   private ended = false
-  private readonly clock: LineClock
-  /** Waits until the oldest call is late. */
-  private watching: Stop | undefined
 
-  constructor(line: NodeLine, clock: LineClock) {
+  constructor(line: NodeLine) {
     this.line = line
-    this.clock = clock
   }
 
   /** The number of unanswered calls. */
@@ -368,7 +337,7 @@ class CallLine {
   }
 
   /** Queues a call and returns its number; undefined: too many calls are unanswered. */
-  call(textOf: (callNo: number) => string, settle: Settle, due: number): number | undefined {
+  call(textOf: (callNo: number) => string, settle: Settle): number | undefined {
     // The line ended after the caller had looked it up.
     if (this.ended) {
       settle(undefined)
@@ -378,8 +347,7 @@ class CallLine {
     const callNo = ++this.last
     const text = textOf(callNo)
     this.chars += text.length
-    this.open.set(callNo, { chars: text.length, due, settle })
-    if (this.watching === undefined) this.watch()
+    this.open.set(callNo, { chars: text.length, settle })
     // Other calls of the same turn of the event loop join the batch.
     if (this.waiting.push([callNo, text]) === 1) setImmediate(() => this.carry())
     return callNo
@@ -392,22 +360,6 @@ class CallLine {
     this.open.delete(callNo)
     this.chars -= call.chars
     return call
-  }
-
-  /** Calls have the same time each, so the oldest is late first, and one timer does for all. */
-  private watch(): void {
-    for (const { due } of this.open.values()) {
-      this.watching = this.clock.after(due - this.clock.now(), () => {
-        for (const [callNo, call] of this.open) {
-          if (call.due > this.clock.now()) break
-          this.forget(callNo)
-          call.settle({ ending: "late", value: null })
-        }
-        this.watching = undefined
-        this.watch()
-      })
-      break
-    }
   }
 
   /** Sends the calls that wait. */
@@ -440,7 +392,6 @@ class CallLine {
 
   end(): void {
     this.ended = true
-    this.watching?.()
     for (const callNo of this.open.keys()) this.forget(callNo)?.settle(undefined)
   }
 }

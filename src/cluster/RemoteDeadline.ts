@@ -2,12 +2,13 @@ import { Cause, Effect } from "effect"
 import { ClusterError } from "effect/cluster"
 import { RpcClient } from "effect/rpc"
 import { isLoggedDefect } from "./LogDefect.ts"
+import { remoteCalls } from "../platform/Metrics.ts"
 import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
 import { TRACEPARENT, traceOf } from "../platform/Tracing.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
 /** How long a caller is held while the entity that it calls moves to another node (wire.md C.0). */
-export const HELD_MS = 5_000
+const HELD = "5 seconds"
 
 export type Undelivered =
   | ClusterError.MailboxFull
@@ -20,16 +21,16 @@ export const isUndelivered = (error: unknown): error is Undelivered =>
   error instanceof ClusterError.PersistenceError || error instanceof ClusterError.EntityNotAssignedToRunner
 
 /**
- * Puts a deadline on a call through effect's cluster, which retries it until a node owns the shard; the caller waits for
- * 5 seconds at most, or for what is left of them. A call that ends without an answer may have been executed: the caller gets
+ * Puts a deadline on a call to an entity of another node. The cluster retries the call until a node owns the shard;
+ * the caller waits for 5 seconds at most. A call that ends without an answer may have been executed: the caller gets
  * Unavailable and may repeat it, because commands carry ids. The call carries the request id, which `forRequest`
  * restores on the other node.
  */
 export const withRemoteDeadline = <A, E, R>(
-  call: Effect.Effect<A, E | Undelivered, R>,
-  heldMs = HELD_MS
+  call: Effect.Effect<A, E | Undelivered, R>
 ): Effect.Effect<A, Exclude<E, Undelivered> | Unavailable, R> =>
   Effect.withFiber<A, E | Undelivered, R>((fiber) => {
+    remoteCalls.add()
     const requestId = requestIdOf(fiber)
     const trace = traceOf(fiber)
     if (requestId === undefined && trace === undefined) return call
@@ -38,7 +39,7 @@ export const withRemoteDeadline = <A, E, R>(
       ...(trace === undefined ? {} : { [TRACEPARENT]: trace })
     })
   }).pipe(
-    Effect.timeoutOrElse({ duration: heldMs, orElse: () => Effect.fail(new Unavailable()) }),
+    Effect.timeoutOrElse({ duration: HELD, orElse: () => Effect.fail(new Unavailable()) }),
     Effect.catchCause((cause) => {
       const failure = cause.reasons.find(Cause.isFailReason)?.error
       // When a shard moves, its entities are interrupted, and so are the calls to them.
