@@ -22,13 +22,12 @@ import { nameOf } from "./NodeAddress.ts"
 import { Complete, NodeDrain, whileAble } from "./NodeDuty.ts"
 import { NodeProcedures, NodeRpcs } from "./NodeProcedures.ts"
 import * as NodeLinks from "./NodeLinks.ts"
-import { NodeLines } from "./NodeLines.ts"
 import * as NodePort from "./NodePort.ts"
 import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { ownsShards, Peers } from "./Peers.ts"
-import { RemoteCalls } from "./RemoteCalls.ts"
+import { ownsShards, PeerRpcs, Peers } from "./Peers.ts"
+import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { layerPg } from "../database/SqlPostgres.ts"
 
@@ -206,13 +205,13 @@ const factsOf = (config: Settings) =>
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
   Layer.mergeAll(
     NodeProgress.layer,
-    RpcServer.layer(Runners.Rpcs.merge(ProbeRpcs, NodeRpcs), {
+    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs, NodeRpcs), {
       spanPrefix: "RunnerServer",
       disableTracing: true,
       disableFatalDefects: true
     })
   ).pipe(
-    Layer.provide([RunnerServer.layerHandlers, NodeProbes.layerHandlers, NodeProcedures.layerHandlers]),
+    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers, NodeProbes.layerHandlers, NodeProcedures.layerHandlers]),
     Layer.provideMerge(Layer.merge(RemoteCalls.layer, NodeProcedures.layer(config))),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(RunnerHealth.layerNoop),
@@ -225,9 +224,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
     Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
     Layer.provide(RpcServer.layerProtocolSocketServer),
-    Layer.provide(NodePort.layer(config)),
-    Layer.provide(NodeLines.layer),
-    Layer.provide(NodeLinks.layer(config)),
+    Layer.provide([NodeLinks.layer(config), NodePort.layer(config)]),
     Layer.provide(RpcSerialization.layerSchemaBinary()),
     Layer.provide(ShardingConfig.layer({
       ...common,

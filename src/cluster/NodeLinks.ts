@@ -16,12 +16,10 @@ const PATIENCE = "1 second"
 /** The number of nodes whose last connection is remembered. */
 const MAX_REMEMBERED = 1_000
 
-/** Connections to other nodes, and why the last attempt to connect to one failed. */
+/** The results of this node's last attempts to connect to other nodes. */
 export class NodeLinks extends Context.Service<NodeLinks, {
   /** Why the last attempt to connect to a node failed, written for operators; undefined: it did not fail. */
   readonly problem: (node: string) => string | undefined
-  /** Connects to a node. The connection is the caller's to end. */
-  readonly dial: (address: RunnerAddress.RunnerAddress) => Effect.Effect<NetSocket, NodeJS.ErrnoException>
 }>()("parley/cluster/NodeLinks") {}
 
 /** What `problem` says of a node that takes no connection in time. */
@@ -73,7 +71,7 @@ export const layer = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">) =>
       known.set(node, value)
     }
 
-    const attempts = Effect.fnUntraced(function*(address: RunnerAddress.RunnerAddress) {
+    const dial = Effect.fnUntraced(function*(address: RunnerAddress.RunnerAddress) {
       const { host, port } = address
       if (ways.length === 0) return yield* attempt(() => connect({ ...AT_ONCE, host, port }), "connect")
       const node = nameOf(address)
@@ -92,18 +90,16 @@ export const layer = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">) =>
       return yield* Effect.fail(failure)
     })
 
-    const dial = (address: RunnerAddress.RunnerAddress): Effect.Effect<NetSocket, NodeJS.ErrnoException> => {
-      const node = nameOf(address)
-      return Effect.tap(
-        Effect.tapError(attempts(address), (cause) => Effect.sync(() => remember(problems, node, explain(cause, RUNNER_SECRET !== undefined)))),
-        () => Effect.sync(() => problems.delete(node))
-      )
-    }
-
     const open = (address: RunnerAddress.RunnerAddress) =>
       Effect.gen(function*() {
-        const connection = yield* Effect.mapError(dial(address), (cause) =>
-          new Socket.SocketError({ reason: new Socket.SocketOpenError({ kind: "Unknown", cause }) }))
+        const node = nameOf(address)
+        const connection = yield* dial(address).pipe(
+          Effect.mapError((cause) => {
+            remember(problems, node, explain(cause, RUNNER_SECRET !== undefined))
+            return new Socket.SocketError({ reason: new Socket.SocketOpenError({ kind: "Unknown", cause }) })
+          })
+        )
+        problems.delete(node)
         yield* Scope.addFinalizer(yield* Effect.scope, Effect.sync(() => connection.destroySoon()))
         return connection
       })
@@ -117,5 +113,5 @@ export const layer = ({ RUNNER_SECRET }: Pick<Settings, "RUNNER_SECRET">) =>
           Effect.provideService(RpcSerialization.RpcSerialization, serialization)
         )
       }, Effect.orDie)
-    }).pipe(Context.add(NodeLinks, NodeLinks.of({ dial, problem: (node) => problems.get(node) })))
+    }).pipe(Context.add(NodeLinks, NodeLinks.of({ problem: (node) => problems.get(node) })))
   }))

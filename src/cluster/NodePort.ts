@@ -7,8 +7,6 @@ import { createServer, type Server, type Socket as NetSocket } from "node:net"
 import { createServer as createTlsServer } from "node:tls"
 import type { Settings } from "../platform/Config.ts"
 import { AT_ONCE } from "./NodeLinks.ts"
-import { PREFACE } from "./NodeLine.ts"
-import { NodeLines } from "./NodeLines.ts"
 import { serverTls } from "./NodeSecret.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { CONNECTIONS, connectionsRefused } from "../platform/Metrics.ts"
@@ -69,20 +67,8 @@ const isBroken = ({ reasons }: Cause.Cause<unknown>): boolean =>
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
 
-/** Reads enough of a connection to tell a line from anything else; nothing if it ends before. */
-const firstBytes = (connection: NetSocket, tell: (first: Buffer) => void, before: Buffer = Buffer.alloc(0)): void => {
-  connection.once("readable", () => {
-    const chunk = connection.read() as Buffer | null
-    if (chunk === null) return connection.destroyed || connection.readableEnded ? undefined : connection.destroy()
-    const first = before.length === 0 ? chunk : Buffer.concat([before, chunk])
-    const isUndecided = first.length < PREFACE.length && first.equals(PREFACE.subarray(0, first.length))
-    return isUndecided ? firstBytes(connection, tell, first) : tell(first)
-  })
-}
-
 /**
- * Listens for connections from other nodes: for effect's RPC, and for lines (NodeLine.ts), which begin with a preface.
- * Refused connections are counted, and logged once a minute for each address
+ * Listens for connections from other nodes. Refused connections are counted, and logged once a minute for each address
  * and reason.
  */
 export const layer = (config: Settings, silentMs = SILENT_MS) =>
@@ -93,7 +79,6 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
       const stallGuard = yield* StallGuard
-      const nodeLines = yield* NodeLines
       const lines = new OncePerMinute(now)
       const lastAccepted = new Map<string, number>()
 
@@ -192,7 +177,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
             const serving = yield* Scope.make()
             const track = Fiber.runIn(serving)
             const forkHere = Effect.runForkWith(context)
-            const serveRpc = (connection: NetSocket): void => {
+            serve = (connection) => {
               const socket = Effect.acquireRelease(
                 Effect.suspend(() =>
                   connection.closed
@@ -210,24 +195,11 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
                     : Effect.logError("A connection from another node ended because this node failed while serving it", cause))
               )))
             }
-            const ofLines = new Set<NetSocket>()
-            serve = (connection) =>
-              firstBytes(connection, (first) => {
-                if (serve === undefined) return connection.destroy()
-                if (first.length >= PREFACE.length && first.subarray(0, PREFACE.length).equals(PREFACE)) {
-                  ofLines.add(connection)
-                  connection.once("close", () => ofLines.delete(connection))
-                  return nodeLines.accept(connection, first.subarray(PREFACE.length))
-                }
-                connection.unshift(first)
-                serveRpc(connection)
-              })
             for (const connection of waiting) serve(connection)
             waiting.clear()
             return yield* Effect.callback<never>(() =>
               Effect.suspend(() => {
                 serve = undefined
-                for (const connection of ofLines) connection.destroySoon()
                 return Scope.close(serving, Exit.void)
               })
             )

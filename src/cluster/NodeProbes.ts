@@ -10,7 +10,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
 /** Version of the protocol between nodes: increased whenever an older node would misunderstand a newer one. */
-export const WIRE = 4
+export const WIRE = 3
 
 /** A node refuses the one that greets it; the reason is written for operators. */
 export class NodeRefused extends Schema.TaggedError<NodeRefused>()("NodeRefused", { reason: Schema.String }) {}

@@ -1,10 +1,9 @@
-import { Clock, Context, Effect, Layer, Option, Schedule, Schema, Semaphore } from "effect"
-import { ClusterMetrics, type Runner, RunnerStorage, ShardingConfig } from "effect/cluster"
+import { Clock, Context, Effect, Layer, Option, RcMap, Schedule, Schema, Semaphore } from "effect"
+import { ClusterMetrics, type Runner, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
+import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
 import { SqlClient } from "effect/sql"
 import { addressOf, nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
-import type { NodeLine } from "./NodeLine.ts"
-import { NodeLines } from "./NodeLines.ts"
 import { NodeProbes } from "./NodeProbes.ts"
 import { PeerOrder, type PeerPlace } from "./PeerOrder.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -12,9 +11,20 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 /** The receiver does not have the sender's earlier messages: the sender must send its full state again. */
 export class PeerForgot extends Schema.TaggedError<PeerForgot>()("PeerForgot", {}) {}
 
-/** The first line of a message between nodes, before its body: the sender's name, and the message's position (PeerOrder). */
-const Head = Schema.fromJsonString(Schema.Tuple([Schema.String, Schema.Int, Schema.Int, Schema.Boolean]))
-const decodeHead = Schema.decodeUnknownSync(Head)
+/** Delivers a message from one node to another, with its position (PeerOrder). */
+const Deliver = Rpc.make("Deliver", {
+  payload: {
+    from: Schema.String,
+    incarnation: Schema.Int,
+    number: Schema.Int,
+    first: Schema.Boolean,
+    body: Schema.String
+  },
+  error: PeerForgot
+})
+
+/** Messages between nodes that are not calls to entities. Names that have landed never change. */
+export const PeerRpcs = RpcGroup.make(Deliver)
 
 /** Is notified of nodes that join and leave, and receives their messages. */
 export interface PeerListener {
@@ -68,7 +78,7 @@ export class Peers extends Context.Service<Peers, {
     Peers,
     Effect.gen(function*() {
       const storage = yield* RunnerStorage.RunnerStorage
-      const nodeLines = yield* NodeLines
+      const protocol = yield* Runners.RpcClientProtocol
       const probes = yield* NodeProbes
       const drain = yield* NodeDrain
       const { runnerAddress } = yield* ShardingConfig.ShardingConfig
@@ -80,24 +90,17 @@ export class Peers extends Context.Service<Peers, {
       const incarnation = made?.no ?? 0
       const now = monotonicMillis(yield* Clock.Clock)
       const known = new Map<string, Runner.Runner>()
-      const run = Effect.runPromiseWith(yield* Effect.context<never>())
       let listener: PeerListener | undefined
 
-      const lines = new Map<string, NodeLine>()
-      const lineTo = (node: string): NodeLine => {
-        const open = lines.get(node)
-        if (open !== undefined) return open
-        const line = nodeLines.open(known.get(node)?.address ?? addressOf(node), {
-          hear: () => {
-            throw new Error("nothing but replies comes here")
-          },
-          ended: () => {
-            if (lines.get(node) === line) lines.delete(node)
-          }
-        })
-        lines.set(node, line)
-        return line
-      }
+      const clients = yield* RcMap.make({
+        lookup: (node: string) =>
+          Effect.flatMap(
+            Effect.suspend(() => protocol.make(known.get(node)?.address ?? addressOf(node))),
+            (made) =>
+              Effect.provideService(RpcClient.make(PeerRpcs, { disableTracing: true }), RpcClient.Protocol, made)
+          ),
+        idleTimeToLive: "1 minute"
+      })
 
       /** The number of the last message to each node. */
       const numbers = new Map<string, number>()
@@ -163,7 +166,7 @@ export class Peers extends Context.Service<Peers, {
               : `Gateway ${node} is gone or hangs`)
             : Effect.logInfo(`Node ${node} has left the cluster`)
           listener?.left(node)
-          lines.get(node)?.end("closed")
+          yield* RcMap.invalidate(clients, node)
         }
       })
       yield* look.pipe(
@@ -172,53 +175,58 @@ export class Peers extends Context.Service<Peers, {
         Effect.repeat(Schedule.spaced(LOOK)),
         Effect.forkScoped
       )
-      const received: Peers["Service"]["received"] = (from, place, body) =>
-        Effect.suspend(() => {
-          if (listener === undefined || !known.has(from)) return Effect.fail(new PeerForgot())
-          const { receive } = listener
-          const { order, turn } = heardOf(from)
-          return turn.withPermits(1)(Effect.suspend(() => {
-            const judged = order.judge(place)
-            if (judged === "refuse") return Effect.fail(new PeerForgot())
-            if (judged === "again") return Effect.void
-            // Uninterruptible: the order has recorded the message as taken, so a repetition would not be processed.
-            return Effect.uninterruptible(receive(from, body, place.first)).pipe(
-              Effect.tapError(() => Effect.sync(() => order.forget()))
-            )
-          }))
-        })
-      nodeLines.hear("deliver", (_, text) => {
-        const end = text.indexOf("\n")
-        const [from, incarnation, number, first] = decodeHead(text.slice(0, end))
-        return run(Effect.match(received(from, { incarnation, number, first }, text.slice(end + 1)), {
-          onFailure: () => "forgot",
-          onSuccess: () => "taken"
-        }))
-      })
-
       return Peers.of({
         listen: (made) => {
           listener = made
           for (const node of known.keys()) made.joined(node)
         },
         deliver: (node, body, first) =>
-          Effect.callback<Delivery>((resume) => {
-            const number = (numbers.get(node) ?? 0) + 1
-            numbers.set(node, number)
-            const line = lineTo(node)
-            line.ask("deliver", `${JSON.stringify([self, incarnation, number, first])}\n${body}`, (reply) =>
-              resume(Effect.succeed(reply === "taken" || reply === "forgot" ? reply : "unreachable")))
-            // The caller has gathered.
-            line.flush()
+          RcMap.get(clients, node).pipe(
+            Effect.flatMap((client) => {
+              const number = (numbers.get(node) ?? 0) + 1
+              numbers.set(node, number)
+              return client.Deliver({ from: self, incarnation, number, first, body })
+            }),
+            Effect.timeout(ANSWER),
+            Effect.scoped,
+            Effect.matchCauseEffect({
+              onSuccess: () => Effect.succeed<Delivery>("taken"),
+              onFailure: (cause) => {
+                const forgot = cause.reasons.some((reason) => reason._tag === "Fail" && reason.error instanceof PeerForgot)
+                return forgot
+                  ? Effect.succeed<Delivery>("forgot")
+                  : Effect.as(RcMap.invalidate(clients, node), "unreachable" as Delivery)
+              }
+            })
+          ),
+        received: (from, place, body) =>
+          Effect.suspend(() => {
+            if (listener === undefined || !known.has(from)) return Effect.fail(new PeerForgot())
+            const { receive } = listener
+            const { order, turn } = heardOf(from)
+            return turn.withPermits(1)(Effect.suspend(() => {
+              const judged = order.judge(place)
+              if (judged === "refuse") return Effect.fail(new PeerForgot())
+              if (judged === "again") return Effect.void
+              // Uninterruptible: the order has recorded the message as taken, so a repetition would not be processed.
+              return Effect.uninterruptible(receive(from, body, place.first)).pipe(
+                Effect.tapError(() => Effect.sync(() => order.forget()))
+              )
+            }))
           }),
-        received,
         list: () => list
       })
     })
   )
+
+  /** The handlers of calls from other nodes. */
+  static readonly layerHandlers = PeerRpcs.toLayer(Effect.map(Peers, (peers) => ({
+    Deliver: ({ body, from, ...place }) => peers.received(from, place, body)
+  })))
 }
 
 const LOOK = "500 millis"
+const ANSWER = "3 seconds"
 /** How often a node that does not belong to the cluster logs that, and how long it waits before the first time. */
 const TOLD_EVERY_MS = 60_000
 const FIRST_MS = 2_000

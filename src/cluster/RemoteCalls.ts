@@ -1,11 +1,11 @@
-import { Cause, Clock, Context, Duration, Effect, Exit, Layer, Schema, type Scope } from "effect"
-import { EntityId, type RunnerAddress, type ShardId, Sharding } from "effect/cluster"
+import { Cause, Clock, Context, Data, Effect, Exit, type Fiber, Latch, Layer, Queue, Schema, type Scope, Stream } from "effect"
+import { EntityId, type RunnerAddress, Runners, type ShardId, Sharding } from "effect/cluster"
+import { Rpc, RpcClient, RpcGroup } from "effect/rpc"
+import { Ids } from "../platform/Ids.ts"
 import { nameOf } from "./NodeAddress.ts"
-import type { NodeLine } from "./NodeLine.ts"
-import { NodeLines, SILENCE } from "./NodeLines.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { type BREAKS, remoteBatches, remoteBreaks, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
+import { BREAKS, remoteBatches, remoteBreaks, remoteOpen, remoteSeconds } from "../platform/Metrics.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
@@ -13,6 +13,18 @@ import { forTrace, isTracing, traceOf, withTrace } from "../platform/Tracing.ts"
 import { ShardOwners } from "./ShardOwners.ts"
 import { logDefect } from "./LogDefect.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
+
+/** The receiver does not know the session: none of these calls was executed. */
+export class CallsUnheard extends Schema.TaggedError<CallsUnheard>()("CallsUnheard", {}) {}
+
+/** Opens a session, and streams the answers to its calls as they become available. */
+const Answers = Rpc.make("Answers", { payload: { session: Schema.String }, success: Schema.String, stream: true })
+
+/** Sends a batch of calls to actors; returns when they have been received, before they are executed. */
+const Carry = Rpc.make("Carry", { payload: { session: Schema.String, calls: Schema.String, traces: Schema.optionalKey(Schema.String) }, error: CallsUnheard })
+
+/** The Rpcs that carry calls between nodes. Names that have landed never change. */
+export const CallRpcs = RpcGroup.make(Answers, Carry)
 
 /**
  * A procedure of an entity, for callers on every node. It may be executed twice for one call, so its payload carries
@@ -51,16 +63,18 @@ type Ending =
   | "busy"
   | "broken"
 
-/** A batch of calls, each as: number, procedure, entity id, request id or null, trace context or null, payload. */
+/** A batch of calls, each as: number, procedure, entity id, request id or null, payload. */
 const CallsOnWay = Schema.fromJsonString(Schema.Array(
-  Schema.Tuple([Schema.Int, Schema.String, Schema.String, Schema.NullOr(Schema.String), Schema.NullOr(Schema.String), Schema.Unknown])
+  Schema.Tuple([Schema.Int, Schema.String, Schema.String, Schema.NullOr(Schema.String), Schema.Unknown])
 ))
-const decodeCalls = Schema.decodeUnknownSync(CallsOnWay)
-/** Answers, each as: number of the call, ending, value. */
-const AnswersOnWay = Schema.fromJsonString(Schema.Array(
+/** The trace contexts of some of the calls, by their numbers. A node that does not know them leaves them out. */
+const TracesOnWay = Schema.fromJsonString(Schema.Array(Schema.Tuple([Schema.Int, Schema.String])))
+const decodeTraces = Schema.decodeUnknownEffect(TracesOnWay)
+const decodeCalls = Schema.decodeUnknownEffect(CallsOnWay)
+const AnswerOnWay = Schema.fromJsonString(
   Schema.Tuple([Schema.Int, Schema.Literals(["done", "refused", "absent", "busy", "broken"]), Schema.Unknown])
-))
-const decodeAnswers = Schema.decodeUnknownSync(AnswersOnWay)
+)
+const decodeAnswer = Schema.decodeUnknownSync(AnswerOnWay)
 
 interface Answer {
   readonly ending: Ending
@@ -76,20 +90,40 @@ const MAX_OPEN_CHARS = 64_000_000
 /** The most calls and characters in one batch. A batch may have 16 MiB, and a character takes up to six bytes. */
 const MAX_AT_ONCE = 1_000
 const MAX_CHARS = 2_000_000
+/** If a node has not acknowledged a batch within this time, the line to it is given up. */
+const HEARD_SECONDS = 3
+
+/** An answer from another node cannot be decoded. */
+class AnswerNotUnderstood extends Data.TaggedError("AnswerNotUnderstood")<{ readonly cause: unknown }> {
+  override get message(): string {
+    return this.cause instanceof Error ? this.cause.message : String(this.cause)
+  }
+}
+
 /** Why a line (the calls to one node) broke off. */
 type Break = typeof BREAKS[number]
 
 const WORDS: Record<Break, string> = {
   answer: "an answer of it is not understood: do both nodes run the same version of Parley?",
+  session: "it does not know this node's session any more",
   failure: "it failed on the calls: do both nodes run the same version of Parley?",
-  silence: `it has not taken a call for ${Duration.toSeconds(SILENCE)} s`,
+  silence: `it has not taken a call for ${HEARD_SECONDS} s`,
   connection: "the connection broke off"
 }
 
+const breakOf = ({ reasons }: Cause.Cause<unknown>): Break => {
+  const failure = reasons.find(Cause.isFailReason)?.error
+  if (failure instanceof AnswerNotUnderstood) return "answer"
+  if (failure instanceof CallsUnheard) return "session"
+  if (Cause.isTimeoutError(failure)) return "silence"
+  // A defect of the other node's handlers also arrives as a defect.
+  return reasons.some(Cause.isDieReason) ? "failure" : "connection"
+}
+
 /**
- * Calls to actors: direct if this node owns the actor, otherwise sent to the owner, over a line for each (NodeLine.ts).
- * The calls of one turn of the event loop to one node are a batch, so are the answers of one turn, and each call gets
- * its own answer. A call that is not answered, because the node is gone or does not own the actor, is repeated through effect's
+ * Calls to actors: direct if this node owns the actor, otherwise sent to the owner. Calls to one node are batched
+ * while the previous batch is being acknowledged, answers are batched on their way back, and each call gets its own
+ * answer. A call that is not answered, because the node is gone or does not own the actor, is repeated through effect's
  * cluster within the same deadline (RemoteDeadline.ts).
  */
 export class RemoteCalls extends Context.Service<RemoteCalls, {
@@ -97,21 +131,31 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
   readonly client: <Payload extends Schema.Top, Success extends Schema.Top, Failure extends Schema.Top>(
     procedure: Procedure<Payload, Success, Failure>
   ) => Effect.Effect<Client<Payload["Type"], Success["Type"], Failure["Type"]>, never, Scope.Scope>
+  /** Handle the two Rpcs of other nodes: `Answers` and `Carry`. */
+  readonly opened: (session: string) => Effect.Effect<Queue.Dequeue<string>, never, Scope.Scope>
+  readonly heard: (session: string, calls: string, traces?: string) => Effect.Effect<void, CallsUnheard>
 }>()("parley/cluster/RemoteCalls") {
   /** For a standalone server: a shard that is not here yet will be, so calls never go to another node. */
-  static readonly layerAlone = Layer.effect(RemoteCalls, Effect.map(Effect.suspend(() => make(() => undefined)), ({ client }) => RemoteCalls.of({ client })))
+  static readonly layerAlone = Layer.effect(RemoteCalls, Effect.suspend(() => make(() => undefined)))
 
   static readonly layer = Layer.effect(
     RemoteCalls,
     Effect.gen(function*() {
-      const nodeLines = yield* NodeLines
+      const protocol = yield* Runners.RpcClientProtocol
+      const ids = yield* Ids
       const owners = yield* ShardOwners
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const logged = new OncePerMinute(monotonicMillis(yield* Clock.Clock))
       const lines = new Map<string, CallLine>()
 
-      /** Counts and logs a broken line. */
-      const tell = (node: string, line: CallLine, reason: Break, cause: unknown): void => {
+      /**
+       * Counts and logs a broken line, unless this node gave it up itself because the other node is gone or this one
+       * stops.
+       */
+      const tell = (node: string, line: CallLine, exit: Exit.Exit<void, unknown>): void => {
+        if (line.isGivenUp) return
+        const cause = Exit.isFailure(exit) ? exit.cause : Cause.empty
+        const reason = breakOf(cause)
         remoteBreaks.at(reason).add()
         if (!logged.allows(`${node} ${reason}`)) return
         const text = `Calls to node ${node} broke off, ${line.size} of them unanswered: ${WORDS[reason]}`
@@ -119,24 +163,48 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         fork(reason === "connection" ? Effect.logDebug(text) : Effect.logWarning(text, cause))
       }
 
+      const speak = (line: CallLine, address: RunnerAddress.RunnerAddress): Effect.Effect<void, unknown> =>
+        Effect.gen(function*() {
+          const client = yield* Effect.provideService(
+            RpcClient.make(CallRpcs, { disableTracing: true }),
+            RpcClient.Protocol,
+            yield* protocol.make(address)
+          )
+          const session = ids.bytes(12).toString("hex")
+          const listening = Stream.runForEachArray(client.Answers({ session }), (answers) =>
+            Effect.try({
+              try: () => {
+                for (const answer of answers) line.answered(answer)
+              },
+              catch: (cause) => new AnswerNotUnderstood({ cause })
+            }))
+          const carrying = Effect.gen(function*() {
+            while (true) {
+              yield* line.work.await
+              // Lets other calls of the same turn of the event loop join the batch.
+              yield* Effect.yieldNow
+              const { size, ...batch } = line.take()
+              if (size === 0) continue
+              remoteBatches.observe(size)
+              yield* Effect.timeout(client.Carry({ session, ...batch }), `${HEARD_SECONDS} seconds`)
+            }
+          })
+          yield* Effect.raceFirst(listening, carrying)
+        }).pipe(Effect.scoped)
+
       const lineTo = (address: RunnerAddress.RunnerAddress): CallLine => {
         const node = nameOf(address)
         const known = lines.get(node)
         if (known !== undefined) return known
-        const line = new CallLine(nodeLines.open(address, {
-          hear: (_, topic, text) => {
-            if (topic !== "answers") throw new Error(`${topic} where answers are expected`)
-            line.answered(text)
-          },
-          ended: (end, cause) => {
-            if (lines.get(node) === line) lines.delete(node)
-            // `closed`: this node gave it up itself because the other node is gone or this one stops.
-            if (end !== "closed") tell(node, line, end, cause)
-            owners.lost(address)
-            line.end()
-          }
-        }))
+        const line = new CallLine()
         lines.set(node, line)
+        line.fiber = fork(speak(line, address))
+        line.fiber.addObserver((exit) => {
+          if (lines.get(node) === line) lines.delete(node)
+          tell(node, line, exit)
+          owners.lost(address)
+          line.end()
+        })
         return line
       }
       owners.onGone((address) => lines.get(nameOf(address))?.giveUp())
@@ -148,39 +216,26 @@ export class RemoteCalls extends Context.Service<RemoteCalls, {
         })
       )
 
-      const { client, heard } = yield* make((shard) => {
+      return yield* make((shard) => {
         const owner = owners.of(shard)
         return owner === undefined ? undefined : {
           line: lineTo(owner),
           absent: () => owners.wrong(shard, owner)
         }
       })
-      nodeLines.hear("calls", heard)
-      return RemoteCalls.of({ client })
     })
   )
+
+  /** The handlers of calls from other nodes. */
+  static readonly layerHandlers = CallRpcs.toLayer(Effect.map(RemoteCalls, (calls) => ({
+    Answers: ({ session }) => calls.opened(session),
+    Carry: (carried) => calls.heard(carried.session, carried.calls, carried.traces)
+  })))
 }
 
-/** The calls of one other node over one line. */
-class Session {
-  open = 0
-  private readonly line: NodeLine
-  private answers: Array<string> = []
-
-  constructor(line: NodeLine) {
-    this.line = line
-  }
-
-  answer(callNo: number, { ending, value }: Answer): void {
-    if (this.answers.push(JSON.stringify([callNo, ending, value])) > 1) return
-    // Answers of the same turn of the event loop join it.
-    setImmediate(() => {
-      const texts = this.answers
-      this.answers = []
-      this.line.tell("answers", `[${texts.join(",")}]`)
-      this.line.flush()
-    })
-  }
+interface Session {
+  readonly answers: Queue.Queue<string>
+  open: number
 }
 
 /** A procedure as other nodes call it: payload and answer are encoded. */
@@ -210,7 +265,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const stallGuard = yield* StallGuard
   const fork = Effect.runForkWith(yield* Effect.context<never>())
   const served = new Map<string, Served>()
-  const sessions = new WeakMap<NodeLine, Session>()
+  const sessions = new Map<string, Session>()
 
   const client: RemoteCalls["Service"]["client"] = Effect.fnUntraced(function*({ elsewhere, entity, here, inconclusive, rpc }) {
     type Success = typeof rpc.successSchema.Type
@@ -244,11 +299,12 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
           const { line } = destination
           const began = performance.now()
           const callNo = line.call(
-            (callNo) => JSON.stringify([callNo, name, entityId, requestId, traceOf(fiber) ?? null, payloads.encode(payload)]),
+            (callNo) => JSON.stringify([callNo, name, entityId, requestId, payloads.encode(payload)]),
             (answer) => {
               if (answer !== undefined) seconds.millis(performance.now() - began)
               resume(Effect.succeed(answer))
-            }
+            },
+            traceOf(fiber)
           )
           if (callNo === undefined) return resume(Effect.fail(new Unavailable()))
           return Effect.sync(() => line.forget(callNo))
@@ -285,28 +341,40 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
       })
   })
 
-  /** Takes a batch of calls; they are answered one by one, in whatever order they end. Throws if it is not understood. */
-  const heard = (line: NodeLine, calls: string): void => {
-    let session = sessions.get(line)
-    if (session === undefined) sessions.set(line, session = new Session(line))
-    for (const [callNo, name, entityId, requestId, trace, payload] of decodeCalls(calls)) {
+  const heard = Effect.fnUntraced(function*(from: string, calls: string, traces?: string) {
+    const session = sessions.get(from)
+    if (session === undefined) return yield* new CallsUnheard()
+    const traced = traces === undefined || !isTracing() ? undefined : new Map(yield* Effect.orDie(decodeTraces(traces)))
+    const answer = (callNo: number, { ending, value }: Answer): void => {
+      Queue.offerUnsafe(session.answers, JSON.stringify([callNo, ending, value]))
+    }
+    for (const [callNo, name, entityId, requestId, payload] of yield* Effect.orDie(decodeCalls(calls))) {
       const procedure = served.get(name)
       if (procedure?.isHere(entityId) !== true || stallGuard.stalledLately("nodes")) {
-        session.answer(callNo, { ending: "absent", value: null })
+        answer(callNo, { ending: "absent", value: null })
       } else if (session.open >= MAX_OPEN) {
-        session.answer(callNo, { ending: "busy", value: null })
+        answer(callNo, { ending: "busy", value: null })
       } else {
         session.open++
         const performed = procedure.perform(entityId, payload)
-        fork(forRequest(requestId, trace === null || !isTracing() ? performed : forTrace(trace, withTrace(name, "server", performed)))).addObserver((exit) => {
+        const trace = traced?.get(callNo)
+        fork(forRequest(requestId, trace === undefined ? performed : forTrace(trace, withTrace(name, "server", performed)))).addObserver((exit) => {
           session.open--
-          session.answer(callNo, Exit.isSuccess(exit) ? exit.value : broken(exit.cause))
+          answer(callNo, Exit.isSuccess(exit) ? exit.value : broken(exit.cause))
         })
       }
     }
-  }
+  })
 
-  return { client, heard }
+  return RemoteCalls.of({
+    client,
+    opened: (session) =>
+      Effect.acquireRelease(
+        Effect.tap(Queue.unbounded<string>(), (answers) => Effect.sync(() => sessions.set(session, { answers, open: 0 }))),
+        () => Effect.sync(() => sessions.delete(session))
+      ),
+    heard
+  })
 })
 
 interface Open {
@@ -314,18 +382,17 @@ interface Open {
   readonly settle: Settle
 }
 
-/** The calls to one other node that are not answered yet. */
+/** The line to one other node: the calls to it that are not answered yet. */
 class CallLine {
-  private readonly line: NodeLine
+  fiber: Fiber.Fiber<void, unknown> | undefined
+  readonly work = Latch.makeUnsafe(false)
   private readonly open = new Map<number, Open>()
-  private waiting: Array<readonly [callNo: number, text: string]> = []
+  private waiting: Array<readonly [callNo: number, text: string, trace: string | undefined]> = []
   private chars = 0
   private last = 0
   private ended = false
-
-  constructor(line: NodeLine) {
-    this.line = line
-  }
+  /** This node has closed the line itself. */
+  isGivenUp = false
 
   /** The number of unanswered calls. */
   get size(): number {
@@ -333,11 +400,12 @@ class CallLine {
   }
 
   giveUp(): void {
-    this.line.end("closed")
+    this.isGivenUp = true
+    this.fiber?.interruptUnsafe()
   }
 
   /** Queues a call and returns its number; undefined: too many calls are unanswered. */
-  call(textOf: (callNo: number) => string, settle: Settle): number | undefined {
+  call(textOf: (callNo: number) => string, settle: Settle, trace?: string): number | undefined {
     // The line ended after the caller had looked it up.
     if (this.ended) {
       settle(undefined)
@@ -348,8 +416,8 @@ class CallLine {
     const text = textOf(callNo)
     this.chars += text.length
     this.open.set(callNo, { chars: text.length, settle })
-    // Other calls of the same turn of the event loop join the batch.
-    if (this.waiting.push([callNo, text]) === 1) setImmediate(() => this.carry())
+    this.waiting.push([callNo, text, trace])
+    this.work.openUnsafe()
     return callNo
   }
 
@@ -362,32 +430,27 @@ class CallLine {
     return call
   }
 
-  /** Sends the calls that wait. */
-  private carry(): void {
-    const waiting = this.waiting
-    this.waiting = []
-    let texts: Array<string> = []
+  /** The next batch and the number of calls in it. */
+  take(): { readonly calls: string; readonly traces?: string; readonly size: number } {
+    const texts: Array<string> = []
+    const traces: Array<readonly [number, string]> = []
     let chars = 0
-    const send = (): void => {
-      if (texts.length === 0) return
-      remoteBatches.observe(texts.length)
-      this.line.ask("calls", `[${texts.join(",")}]`, () => {})
-      texts = []
-      chars = 0
-    }
-    for (const [callNo, text] of waiting) {
+    let taken = 0
+    for (; taken < this.waiting.length && texts.length < MAX_AT_ONCE && chars < MAX_CHARS; taken++) {
+      const [callNo, text, trace] = this.waiting[taken]!
       if (!this.open.has(callNo)) continue
       texts.push(text)
+      if (trace !== undefined) traces.push([callNo, trace])
       chars += text.length
-      if (texts.length >= MAX_AT_ONCE || chars >= MAX_CHARS) send()
     }
-    send()
-    this.line.flush()
+    this.waiting = this.waiting.slice(taken)
+    if (this.waiting.length === 0) this.work.closeUnsafe()
+    return { calls: `[${texts.join(",")}]`, size: texts.length, ...(traces.length === 0 ? {} : { traces: JSON.stringify(traces) }) }
   }
 
-  /** Throws if the answers are not understood. */
   answered(text: string): void {
-    for (const [callNo, ending, value] of decodeAnswers(text)) this.forget(callNo)?.settle({ ending, value })
+    const [callNo, ending, value] = decodeAnswer(text)
+    this.forget(callNo)?.settle({ ending, value })
   }
 
   end(): void {

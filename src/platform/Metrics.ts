@@ -251,7 +251,7 @@ export const remoteOpen = new Gauge({
   look: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node are refused with 503.",
   only: NODES
 })
-export const BREAKS = ["answer", "failure", "silence", "connection"] as const
+export const BREAKS = ["answer", "session", "failure", "silence", "connection"] as const
 export const remoteBreaks = new Counter({
   name: "remote_call_lines_broken_total",
   help: "times that the calls to another node broke off, by reason",

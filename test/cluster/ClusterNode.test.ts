@@ -8,7 +8,6 @@ import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { claimAddress, migrate, storage } from "../../src/cluster/ClusterNode.ts"
 import { Config } from "../../src/platform/Config.ts"
-import { NodeLines } from "../../src/cluster/NodeLines.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { Link } from "../support/Link.ts"
@@ -67,7 +66,7 @@ describe("what listens for other nodes", () => {
         RUNNER_SECRET: "known to the nodes of this test"
       }))))
       const scope = yield* Scope.make()
-      yield* Scope.provide(Layer.build(NodePort.layer(config).pipe(Layer.provide(Layer.succeed(NodeLines, { hear: () => {}, open: () => assert.fail("nobody is called"), accept: () => {} })))), scope)
+      yield* Scope.provide(Layer.build(NodePort.layer(config)), scope)
       const silent = connect(port, "127.0.0.1")
       yield* Effect.promise(() => once(silent, "connect"))
       const began = performance.now()
@@ -85,7 +84,6 @@ describe("what listens for other nodes", () => {
         Deferred.doneUnsafe(told, Effect.succeed([logLevel, String(message), cause.reasons.length] as const)))
       yield* RpcServer.layerProtocolSocketServer.pipe(
         Layer.provide(NodePort.layer(config)),
-        Layer.provide(Layer.succeed(NodeLines, { hear: () => {}, open: () => assert.fail("nobody is called"), accept: () => {} })),
         Layer.provide(RpcSerialization.layerSchemaBinary()),
         Layer.provide([Logger.layer([logger]), Layer.succeed(References.MinimumLogLevel, "Debug")]),
         Layer.build

@@ -5,7 +5,6 @@ import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
 import { Config } from "../../src/platform/Config.ts"
-import { NodeLines } from "../../src/cluster/NodeLines.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { clientTls } from "../../src/cluster/NodeSecret.ts"
 import { eventually } from "../support/Eventually.ts"
@@ -14,17 +13,13 @@ import { eventually } from "../support/Eventually.ts"
 const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number) {
   const lines: Array<string> = []
   const served: Array<"begun" | "ended"> = []
-  const lineConnections: Array<readonly [Socket, string]> = []
   const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
   const config = yield* Config.pipe(Effect.provide(Config.layerTest({
     RUNNER_HOST: "127.0.0.1",
     RUNNER_PORT: 0,
     RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret)
   })))
-  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(
-    Layer.provide(Layer.succeed(NodeLines, { hear: () => {}, open: () => assert.fail("nobody is called"), accept: (connection, first) => void lineConnections.push([connection, String(first)]) })),
-    Layer.provideMerge(logger)
-  ))
+  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provideMerge(logger)))
   const server = Context.get(context, SocketServer.SocketServer)
   yield* Effect.forkScoped(server.run((socket) =>
     Effect.gen(function*() {
@@ -34,7 +29,7 @@ const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: 
     }).pipe(Effect.scoped, Effect.ensuring(Effect.sync(() => served.push("ended"))))
   ))
   if (!("port" in server.address)) return assert.fail("no port")
-  return { port: server.address.port, lines, served, lineConnections }
+  return { port: server.address.port, lines, served }
 })
 
 const closed = (socket: Socket): Promise<unknown> => {
@@ -117,34 +112,5 @@ describe("the port for other nodes", () => {
       assert.isFalse(isOver)
       busy.destroy()
       yield* Effect.promise(() => busyEnd)
-    }).pipe(Effect.scoped))
-
-  it.live("tells lines from other connections by their first bytes, however these come", () =>
-    Effect.gen(function*() {
-      const [secured, plain] = [yield* open("a secret"), yield* open(undefined)]
-      const [way] = clientTls(Redacted.make("a secret"))
-      for (const { lineConnections, port, served } of [secured, plain]) {
-        const dial = async (): Promise<Socket> => {
-          const isPlain = port === plain.port
-          const socket = isPlain ? connect({ port, host: "127.0.0.1", noDelay: true }) : connectTls({ ...way, port, host: "127.0.0.1" })
-          await once(socket, isPlain ? "connect" : "secureConnect")
-          return socket
-        }
-        const whole = yield* Effect.promise(dial)
-        whole.write("parley-line\nwhat follows")
-        yield* Effect.promise(() => eventually("the whole preface", () => lineConnections.length === 1 || undefined))
-        assert.strictEqual(lineConnections[0]?.[1], "what follows")
-        const cut = yield* Effect.promise(dial)
-        cut.write("parl")
-        yield* Effect.sleep("50 millis")
-        assert.deepStrictEqual([lineConnections.length, served.length], [1, 0])
-        cut.write("ey-line\n")
-        yield* Effect.promise(() => eventually("the cut preface", () => lineConnections.length === 2 || undefined))
-        const other = yield* Effect.promise(dial)
-        other.write("parley-something")
-        yield* Effect.promise(() => eventually("the other connection", () => served.includes("begun") || undefined))
-        assert.lengthOf(lineConnections, 2)
-        for (const socket of [whole, cut, other]) socket.destroy()
-      }
     }).pipe(Effect.scoped))
 })

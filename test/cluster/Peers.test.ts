@@ -1,9 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Context, Deferred, Effect, Exit, Fiber, Layer, Option } from "effect"
-import { Runner, RunnerAddress, RunnerStorage, ShardingConfig } from "effect/cluster"
+import { Runner, RunnerAddress, Runners, RunnerStorage, ShardingConfig } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
-import { NodeLines } from "../../src/cluster/NodeLines.ts"
 import { NodeProbes } from "../../src/cluster/NodeProbes.ts"
 import { Peers } from "../../src/cluster/Peers.ts"
 
@@ -27,7 +26,8 @@ const setUp = Effect.fnUntraced(function*(list: Array<readonly [Runner.Runner, b
   const peers = Context.get(
     yield* Layer.build(Layer.fresh(Peers.layer).pipe(Layer.provide([
       Layer.succeed(RunnerStorage.RunnerStorage, storage),
-      Layer.succeed(NodeLines, { hear: () => {}, open: () => assert.fail("nobody is called"), accept: () => {} }),
+      // Nobody is called, so neither is asked for more than this.
+      Layer.succeed(Runners.RpcClientProtocol, { make: () => Effect.never } as never),
       Layer.mock(NodeProbes, { explain: () => "", isSettled: () => true }),
       Layer.succeed(SqlClient.SqlClient, (() => Effect.succeed([{ no: 5 }])) as never),
       ShardingConfig.layer({ runnerAddress: Option.some(RunnerAddress.make("127.0.0.1", 1)) })

@@ -8,6 +8,7 @@ import {
   Fiber,
   Layer,
   Logger,
+  Queue,
   Redacted,
   References,
   Scheduler,
@@ -15,18 +16,18 @@ import {
   Scope
 } from "effect"
 import { Entity, RunnerAddress, ShardId, Sharding } from "effect/cluster"
-import { Rpc, RpcSerialization } from "effect/rpc"
+import { Rpc, RpcSerialization, RpcServer } from "effect/rpc"
 import { SocketServer } from "effect/socket"
 import { TestClock } from "effect/testing"
 import { once } from "node:events"
 import { createServer } from "node:net"
 import { Config } from "../../src/platform/Config.ts"
+import { Ids } from "../../src/platform/Ids.ts"
 import * as NodeLinks from "../../src/cluster/NodeLinks.ts"
-import { type Hearing, NodeLines } from "../../src/cluster/NodeLines.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { remoteBreaks } from "../../src/platform/Metrics.ts"
 import { StallGuard } from "../../src/platform/StallGuard.ts"
-import { RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
+import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import * as Procedures from "../../src/cluster/Procedures.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
 import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
@@ -43,17 +44,15 @@ const Worker = Entity.make("Worker", [Work])
 const [SEEN, BLIND] = [1_001, 1_002]
 type Here = (workNo: number) => Effect.Effect<void, NotFound>
 /** What a node does otherwise than others. */
-type Odd = (hearing: Hearing) => Hearing
+type Odd = (calls: RemoteCalls["Service"]) => Partial<Pick<RemoteCalls["Service"], "opened" | "heard">>
 
-const connections = Layer.unwrap(Effect.map(Config, (config) =>
-  NodePort.layer(config).pipe(Layer.provideMerge(NodeLines.layer), Layer.provide(NodeLinks.layer(config)))
-)).pipe(
-  Layer.provide(RpcSerialization.layerSchemaBinary()),
+const connections = Layer.unwrap(Effect.map(Config, (config) => Layer.merge(NodeLinks.layer(config), NodePort.layer(config)))).pipe(
+  Layer.provideMerge(RpcSerialization.layerSchemaBinary()),
   Layer.provide(Config.layerTest({ RUNNER_HOST: "127.0.0.1", RUNNER_PORT: 0, RUNNER_SECRET: Redacted.make("a secret") }))
 )
 
 /** A node that has the actors with these ids, each in a shard of its own, and says how often it was called. */
-const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: Here, odd: Odd = (hearing) => hearing) {
+const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: Here, odd: Odd = () => ({})) {
   const heard: Array<string> = []
   const elsewhere: Array<number> = []
   /** The cluster's own way to an actor. */
@@ -64,21 +63,21 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
       : Effect.succeed({ by: "the cluster", workNo, requestId: null })
   }
   const counted = Layer.effect(
-    NodeLines,
-    Effect.map(NodeLines, (lines) =>
-      NodeLines.of({
-        ...lines,
-        hear: (topic, hearing) =>
-          lines.hear(topic, (line, text) => {
-            heard.push(text)
-            return odd(hearing)(line, text)
-          })
+    RemoteCalls,
+    Effect.map(RemoteCalls, (calls) =>
+      RemoteCalls.of({
+        ...calls,
+        heard: (session, texts) => Effect.suspend(() => (heard.push(texts), calls.heard(session, texts))),
+        ...odd(calls)
       }))
   )
   const context = yield* Layer.build(
-    RemoteCalls.layer.pipe(
+    RpcServer.layer(CallRpcs, { disableTracing: true, disableFatalDefects: true }).pipe(
+      Layer.provide(RemoteCalls.layerHandlers),
+      Layer.provideMerge(counted),
+      Layer.provide(RemoteCalls.layer),
       Layer.provideMerge(Layer.fresh(ShardOwners.layer)),
-      Layer.provide(counted),
+      Layer.provide(RpcServer.layerProtocolSocketServer),
       Layer.provideMerge(connections),
       Layer.provideMerge(Layer.mock(Sharding.Sharding, {
         getShardId: (id) => ShardId.make("default", Number(id)),
@@ -86,11 +85,10 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
         // Of whatever entity; there is one.
         makeClient: () => Effect.succeed((() => ({ Work })) as never)
       })),
+      Layer.provide(Ids.layer),
       Layer.fresh
     )
   )
-  // No connection speaks RPC here.
-  yield* Effect.forkScoped(Context.get(context, SocketServer.SocketServer).run(() => Effect.void))
   const { address } = Context.get(context, SocketServer.SocketServer)
   if (!("port" in address)) return assert.fail("no port")
   const { client } = yield* Effect.provideContext(
@@ -327,26 +325,30 @@ layer(Layer.empty)((it) => {
       yield* until("it is told again", () => lines.filter((line) => line.includes(`127.0.0.1:${callee.address.port}`)).length === 2)
       return told.join()
     })
-    const answering = (text: string): Odd => () => (line) => line.tell("answers", text)
+    const answering = (text: string): Odd => () => ({
+      opened: () => Effect.tap(Queue.unbounded<string>(), (answers) => Queue.offer(answers, text)),
+      heard: () => Effect.never
+    })
     let asked = 0
-    const unanswered: Odd = () => () => {
-      asked++
-      return new Promise(() => {})
-    }
+    const unanswered: Odd = () => ({ heard: () => Effect.andThen(Effect.sync(() => asked++), Effect.never) })
     return Effect.gen(function*() {
       assert.match(yield* broken("answer", answering("nonsense")), /an answer of it is not understood.*JSON/s)
-      const moved = yield* broken("answer", answering(JSON.stringify([[1, "moved", { text: "a message" }]])))
-      assert.match(moved, /an answer of it is not understood.*at \[0\]\[1\]/s)
+      const moved = yield* broken("answer", answering(JSON.stringify([1, "moved", { text: "a message" }])))
+      assert.match(moved, /an answer of it is not understood.*at \[1\]/s)
       // No line of the log has what agents write.
       assert.notInclude(moved, "a message")
       assert.match(
-        yield* broken("failure", (hearing) => (line) => hearing(line, "nonsense")),
+        yield* broken("session", () => ({ heard: () => Effect.fail(new CallsUnheard()) })),
+        /it does not know this node's session any more/
+      )
+      assert.match(
+        yield* broken("failure", (calls) => ({ heard: (session) => calls.heard(session, "nonsense") })),
         /it failed on the calls.*JSON/s
       )
       assert.match(
         yield* broken("silence", unanswered, () => {
           const before = asked
-          return Effect.andThen(until("the call has arrived", () => asked > before), TestClock.adjust("4 seconds"))
+          return Effect.andThen(until("the call has arrived", () => asked > before), TestClock.adjust("3 seconds"))
         }),
         /it has not taken a call for 3 s/
       )
