@@ -10,7 +10,7 @@ import { OncePerMinute } from "../platform/OncePerMinute.ts"
 import { isUndelivered, withRemoteDeadline, type Undelivered } from "./RemoteDeadline.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { forTrace, isTracing, traceOf, withTrace } from "../platform/Tracing.ts"
-import { ShardOwners } from "./ShardOwners.ts"
+import { Attempts, ShardOwners } from "./ShardOwners.ts"
 import { logDefect } from "./LogDefect.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
@@ -311,12 +311,20 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         })
       )
 
+    /** The cluster's way. `mayBeDone`: an earlier attempt may have been carried out; the cluster itself may make several. */
+    const byCluster = (entityId: string, payload: typeof rpc.payloadSchema.Type, mayBeDone: boolean) =>
+      Effect.suspend(() => {
+        const attempts = { mayBeDone }
+        return Effect.mapError(Effect.provideService(elsewhere(entityId, payload), Attempts, attempts), (failure) =>
+          attempts.mayBeDone && !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure)
+      })
+
     return (entityId: string, payload: typeof rpc.payloadSchema.Type) =>
       Effect.suspend((): Effect.Effect<Success, Failure | Unavailable> => {
         const shard = shardOf(entityId)
         if (sharding.hasShardId(shard)) return here(entityId, payload)
         const destination = destinationOf(shard)
-        if (destination === undefined) return withRemoteDeadline(elsewhere(entityId, payload))
+        if (destination === undefined) return withRemoteDeadline(byCluster(entityId, payload, false))
         return withRemoteDeadline(Effect.flatMap(
           withTrace(`call ${name}`, "client", carried(destination, entityId, payload)),
           (answer): Effect.Effect<Success, Failure | Undelivered | Unavailable> => {
@@ -331,10 +339,9 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
                 return answer.value === null ? Effect.fail(new Unavailable()) : Effect.die(new InternalError())
               case "absent":
                 destination.absent()
-                return elsewhere(entityId, payload)
+                return byCluster(entityId, payload, false)
               case undefined:
-                return Effect.mapError(elsewhere(entityId, payload), (failure) =>
-                  !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure)
+                return byCluster(entityId, payload, true)
             }
           }
         ))

@@ -42,23 +42,38 @@ export class ShardOwners extends Context.Service<ShardOwners, {
     })
   })
 
-  /** effect's `Runners`, wrapped to record the owners of shards. */
+  /** effect's `Runners`, watched. */
   static readonly layerRunners = Layer.effect(
     Runners.Runners,
     Effect.gen(function*() {
-      const owners = yield* ShardOwners
-      const runners = yield* Runners.Runners
-      return Runners.Runners.of({
-        ...runners,
-        send: (options) => {
-          owners.sent(options.message.envelope.address.shardId, options.address)
-          return runners.send(options)
-        },
-        onRunnerUnavailable: (address) => {
-          owners.gone(address)
-          return runners.onRunnerUnavailable(address)
-        }
-      })
+      return watched(yield* Runners.Runners, yield* ShardOwners)
     })
   ).pipe(Layer.provide(Runners.layerRpc))
 }
+
+/**
+ * A call on its way through effect's cluster. The cluster sends a call again when the connection breaks, and the node may
+ * have carried out what it got before that; whoever calls provides this to learn of it.
+ */
+export class Attempts extends Context.Reference<{ mayBeDone: boolean } | undefined>("parley/cluster/Attempts", {
+  defaultValue: () => undefined
+}) {}
+
+/** Records the owners of shards, and which calls may have been carried out although they were not answered. */
+export const watched = (runners: Runners.Runners["Service"], owners: ShardOwners["Service"]): Runners.Runners["Service"] =>
+  Runners.Runners.of({
+    ...runners,
+    send: (options) => {
+      owners.sent(options.message.envelope.address.shardId, options.address)
+      return Effect.tapError(runners.send(options), (error) =>
+        Effect.sync(() => {
+          const attempts = options.message._tag === "OutgoingRequest" ? Context.get(options.message.context, Attempts) : undefined
+          if (attempts !== undefined && error._tag === "RunnerUnavailable") attempts.mayBeDone = true
+        }))
+    },
+    onRunnerUnavailable: (address) => {
+      owners.gone(address)
+      return runners.onRunnerUnavailable(address)
+    }
+  })
+

@@ -15,7 +15,7 @@ import {
   Schema,
   Scope
 } from "effect"
-import { Entity, RunnerAddress, ShardId, Sharding } from "effect/cluster"
+import { ClusterError, Entity, EntityAddress, EntityId, EntityType, RunnerAddress, Runners, ShardId, Sharding } from "effect/cluster"
 import { Rpc, RpcSerialization, RpcServer } from "effect/rpc"
 import { SocketServer } from "effect/socket"
 import { TestClock } from "effect/testing"
@@ -30,7 +30,7 @@ import { StallGuard } from "../../src/platform/StallGuard.ts"
 import { CallRpcs, CallsUnheard, RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
 import * as Procedures from "../../src/cluster/Procedures.ts"
 import { forRequest, requestId } from "../../src/platform/RequestId.ts"
-import { ShardOwners } from "../../src/cluster/ShardOwners.ts"
+import { Attempts, ShardOwners, watched } from "../../src/cluster/ShardOwners.ts"
 import { InternalError, NotFound, Unavailable } from "../../src/wire/WireError.ts"
 import { eventually } from "../support/Eventually.ts"
 
@@ -42,6 +42,8 @@ const Work = Rpc.make("Work", {
 const Worker = Entity.make("Worker", [Work])
 /** What the cluster's way refuses: after a look at what was done before, and without. */
 const [SEEN, BLIND] = [1_001, 1_002]
+/** The same refusal without a look, after an attempt of the cluster's own that broke off. */
+const REPEATED = 1_003
 type Here = (workNo: number) => Effect.Effect<void, NotFound>
 /** What a node does otherwise than others. */
 type Odd = (calls: RemoteCalls["Service"]) => Partial<Pick<RemoteCalls["Service"], "opened" | "heard">>
@@ -58,7 +60,12 @@ const start = Effect.fnUntraced(function*(name: string, has: Set<string>, here: 
   /** The cluster's own way to an actor. */
   const Work = ({ workNo }: { readonly workNo: number }) => {
     elsewhere.push(workNo)
-    return workNo === SEEN || workNo === BLIND
+    return workNo === REPEATED
+      ? Effect.flatMap(Effect.service(Attempts), (attempts) => {
+        if (attempts !== undefined) attempts.mayBeDone = true
+        return Effect.fail(new NotFound({ message: String(BLIND) }))
+      })
+      : workNo === SEEN || workNo === BLIND
       ? Effect.fail(new NotFound({ message: String(workNo) }))
       : Effect.succeed({ by: "the cluster", workNo, requestId: null })
   }
@@ -226,8 +233,28 @@ layer(Layer.empty)((it) => {
       yield* until("the calls are heard", () => begun === 2)
       yield* ends.end
       assert.deepStrictEqual((yield* Fiber.join(calls)).map(({ _tag }) => _tag), ["NotFound", "Unavailable"])
+      assert.strictEqual((yield* Effect.flip(ends.caller.work("1", { workNo: REPEATED })))._tag, "Unavailable")
       // Where nobody was asked before, it says what it says.
       assert.strictEqual((yield* Effect.flip(ends.caller.work("1", { workNo: BLIND })))._tag, "NotFound")
+    }))
+
+  it.effect("an attempt of the cluster's own that broke off is told to who provides for that", () =>
+    Effect.gen(function*() {
+      const address = RunnerAddress.make("127.0.0.1", 1)
+      const failing = (error: ClusterError.RunnerUnavailable | ClusterError.EntityNotAssignedToRunner) =>
+        Effect.gen(function*() {
+          const owners = yield* Effect.provide(Effect.service(ShardOwners), Layer.fresh(ShardOwners.layer))
+          const attempts = { mayBeDone: false }
+          const runners = watched({ ...({} as Runners.Runners["Service"]), send: () => Effect.fail(error) }, owners)
+          const message = { _tag: "OutgoingRequest", envelope: { address: { shardId: ShardId.make("default", 1) } }, context: Context.make(Attempts, attempts) }
+          yield* Effect.flip(runners.send({ address, message: message as never }) as Effect.Effect<unknown, unknown>)
+          return attempts.mayBeDone
+        })
+      assert.isTrue(yield* failing(new ClusterError.RunnerUnavailable({ address })))
+      // Nothing was done there.
+      assert.isFalse(yield* failing(new ClusterError.EntityNotAssignedToRunner({
+        address: EntityAddress.make({ shardId: ShardId.make("default", 1), entityType: EntityType.make("Worker"), entityId: EntityId.make("1") })
+      })))
     }))
 
   it.effect("a call is answered at whatever moment its node is given up", () =>
