@@ -1,6 +1,7 @@
 import { mkdir, writeFile } from "node:fs/promises"
 import { loadavg } from "node:os"
 import { dirname, join, resolve } from "node:path"
+import { startApart } from "./Apart.ts"
 import { checkOut, here } from "./Checkout.ts"
 import { cleanUp } from "./CleanUps.ts"
 import { type Contender, type ContenderOptions, type Outcome, startContender, startFloor } from "./Contender.ts"
@@ -33,12 +34,17 @@ const subjectsAt = (checkout: Subject["checkout"]): ReadonlyArray<Subject> => {
   const standalone = options.drivers.map((database): Subject => ({ database, nodes: 0, balancer: undefined, stored: 0, checkout }))
   const nodes = options.nodes.flatMap((nodes): ReadonlyArray<Subject> => {
     const subject: Subject = { database: "postgres", nodes, balancer: undefined, stored: 0, checkout }
-    return options.balancer && nodes > 1 ? [subject, { ...subject, balancer: "header" }, { ...subject, balancer: "hello" }] : [subject]
+    if (nodes === 1) return [subject]
+    return [
+      subject,
+      ...options.balancer ? [{ ...subject, balancer: "header" as const }, { ...subject, balancer: "hello" as const }] : [],
+      ...options.apart ? [{ ...subject, apart: true }] : []
+    ]
   })
   const empty = [...standalone, ...nodes]
-  const all = options.stored === 0 ? empty : [...empty, ...empty.map((subject) => ({ ...subject, stored: options.stored }))]
+  const all = options.stored === 0 ? empty : [...empty, ...empty.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, stored: options.stored }))]
   // Another commit may not know traces.
-  return options.traced === undefined || checkout !== here ? all : [...all, ...all.map((subject) => ({ ...subject, traced: options.traced }))]
+  return options.traced === undefined || checkout !== here ? all : [...all, ...all.filter(({ apart }) => apart !== true).map((subject) => ({ ...subject, traced: options.traced }))]
 }
 
 const setting = `${
@@ -64,6 +70,10 @@ const benchMessages = async (): Promise<boolean> => {
   const windows = windowsOf(options)
   const contenders: Array<Contender> = []
   for (const subject of subjects) {
+    if (subject.apart === true) {
+      contenders.push(await startApart(subject, common))
+      continue
+    }
     const { contender, scene } = await startContender(subject, common)
     if (contenders.length === 0 && windows.some(({ floor }) => floor)) contenders.push(await startFloor(scene, common))
     contenders.push(contender)
@@ -77,7 +87,9 @@ const benchMessages = async (): Promise<boolean> => {
       for (const contender of order) {
         if (contender === floor && !window.floor) continue
         say(`round ${round + 1} of ${options.repeat}: ${contender.name}, ${window.label}`)
-        await contender.measure(window, round)
+        const { cpu, perSecond } = await contender.measure(window, round)
+        say(`  ${Math.round(perSecond)} messages/s; for each ${Math.round(cpu.server)} µs of the server` +
+          `${cpu.database === undefined ? "" : `, ${Math.round(cpu.database)} of the database`}`)
       }
     }
   }
@@ -85,7 +97,7 @@ const benchMessages = async (): Promise<boolean> => {
   for (const contender of contenders) outcomes.push(await contender.finish())
   await cleanUp()
   const idle = new Map<string, IdleResult>()
-  for (const subject of options.idle === 0 ? [] : subjects) idle.set(nameOf(subject), await weighIdle(subject, options.idle, say))
+  for (const subject of options.idle === 0 ? [] : subjects.filter(({ apart }) => apart !== true)) idle.set(nameOf(subject), await weighIdle(subject, options.idle, say))
   return await report(outcomes, idle, windows.find(({ pace }) => pace.kind === "full")?.label ?? fullLabel(options.inFlight[0] ?? 64))
 }
 

@@ -22,6 +22,8 @@ What is measured
   --balancer                     with --nodes, at most 3: the same again behind HAProxy
                                  with deploy/haproxy.cfg, once with sockets that carry
                                  their keys in the header and once with HELLO
+  --apart                        with --nodes: as many servers that share nothing, at the
+                                 same time: what this machine alone makes dearer
   --against COMMIT               the same at another commit too, in turn with this one
   --traced SHARE                 the same with traces of this share of all requests too, from
                                  0 to 1, sent to a collector that keeps nothing
@@ -71,6 +73,7 @@ const complain = (text: string): never => {
 const FLAGS = {
   driver: { type: "string" },
   nodes: { type: "string" },
+  apart: { type: "boolean", default: false },
   balancer: { type: "boolean", default: false },
   against: { type: "string" },
   stored: { type: "string" },
@@ -116,12 +119,13 @@ const oneOf = <const A extends string>(name: string, text: string, ...values: Re
 /** What the arguments ask for; throws `Usage`. */
 export const optionsOf = (args: ReadonlyArray<string>) => {
   const flags = parsed(args)
-  const { against, alone, balancer, half, help, hot, http, mcp, profile, short } = flags
+  const { against, alone, apart, balancer, half, help, hot, http, mcp, profile, short } = flags
   const nodes = flags.nodes === undefined ? undefined : numbers("nodes", flags.nodes)
   const stored = flags.stored === undefined ? 0 : number("stored", flags.stored, 1)
   const onlyPostgres = nodes !== undefined || stored > 0
   const driver = oneOf("driver", flags.driver ?? (onlyPostgres ? "postgres" : "both"), "pglite", "postgres", "both")
   if (onlyPostgres && driver !== "postgres") complain("--nodes and --stored are for PostgreSQL")
+  if (apart && (nodes === undefined || Math.max(...nodes) < 2)) complain("--apart takes --nodes, with two or more of them")
   if (balancer && (nodes === undefined || Math.max(...nodes) > 3)) complain("--balancer takes --nodes, at most 3 of them")
   if (hot && flags.group !== undefined) complain("--hot and --group are two measurements")
   if (alone && half) complain("--alone and --half are two measurements")
@@ -139,6 +143,7 @@ export const optionsOf = (args: ReadonlyArray<string>) => {
     profile,
     drivers: driver === "both" ? ["pglite", "postgres"] as const : [driver],
     nodes: nodes ?? [],
+    apart,
     balancer,
     against,
     stored,

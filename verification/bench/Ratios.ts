@@ -52,9 +52,9 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
   for (const one of outcomes) {
     const { name, subject } = one
     if (subject === undefined) continue
-    const { balancer, checkout: { commit }, database, nodes, stored, traced } = subject
+    const { apart, balancer, checkout: { commit }, database, nodes, stored, traced } = subject
     const like = (nodes: number, stored = 0) => outcomes.find(({ subject }) =>
-      subject?.database === database && subject.nodes === nodes && subject.stored === stored && subject.balancer === undefined && subject.traced === undefined && subject.checkout.commit === commit
+      subject?.database === database && subject.nodes === nodes && subject.stored === stored && subject.balancer === undefined && subject.traced === undefined && subject.apart !== true && subject.checkout.commit === commit
     )
     if (floor !== undefined && nodes === 0 && database === "postgres") {
       compare(`${name}, ${load}: server against the bare floor`, one, floor, load, ({ cpu }) => cpu.server, { most: 2 })
@@ -70,6 +70,14 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
       compare(`${name}, ${load}: with Redis, against standalone`, one, standalone, load, whole, { most: 1.15 })
     }
     const alone = like(1, stored)
+    if (apart === true) {
+      if (alone !== undefined) compare(`${name}, ${load} for each: against one node`, one, alone, load, whole)
+      continue
+    }
+    const apartly = outcomes.find(({ subject }) => subject?.apart === true && subject.nodes === nodes && subject.checkout.commit === commit)
+    if (apartly !== undefined && stored === 0 && traced === undefined) {
+      for (const label of [load, HALF, ALONE]) compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
+    }
     if (nodes > 1 && alone !== undefined) {
       const most = balancer === undefined ? NODES[nodes] : balancer === "header" ? BALANCED[nodes] : undefined
       compare(`${name}, ${load} for each: against one node`, one, alone, load, whole, most === undefined ? undefined : { most })
@@ -81,7 +89,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     }
     const untraced = traced === undefined ? undefined : outcomes.find(({ subject: other }) =>
       other !== undefined && other.traced === undefined && other.checkout.commit === commit && other.database === database &&
-      other.nodes === nodes && other.stored === stored && other.balancer === balancer
+      other.nodes === nodes && other.stored === stored && other.balancer === balancer && other.apart !== true
     )
     if (untraced !== undefined) {
       compare(`${name}, ${load}: CPU against no traces`, one, untraced, load, whole)
@@ -89,7 +97,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
     }
     const before = commit !== undefined ? undefined : outcomes.find(({ subject: other }) =>
       other !== undefined && other.checkout.commit !== undefined && other.database === database && other.nodes === nodes &&
-      other.stored === stored && other.balancer === balancer
+      other.stored === stored && other.balancer === balancer && other.apart !== true
     )
     if (before !== undefined) {
       const then = `against ${before.subject?.checkout.commit}`

@@ -19,6 +19,8 @@ export interface Subject {
   readonly database: "pglite" | "postgres"
   /** 0: standalone. */
   readonly nodes: number
+  /** So many servers that share nothing, instead of nodes of a cluster. */
+  readonly apart?: boolean
   /** Behind HAProxy, and where the sockets carry their keys. */
   readonly balancer: "header" | "hello" | undefined
   /** Messages in the database before the first. */
