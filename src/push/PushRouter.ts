@@ -85,6 +85,8 @@ export class PushRouter extends Context.Service<PushRouter, {
       const self = nameOf(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT))
       const here = new Map<string, ReadonlyArray<SocketSlot>>()
       const lines = new Map<string, PushLine>()
+      /** Nodes that have left: what they did until they come back, nobody told this one. */
+      const strangers = new Set<string>()
       let listener: RemoteListener | undefined
 
       const elsewhere = (agentId: string): ReadonlyArray<Elsewhere> => {
@@ -153,7 +155,8 @@ export class PushRouter extends Context.Service<PushRouter, {
             const before = [...line.sockets.keys()]
             line.sockets.clear()
             // Notices that the node dropped before its first bundle arrived here are marked as missed.
-            if (line.heard || missed) parted = before
+            const isBack = strangers.delete(line.node)
+            if (line.heard || missed || isBack) parted = before
             line.heard = true
             line.misunderstood = false
           }
@@ -222,6 +225,8 @@ export class PushRouter extends Context.Service<PushRouter, {
           const line = lines.get(node)
           if (line === undefined) return
           lines.delete(node)
+          if (strangers.size >= MAX_STRANGERS) strangers.clear()
+          strangers.add(node)
           line.end()
           listener?.parted([...line.sockets.keys()])
         },
@@ -297,5 +302,7 @@ const INTRODUCTION = "3 seconds"
  * below it, two nodes at once cannot pass the limit.
  */
 const NEAR = 0.5
+/** How many nodes that have left are remembered. */
+const MAX_STRANGERS = 1_000
 /** How long a listed node may take no call before this node reports that it cannot reach it. */
 const SILENT_MS = 20_000

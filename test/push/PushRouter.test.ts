@@ -302,6 +302,27 @@ it.effect("notices that a node could not be told before it was ever reached make
     assert.isAtMost(one.notices.length, 10_000)
   }))
 
+it.effect("who comes back may have done what nobody told: the keys and mutes of the sockets here are read again", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const one = yield* node(wires, "one")
+    const two = yield* node(wires, "two")
+    yield* TestClock.adjust("2 seconds")
+    assert.deepStrictEqual([one.parted, two.parted], [[], []], "who comes for the first time has done nothing")
+    wires.listeners.get("one")?.left("two")
+    wires.listeners.get("two")?.left("one")
+    assert.lengthOf(one.parted, 1)
+    // Nobody is there to be told.
+    yield* two.remote.everywhere({ _tag: "Disconnect", agentId: "agt_a", reason: { code: 1008, text: "suspended" } })
+    wires.listeners.get("one")?.joined("two")
+    wires.listeners.get("two")?.joined("one")
+    yield* TestClock.adjust("2 seconds")
+    assert.deepStrictEqual(one.notices, [])
+    assert.lengthOf(one.parted, 2)
+    yield* TestClock.adjust("5 seconds")
+    assert.lengthOf(one.parted, 2, "once")
+  }))
+
 it.effect("a node that has left has no sockets, and nobody waits for it", () =>
   Effect.gen(function*() {
     const wires = new Wires()
