@@ -92,6 +92,18 @@ describe("the bench's figures", () => {
     ])
   })
 
+  it("hold nodes against as many servers that share nothing, and these against one", () => {
+    const node = outcome({ nodes: 1 }, [measured(LOAD, 0, 80, { database: 20 })])
+    const two = outcome({ nodes: 2 }, [measured(LOAD, 0, 160, { database: 40 })])
+    const apart = outcome({ nodes: 2, apart: true }, [measured(LOAD, 0, 120, { database: 30 })])
+    const figures = figuresOf([node, two, apart], "ring", LOAD).filter(({ unit }) => unit === "×")
+    assert.deepStrictEqual(figures.map(({ goal, values }) => [values.map((value) => value.toFixed(3)), goal?.most]), [
+      [["1.333"], undefined],
+      [["2.000"], 1.3],
+      [["1.500"], undefined]
+    ])
+  })
+
   it("hold a filled database against the same empty one, and a commit against the same at the other", () => {
     const then = { root: "", commit: "abc1234" }
     const runs = (server: number) => [measured(LOAD, 0, server, { database: 0 }), measured(ALONE, 0, server * 10, { database: 0 })]
@@ -138,7 +150,7 @@ describe("the bench's figures", () => {
 describe("the bench's options", () => {
   it("are all in its help", () => {
     const told = new Set(Array.from(HELP.matchAll(/^ {2}--([a-z-]+)/gm), ([, name]) => name))
-    const options = ["driver", "nodes", "balancer", "against", "traced", "stored", "hot", "group", "http", "mcp", "alone", "half", "in-flight", "repeat",
+    const options = ["driver", "nodes", "apart", "balancer", "against", "traced", "stored", "hot", "group", "http", "mcp", "alone", "half", "in-flight", "repeat",
       "seconds", "warm-up", "messages", "agents", "idle", "echo", "short", "profile", "plot", "help"]
     assert.deepStrictEqual([...told].toSorted(), options.toSorted())
     assert.isTrue(HELP.split("\n").every((line) => line.length <= 100))

@@ -75,7 +75,7 @@ export const figuresOf = (outcomes: ReadonlyArray<Compared>, scene: SceneKind, l
       continue
     }
     const apartly = outcomes.find(({ subject }) => subject?.apart === true && subject.nodes === nodes && subject.checkout.commit === commit)
-    if (apartly !== undefined && stored === 0 && traced === undefined) {
+    if (apartly !== undefined && stored === 0 && traced === undefined && balancer === undefined) {
       for (const label of [load, HALF, ALONE]) compare(`${name}, ${label}: against as many that share nothing`, one, apartly, label, whole)
     }
     if (nodes > 1 && alone !== undefined) {
