@@ -6,6 +6,7 @@ import { isSampled, isTracing, recordSpan, type TraceContext, traceTime } from "
 import { Readiness } from "../platform/Readiness.ts"
 import { Seldom } from "../platform/Seldom.ts"
 import { sqlState } from "./Sql.ts"
+import { AnswerTimeout } from "./SqlPostgres.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { isStatementDefect } from "../wire/WireErrors.ts"
 
@@ -286,6 +287,10 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   /** Row names of the items in the lane `second`. */
   let again: ReadonlySet<string> = new Set()
 
+  /** Not for longer than an item may wait: on a connection that is dead without anybody knowing no answer comes. */
+  const heldOf = (locks: Locks<In>, waiting: ReadonlyArray<Waiting<In, Out>>) =>
+    Effect.provideService(Effect.suspend(() => locks.held(waiting.map(({ item }) => item))), AnswerTimeout, HELD_MS)
+
   /** Whether an item must wait for a lock, or behind an item that waits for one. */
   const isHeld = (names: Names): boolean => behind.has(names[0]) || names.some((name) => holders.has(name))
 
@@ -321,7 +326,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
     tries: number,
     cause: Cause.Cause<unknown>
   ): Effect.Effect<void> =>
-    Effect.matchCauseEffect(Effect.suspend(() => locks.held(batch.map((waiting) => waiting.item))), {
+    Effect.matchCauseEffect(heldOf(locks, batch), {
       onFailure: (second) => fail(batch, Cause.combine(cause, second)),
       onSuccess: (found) => {
         for (const [name, holder] of found) holders.set(name, holder)
@@ -359,7 +364,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
           ).pipe(Effect.annotateLogs({ failed: late.length })))
         }
         const known = [...holders]
-        const found = aside.length === 0 ? new Map<string, string>() : yield* locks.held(aside.map((waiting) => waiting.item))
+        const found = aside.length === 0 ? new Map<string, string>() : yield* heldOf(locks, aside)
         // A row whose holder has changed is tried again, which waits its turn for the lock. Only a row with the same
         // holder as before still blocks its items.
         for (const [name, holder] of known) {

@@ -1,5 +1,6 @@
 import { Clock, Effect, Exit, type Scope } from "effect"
 import { laneOf, type Locks, makeGroupCommit } from "../database/GroupCommit.ts"
+import { AnswerTimeout } from "../database/SqlPostgres.ts"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 
 const LANES = 1
@@ -11,6 +12,11 @@ const CAPACITY = 200_000
 const BEFORE_PAGE_MS = 250
 /** After how long an acknowledgement that could not be stored is tried again. */
 export const AGAIN_AFTER = "1 second"
+/**
+ * How long a try waits for PostgreSQL's answer, in milliseconds. It is less than for other statements: all others wait
+ * behind it, and on a connection that is dead without anybody knowing no answer comes. Storing it twice changes nothing.
+ */
+export const ANSWER_MS = 5_000
 /** How often it is tried in all. The connections of a node need some seconds after its network was away. */
 const TRIES = 10
 
@@ -47,7 +53,8 @@ export const makeAcknowledgements = (
       capacity: CAPACITY,
       gather: true,
       lingerMs: LINGER_MS,
-      commit: (batch, lockMs) => Effect.as(commit(batch, lockMs), new Array<void>(batch.length)),
+      commit: (batch, lockMs) =>
+        Effect.provideService(Effect.as(commit(batch, lockMs), new Array<void>(batch.length)), AnswerTimeout, ANSWER_MS),
       locks
     })
 

@@ -6,6 +6,7 @@ import { type GroupCommit, type Locks, makeGroupCommit, type Settled } from "../
 import { commitMeters } from "../../src/platform/Metrics.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { Unavailable } from "../../src/wire/WireError.ts"
+import { AnswerTimeout } from "../../src/database/SqlPostgres.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
 
 const fault = (code?: string) =>
@@ -238,12 +239,14 @@ describe("GroupCommit", () => {
   const locked = Effect.fnUntraced(function*(held: Map<string, string>) {
     const rowOf = (n: number) => String(n % 10)
     const looks: Array<ReadonlyArray<number>> = []
+    const patience: Array<number> = []
     const made = yield* make((batch) => batch.some((n) => held.has(rowOf(n))) ? Effect.fail(fault("55P03")) : Effect.void, {
       locks: {
         of: (n) => [rowOf(n)],
         held: (items) =>
-          Effect.sync(() => {
+          Effect.map(AnswerTimeout, (millis) => {
             looks.push(items)
+            patience.push(millis)
             return new Map(items.flatMap((n) => held.has(rowOf(n)) ? [[rowOf(n), held.get(rowOf(n)) ?? ""]] : []))
           })
       }
@@ -252,7 +255,7 @@ describe("GroupCommit", () => {
     const submit = (...items: ReadonlyArray<number>) => {
       for (const item of items) made.group.submit(item, ({ _tag }) => void settled.push([item, _tag]))
     }
-    return { ...made, looks, settled, submit }
+    return { ...made, looks, patience, settled, submit }
   })
   const turns = Effect.promise(() => new Promise((resolve) => setTimeout(resolve, 20)))
 
@@ -284,10 +287,11 @@ describe("GroupCommit", () => {
   it.effect("whoever has waited 5 s for a lock is told so, each after its own 5 s, and is never committed after it", () =>
     Effect.gen(function*() {
       const held = new Map([["3", "tx 1"]])
-      const { batches, group, settled, submit } = yield* locked(held)
+      const { batches, group, patience, settled, submit } = yield* locked(held)
       submit(3)
       yield* turns
       yield* TestClock.adjust("3 seconds")
+      assert.deepStrictEqual([...new Set(patience)], [5_000], "a look at the locks that hangs holds nobody up for longer")
       submit(13)
       group.submit(23, ({ _tag }) => void settled.push([23, _tag]), 1_000)
       yield* TestClock.adjust("1900 millis")

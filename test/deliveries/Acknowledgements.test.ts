@@ -1,23 +1,29 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
 import { TestClock } from "effect/testing"
+import { AnswerTimeout } from "../../src/database/SqlPostgres.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
-import { makeAcknowledgements } from "../../src/deliveries/Acknowledgements.ts"
+import { ANSWER_MS, makeAcknowledgements } from "../../src/deliveries/Acknowledgements.ts"
 import type { Ack } from "../../src/deliveries/DeliveriesRepo.ts"
 
 /** Acknowledgements into a database that is away for the first tries, and the batches that it was given. */
 const acknowledgements = Effect.fnUntraced(function*(away: number, code = "08006") {
   const batches: Array<ReadonlyArray<Ack>> = []
+  const patience: Array<number> = []
   const acks = yield* makeAcknowledgements(
     (batch) => {
       batches.push(batch)
-      return batches.length > away ? Effect.void : Effect.fail(sqlError(new DatabaseFault({ code, message: "away" }), "execute"))
+      const outcome = batches.length > away ? Effect.void : Effect.fail(sqlError(new DatabaseFault({ code, message: "away" }), "execute"))
+      return Effect.flatMap(AnswerTimeout, (millis) => {
+        patience.push(millis)
+        return outcome
+      })
     },
     { of: ({ agentId }) => [agentId], held: () => Effect.succeed(new Map()) }
   )
   /** The next second, with all that is tried in it. */
   const second = Effect.andThen(TestClock.adjust("1 second"), acks.idle)
-  return { acks, batches, second }
+  return { acks, batches, patience, second }
 })
 
 describe("Acknowledgements", () => {
@@ -40,6 +46,15 @@ describe("Acknowledgements", () => {
       ])
       for (let i = 0; i < 3; i++) yield* second
       assert.strictEqual(batches.length, 3, "once")
+    }))
+
+  it.effect("does not wait long for one answer, with all others behind it", () =>
+    Effect.gen(function*() {
+      const { acks, patience } = yield* acknowledgements(0)
+      acks.acknowledge("agt_1", 7)
+      yield* acks.underWay("agt_1")
+      assert.deepStrictEqual(patience, [ANSWER_MS])
+      assert.isBelow(ANSWER_MS, yield* AnswerTimeout)
     }))
 
   it.effect("gives up after ten tries", () =>

@@ -833,8 +833,10 @@ class Check {
       const place = index.at(sightings.conversation.get(s), sightings.seq.get(s))
       const envelope = place < 0 ? -1 : index.envelope(stream.agent, place)
       if (envelope < 0) continue
-      const done = acked + this.ackGrace
-      this.close(envelope, stream.closed > done && this.calm(acked, done) ? done : NEVER, acked)
+      // Where a network has been cut, what was sent may arrive many seconds after it came back, when it is repeated.
+      const taken = sightings.taken.get(s)
+      const done = taken + this.ackGrace
+      this.close(envelope, taken > 0 && stream.closed > done && this.calm(acked, done) ? done : NEVER, acked)
     }
   }
 

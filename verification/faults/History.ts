@@ -193,6 +193,8 @@ export class Sightings {
   readonly at = new Ints()
   /** When an `ack` frame for it was sent; 0: never. */
   readonly acked = new Ints()
+  /** When the server had surely taken that frame: it has answered something that was sent later. 0: nobody knows. */
+  readonly taken = new Ints()
 
   get length(): number {
     return this.stream.length
@@ -214,6 +216,7 @@ export class Sightings {
     this.delivery.push(delivery)
     this.at.push(at)
     this.acked.push(0)
+    this.taken.push(0)
     return this.stream.push(stream)
   }
 }

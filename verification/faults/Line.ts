@@ -44,6 +44,8 @@ export const sight = (history: History, stream: number, row: Row): number => {
 const SILENCE_MS = 45_000
 /** How long acknowledgements gather, to leave together. */
 const GATHER_MS = 10
+/** How often a line asks whether its acknowledgements have arrived: the server answers a ping once it has taken what came before. */
+const ASK_MS = 250
 
 export interface LineOptions {
   readonly history: History
@@ -65,6 +67,10 @@ export class Line {
   private readonly socket: WebSocket
   private stream = -1
   private due: Array<{ readonly id: string; readonly sighting: number }> = []
+  /** Sightings whose acknowledgements were sent before the ping that has no answer yet, and since then. */
+  private asked: Array<number> = []
+  private sent: Array<number> = []
+  private asking = false
   private lastHeard = performance.now()
   private readonly watch: NodeJS.Timeout
 
@@ -74,6 +80,7 @@ export class Line {
     this.socket.on("open", () => this.hello())
     this.socket.on("message", (data) => this.frame(data))
     this.socket.on("ping", () => this.lastHeard = performance.now())
+    this.socket.on("pong", () => this.arrived())
     this.socket.on("error", () => {})
     this.socket.on("close", (code) => this.ended(code))
     this.watch = setInterval(() => {
@@ -128,7 +135,28 @@ export class Line {
     for (const { id, sighting } of due) {
       history.sightings.acked.set(sighting, now)
       this.socket.send(`{"type":"ack","message_id":"${id}"}`)
+      this.sent.push(sighting)
     }
+    this.ask()
+  }
+
+  private ask(): void {
+    if (this.asking || this.sent.length === 0 || this.socket.readyState !== WebSocket.OPEN) return
+    this.asking = true
+    this.asked = this.sent
+    this.sent = []
+    this.socket.ping()
+  }
+
+  private arrived(): void {
+    const { history } = this.options
+    const now = history.now()
+    for (const sighting of this.asked) history.sightings.taken.set(sighting, now)
+    this.asked = []
+    setTimeout(() => {
+      this.asking = false
+      this.ask()
+    }, ASK_MS)
   }
 
   private ended(code: number): void {

@@ -396,6 +396,7 @@ class Model {
 
   private ackFrame(socket: Socket, sighting: number, envelope: Envelope): void {
     this.history.sightings.acked.set(sighting, this.now)
+    this.history.sightings.taken.set(sighting, this.now)
     this.later(() => {
       // A socket that breaks takes its last frames with it.
       if (!socket.open) return
