@@ -433,7 +433,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     yield* ready
     stallGuard.listensOn("http")
-    yield* listen(server, config)
+    const stopListening = yield* listen(server, config)
     const { port } = server.address() as AddressInfo
     listensOn(config, port)
     server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
@@ -444,7 +444,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       readiness.set("draining", "The server is shutting down.")
       // Gives load balancers time to see that this server is not ready before it refuses connections.
       if (patience.linger > 0) yield* Effect.sleep(patience.linger)
-      server.close()
+      stopListening()
       yield* Effect.suspend(() => {
         server.closeIdleConnections()
         return inFlight === 0 ? Effect.void : Effect.fail("busy")

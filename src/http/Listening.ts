@@ -1,6 +1,6 @@
 import { Data, Effect } from "effect"
 import { createServer } from "node:http"
-import type { Server } from "node:net"
+import { type AddressInfo, Server } from "node:net"
 import { Config, type Settings } from "../platform/Config.ts"
 
 /**
@@ -12,26 +12,57 @@ const UNACCEPTED = 8_192
 /** The server cannot listen on its address; the message says what to do. */
 export class ListenFailed extends Data.TaggedError("ListenFailed")<{ readonly message: string }> {}
 
-/** Listens on HOST and PORT. */
-export const listen = (server: Server, config: Settings): Effect.Effect<void, ListenFailed> =>
+/**
+ * How many sockets listen on the port. Node accepts one connection for each of them in a turn of the event loop,
+ * however many wait: with one socket, a thousand clients that connect again to a busy server, whose turns take 10 ms,
+ * would wait for up to 10 s. Only Linux spreads connections over sockets of one port.
+ */
+const SOCKETS = process.platform === "linux" ? 32 : 1
+
+type Address = Pick<Settings, "HOST" | "PORT">
+
+const bind = (server: Server, config: Address, port: number, shared: boolean): Effect.Effect<void, ListenFailed> =>
   Effect.callback((resume) => {
-    const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, config.PORT)))
+    const failed = (error: NodeJS.ErrnoException) => resume(Effect.fail(listenFailed(error, config.HOST, port)))
     server.once("error", failed)
-    server.listen({ port: config.PORT, host: config.HOST, backlog: UNACCEPTED }, () => {
+    server.listen({ port, host: config.HOST, backlog: UNACCEPTED, reusePort: shared }, () => {
       server.off("error", failed)
       resume(Effect.void)
     })
   })
 
-/** Fails early if the server cannot listen on its address, before the slow part of the start. */
-export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.gen(function*() {
-  const config = yield* Config
-  const server = createServer()
-  yield* listen(server, config)
-  yield* Effect.callback<void>((resume) => {
-    server.close(() => resume(Effect.void))
+/** Listens on HOST and PORT. The result makes it refuse further connections, as `server.close` does. */
+export const listen = (server: Server, config: Address): Effect.Effect<() => void, ListenFailed> =>
+  Effect.gen(function*() {
+    // Sockets that may share their port share it with those of another process too, so look that there is none.
+    if (SOCKETS > 1) yield* isFree(config)
+    yield* bind(server, config, config.PORT, SOCKETS > 1)
+    const { port } = server.address() as AddressInfo
+    const others = Array.from({ length: SOCKETS - 1 }, () =>
+      // As a server of node:http takes them.
+      new Server({ allowHalfOpen: true, noDelay: true }, (connection) => server.emit("connection", connection)))
+    for (const other of others) {
+      yield* bind(other, config, port, true)
+      other.on("error", (error) => server.emit("error", error))
+    }
+    return () => {
+      for (const one of [server, ...others]) one.close()
+    }
   })
-})
+
+const isFree = (config: Address): Effect.Effect<void, ListenFailed> =>
+  Effect.suspend(() => {
+    const server = createServer()
+    return Effect.andThen(
+      bind(server, config, config.PORT, false),
+      Effect.callback<void>((resume) => {
+        server.close(() => resume(Effect.void))
+      })
+    )
+  })
+
+/** Fails early if the server cannot listen on its address, before the slow part of the start. */
+export const addressIsFree: Effect.Effect<void, ListenFailed, Config> = Effect.flatMap(Config, isFree)
 
 const listenFailed = (error: NodeJS.ErrnoException, host: string, port: number): ListenFailed => {
   switch (error.code) {

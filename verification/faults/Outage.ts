@@ -21,11 +21,12 @@ const SECOND = 1_000 * TICKS_PER_MS
 
 /**
  * For how long conversations took no messages: from when a send was asked for (or from
- * `since`, if it was under way) until one that was asked for then or later was accepted;
- * of what was asked for before `until`. A conversation that nobody writes to counts for nothing.
+ * `since`, if it was under way) until one that was asked for then or later was accepted, or
+ * refused because of a block: whoever has the conversation says that, as it says yes.
+ * Of what was asked for before `until`. A conversation that nobody writes to counts for nothing.
  */
 export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage => {
-  /** Of each conversation, walking back from the end: the earliest acceptance of what was asked for from here on. */
+  /** Of each conversation, walking back from the end: the earliest answer to what was asked for from here on. */
   const accepted = new Map<number, number>()
   /** And when the latest was asked for that is still without an answer. */
   const unanswered = new Map<number, number>()
@@ -38,11 +39,12 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     const invoked = sends.invoked.get(n)
     const outcome = sends.outcome.get(n)
     if (outcome === Outcome.Refused && sends.refusal(n) === "AGENT_NOT_FOUND") over.add(conversation)
-    if (ended <= since || invoked >= until || outcome === Outcome.Refused) continue
+    const answered = outcome === Outcome.Ok || (outcome === Outcome.Refused && sends.refusal(n) === "BLOCKED")
+    if (ended <= since || invoked >= until || (outcome === Outcome.Refused && !answered)) continue
     // Under way, or answered with no at last: by a block, or because the other account has ended.
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
-    if (outcome === Outcome.Ok && ended < next) accepted.set(conversation, next = ended)
+    if (answered && ended < next) accepted.set(conversation, next = ended)
     if (next === NEVER && over.has(conversation)) continue
     if (next === NEVER && !unanswered.has(conversation)) unanswered.set(conversation, invoked)
     const dead = (unanswered.get(conversation) ?? 0) - invoked > DEAD_SECONDS * SECOND

@@ -1,0 +1,31 @@
+import { describe, expect, it } from "vitest"
+import { History, TICKS_PER_MS } from "../../verification/faults/History.ts"
+import { outageOf } from "../../verification/faults/Outage.ts"
+
+const SECOND = 1_000 * TICKS_PER_MS
+
+/** Sends of one agent to one conversation: when each was asked for and answered, in seconds, and how. */
+const outage = (...sends: ReadonlyArray<readonly [asked: number, ended: number, refusal?: string]>) => {
+  const history = new History("outage")
+  sends.forEach(([asked, ended, refusal], i) => {
+    const n = history.sends.begin(0, 0, asked * SECOND, 0)
+    if (refusal === undefined) history.sends.ok(n, ended * SECOND, `msg_${"A".repeat(16)}`, i + 1)
+    else history.sends.refused(n, ended * SECOND, refusal)
+  })
+  return outageOf(history, 10 * SECOND, 60 * SECOND).seconds
+}
+
+describe("outageOf", () => {
+  it("is the time until a send that was asked for then or later was accepted", () => {
+    expect(outage([9, 10.5], [11, 17], [12, 15], [18, 18.1])).toBe(4)
+  })
+
+  it("begins with the fault for what was under way", () => {
+    expect(outage([8, 13], [14, 14])).toBe(3)
+  })
+
+  it("takes a refusal because of a block for an answer of the conversation, and no other refusal", () => {
+    expect(outage([11, 19], [12, 13, "BLOCKED"], [18, 19])).toBe(2)
+    expect(outage([11, 19], [12, 13, "UNAUTHORIZED"], [18, 19])).toBe(8)
+  })
+})
