@@ -16,12 +16,10 @@ export const here: Checkout = { root: resolve(import.meta.dirname, "../.."), com
 
 const git = (...args: ReadonlyArray<string>): string => execFileSync("git", args, { cwd: here.root, encoding: "utf8" }).trim()
 
-const dependenciesOf = (root: string): string => {
-  const { dependencies } = JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly dependencies: unknown }
-  return JSON.stringify(dependencies)
-}
+const dependenciesOf = (root: string): Readonly<Record<string, string>> =>
+  (JSON.parse(readFileSync(join(root, "package.json"), "utf8")) as { readonly dependencies: Readonly<Record<string, string>> }).dependencies
 
-/** Another commit in a folder of its own, with the packages that are here; they must be those that it asks for. */
+/** Another commit in a folder of its own, with the packages that are here; those that it asks for must be among them. */
 export const checkOut = async (revision: string): Promise<Checkout> => {
   const commit = git("rev-parse", "--short", `${revision}^{commit}`)
   const folder = await mkdtemp(join(tmpdir(), "parley-bench-commit-"))
@@ -31,8 +29,10 @@ export const checkOut = async (revision: string): Promise<Checkout> => {
     git("worktree", "remove", "--force", root)
     await rm(folder, { recursive: true, force: true })
   })
-  if (dependenciesOf(root) !== dependenciesOf(here.root)) {
-    throw new Error(`${commit} depends on other packages than are installed here: the two cannot be compared in one run`)
+  const installed = dependenciesOf(here.root)
+  const others = Object.entries(dependenciesOf(root)).filter(([name, version]) => installed[name] !== version)
+  if (others.length > 0) {
+    throw new Error(`${commit} depends on ${others.map((one) => one.join(" ")).join(", ")}, which is not installed here: the two cannot be compared in one run`)
   }
   symlinkSync(join(here.root, "node_modules"), join(root, "node_modules"))
   return { root, commit }
