@@ -86,6 +86,17 @@ class Listener {
   }
 }
 
+/** Completes when the client has drained what waits, as it does when it connects: it asks until a page is empty. */
+const drained = ({ client }: TestAgent): Promise<void> =>
+  new Promise((resolve) => {
+    const sync = client.sync.bind(client)
+    client.sync = async (options) => {
+      const page = await sync(options)
+      if (page.length === 0) resolve()
+      return page
+    }
+  })
+
 describe("wire.md J 143: the unmodified client", () => {
   let server: Server
 
@@ -125,9 +136,10 @@ describe("wire.md J 143: the unmodified client", () => {
 
   it("143. a reply loop of forty turns runs without a gap and without the client's gap-fill delay", async () => {
     const { alice, bob, conversation } = await newPair(server)
-    // Nothing waits. A drain whose answer comes after the first turns makes the client expect them once more.
-    const options = { autoDrainOnConnect: false }
-    const listeners = [await new Listener(alice, options).connect(), await new Listener(bob, options).connect()] as const
+    // A drain whose answer comes after the first turns makes the client expect them once more.
+    const drains = [drained(alice), drained(bob)]
+    const listeners = [await new Listener(alice).connect(), await new Listener(bob).connect()] as const
+    await within("the drains", Promise.all(drains))
     const turns = 40
     let last = 0
     const finished = new Promise<void>((resolve) => {
