@@ -126,7 +126,7 @@ export class ConversationActor {
   /** Whether a write in flight has changed the row during a reload. */
   private overtaken = false
   private queue: Array<Waiting | Change> = []
-  private readonly inFlight = new Map<string, Waiting>()
+  private inFlight = new Map<string, Waiting>()
   lastUsed = 0
 
   constructor(id: string, deps: Dependencies) {
@@ -554,7 +554,11 @@ export class ConversationActor {
   }
 
   private settle(waiting: Waiting, result: Result): void {
-    if (this.inFlight.get(waiting.key) === waiting) this.inFlight.delete(waiting.key)
+    if (this.inFlight.get(waiting.key) === waiting) {
+      // A new map: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
+      if (this.inFlight.size === 1) this.inFlight = new Map()
+      else this.inFlight.delete(waiting.key)
+    }
     for (const settle of waiting.settle.splice(0)) settle(result)
   }
 }

@@ -7,6 +7,7 @@ import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
 import { DirectRequest } from "./DirectRequest.ts"
 import { lateResponseOf } from "./LateResponse.ts"
+import { UnderWay } from "./UnderWay.ts"
 
 type Route = HttpRouter.Route<unknown, unknown>
 
@@ -40,12 +41,16 @@ export const makeDirect = (
     function ended(this: Answer) {
       late.delete(this)
     }
-    yield* Scope.addFinalizer(scope, Effect.sync(() => {
+    const underWay = new UnderWay<Fiber.Fiber<unknown, unknown>>()
+    let isOver = false
+    yield* Scope.addFinalizer(scope, Effect.suspend(() => {
+      isOver = true
       for (const response of late) {
         if (response.destroyed) continue
         response.worker?.interruptUnsafe()
         response.fail(new Unavailable())
       }
+      return Fiber.interruptAll(underWay.all)
     }))
 
     const send = (request: Asked, response: Answer, answered: HttpServerResponse.HttpServerResponse): void => {
@@ -69,7 +74,8 @@ export const makeDirect = (
     }
 
     const end = (scope: Scope.Closeable, exit: Exit.Exit<unknown, unknown>): void => {
-      const closing = Scope.closeUnsafe(scope, exit)
+      // A scope that nobody has used must not keep the response: V8 may have made it where only a full collection takes it.
+      const closing = Scope.closeUnsafe(scope, scope.state._tag === "Empty" ? Exit.void : exit)
       if (closing !== undefined) report(closing)
     }
 
@@ -79,7 +85,7 @@ export const makeDirect = (
       context = Context.add(context, HttpServerRequest.ParsedSearchParams, searchParams)
       context = Context.add(context, HttpRouter.RouteContext, { params, route })
       context = Context.add(context, Scope.Scope, ending)
-      const fiber = Fiber.runIn(Effect.runForkWith(context)(route.handler), scope)
+      const fiber = Effect.runForkWith(context)(route.handler)
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
@@ -91,6 +97,11 @@ export const makeDirect = (
       const exit = fiber.pollUnsafe()
       if (exit !== undefined) return finish(exit)
       response.worker = fiber
-      fiber.addObserver(finish)
+      const place = underWay.add(fiber)
+      fiber.addObserver((exit) => {
+        underWay.remove(place)
+        finish(exit)
+      })
+      if (isOver) fiber.interruptUnsafe()
     }
   })

@@ -223,7 +223,9 @@ export class Session implements LiveSession {
         ? undefined
         : Effect.ignore(this.deps.deliveries.acknowledgeMessage(this.agent, messageId))
     }
-    this.unacked?.delete(messageId)
+    // The next one begins a new map: the table of one that is used for long keeps what it held (http/UnderWay.ts).
+    if (this.unacked?.size === 1) this.unacked = undefined
+    else this.unacked?.delete(messageId)
     this.deps.deliveries.acknowledge(this.agent.id, inboxNo)
     return undefined
   }
