@@ -176,7 +176,7 @@ describe("npm start", () => {
     }
     // Those of the package are npm's own, and run the Node beside them.
     for (const [name, script] of Object.entries(scripts).filter(([name]) => !["build", "prepack", "postpack"].includes(name))) {
-      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js |node (--[\w-]+=\d+ )*runners\/parley\.js )/, name)
+      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js |node (--[\w-]+(=\d+)? )*runners\/parley\.js )/, name)
     }
     const old = spawnSync("node", ["runners/parley.js", "start"], { cwd: ROOT, env })
     assert.strictEqual(old.status, 1)
