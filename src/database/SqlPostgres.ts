@@ -112,7 +112,6 @@ class PgSession extends Session {
     return Effect.flatMap(AnswerTimeout, (timeout) => Effect.callback<Outcome, SqlError.SqlError>((resume) => {
       const query = {
         text,
-        query_timeout: timeout,
         ...(params.length > 0 ? { values: params.map(encode) } : {}),
         ...(name === undefined ? {} : { name }),
         ...(arrays ? { rowMode: "array" } : {})
@@ -131,7 +130,18 @@ class PgSession extends Session {
           resume(outcome)
           if (this.#returned && this.#underWay === 0) this.#release()
         }
+        let isOverdue = false
+        // Not pg's `query_timeout`: with it, what a statement holds stays until a full collection (docs/decisions.md).
+        const patience = setTimeout(() => {
+          isOverdue = true
+          this.#lost = true
+          // Statements that were sent behind it get no answer either.
+          if (client.pipeline && client instanceof ResettableClient) client.reset()
+          end(Effect.fail(sqlError(new Error(`no answer within ${timeout} ms`), "execute")))
+        }, timeout)
         client.query(query, (error: (Error & { readonly severity?: string }) | null, result: Outcome | Array<Outcome>) => {
+          if (isOverdue) return
+          clearTimeout(patience)
           if (error === null || error === undefined) {
             this.#answered = turn
             const last = Array.isArray(result) ? result.at(-1) : result

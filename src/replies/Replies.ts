@@ -8,10 +8,10 @@ import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
 import { RepliesRepo } from "./RepliesRepo.ts"
 
 /**
- * How many claims of this process are at the database at once. Claims of one agent wait for each other there, and leave
- * the other connections to sends.
+ * How many claims and ends of leases of this process are at the database at once. Those of one agent wait for each other
+ * there, and leave the other connections to sends.
  */
-const CLAIMS_AT_ONCE = 2
+const AT_ONCE = 2
 const SWEEP_ROWS = 1_000
 
 /** The nameless lease; no session has this name. */
@@ -23,7 +23,7 @@ const NAMELESS = ""
  *
  * Claims of one agent are made one after the other, under a lock in the database, and each looks at the leases while it
  * has the lock. So it sees every lease whose call was answered before it was made, and a lease that begins later takes no
- * claim away.
+ * claim away. Leases end under the same lock: the last one that ends finds no other.
  */
 export class Replies extends Context.Service<Replies, {
   /** Begins the lease of a session, or of the nameless one, or renews it. */
@@ -55,7 +55,7 @@ export class Replies extends Context.Service<Replies, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const repo = yield* RepliesRepo
-      const turns = yield* Semaphore.make(CLAIMS_AT_ONCE)
+      const turns = yield* Semaphore.make(AT_ONCE)
       const now = () => clock.currentTimeMillisUnsafe()
 
       const claim = (agentId: string, messageIds: ReadonlyArray<string>, holder: string, deferIfActive: boolean) =>
@@ -71,7 +71,7 @@ export class Replies extends Context.Service<Replies, {
         begin: Effect.fn("Replies.begin")((agentId, sessionId, ms) =>
           unavailableOnSqlError(repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms))),
         end: Effect.fn("Replies.end")((agentId, sessionId) =>
-          unavailableOnSqlError(repo.endLease(agentId, sessionId ?? NAMELESS, now()))),
+          unavailableOnSqlError(turns.withPermit(Effect.suspend(() => repo.endLease(agentId, sessionId ?? NAMELESS, now()))))),
         leases: Effect.fn("Replies.leases")(function*(agentId) {
           const at = now()
           const { endsAt, sessions } = yield* unavailableOnSqlError(repo.leases(agentId, at))

@@ -21,9 +21,7 @@ const PUT_LEASE = `
 INSERT INTO reply_leases (agent_id, session_id, ends_at) VALUES ($1, $2, $3)
 ON CONFLICT (agent_id, session_id) DO UPDATE SET ends_at = excluded.ends_at`
 
-const END_LEASE = `
-WITH ended AS (DELETE FROM reply_leases WHERE agent_id = $1 AND session_id = $2)
-SELECT EXISTS (SELECT FROM reply_leases WHERE agent_id = $1 AND session_id <> $2 AND ends_at > $3) AS active`
+const END_LEASE = `SELECT end_reply_lease($1, $2, $3) AS active`
 
 const LEASES = `SELECT count(*) AS sessions, max(ends_at) AS "endsAt" FROM reply_leases WHERE agent_id = $1 AND ends_at > $2`
 

@@ -77,4 +77,21 @@ describe("a connection whose statement is given up", () => {
         )
       }).pipe(Effect.scoped))
   }
+
+  it.live("takes the statements that were sent behind it on a pipelined connection along, at once", () =>
+    Effect.gen(function*() {
+      const { ends, port } = yield* silentDatabase
+      yield* Effect.gen(function*() {
+        const connection = yield* (yield* SqlClient.SqlClient).reserve
+        const first = Effect.provideService(connection.executeRaw("SELECT 1", []), AnswerTimeout, 100)
+        const behind = Effect.provideService(connection.executeRaw("SELECT 2", []), AnswerTimeout, 600_000)
+        const failures = yield* Effect.all([Effect.flip(first), Effect.flip(behind)], { concurrency: "unbounded" })
+        assert.deepStrictEqual(failures.map(({ reason }) => reason._tag), ["ConnectionError", "ConnectionError"])
+        for (let tries = 0; tries < 200 && ends.length === 0; tries++) yield* Effect.sleep("10 millis")
+        assert.deepStrictEqual(ends, ["ECONNRESET"])
+      }).pipe(
+        Effect.scoped,
+        Effect.provide(layerPg({ url: Redacted.make(`postgres://somebody@127.0.0.1:${port}/some`), poolSize: 1, pipeline: true }))
+      )
+    }).pipe(Effect.scoped))
 })

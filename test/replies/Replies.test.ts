@@ -211,6 +211,18 @@ describe("several nodes on one PostgreSQL", () => {
           ))
       }).pipe(Effect.scoped))
 
+    it.effect("of two sessions that end at the same instant the second one hears that no other stands", () =>
+      Effect.gen(function*() {
+        const [one, two] = yield* Effect.forEach([1, 2], () => Effect.map(Layer.build(rooms), Context.get(Replies)))
+        for (let round = 0; round < 100; round++) {
+          const agentId = `agt_ends_${round}`
+          yield* one!.begin(agentId, null, 90_000)
+          yield* one!.begin(agentId, "one", 90_000)
+          const stands = yield* Effect.all([one!.end(agentId, null), two!.end(agentId, "one")], { concurrency: "unbounded" })
+          assert.sameMembers(stands, [true, false], `round ${round}`)
+        }
+      }).pipe(Effect.scoped))
+
     it.effect("a claim that waits for its turn sees what was claimed and which sessions began meanwhile", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
