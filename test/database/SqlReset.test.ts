@@ -6,6 +6,7 @@ import { type AddressInfo, createServer, type Socket } from "node:net"
 import { type Duplex } from "node:stream"
 import { TLSSocket } from "node:tls"
 import { AnswerTimeout, layerPg } from "../../src/database/SqlPostgres.ts"
+import { eventually } from "../support/Eventually.ts"
 
 // Of nobody, for this file.
 const KEY = `-----BEGIN PRIVATE KEY-----
@@ -69,7 +70,7 @@ describe("a connection whose statement is given up", () => {
         yield* Effect.gen(function*() {
           const sql = yield* SqlClient.SqlClient
           yield* Effect.flip(sql`SELECT 1`)
-          for (let tries = 0; tries < 200 && ends.length === 0; tries++) yield* Effect.sleep("10 millis")
+          yield* Effect.promise(() => eventually("the reset", () => ends.length > 0 || undefined))
           assert.deepStrictEqual(ends, ["ECONNRESET"])
         }).pipe(
           Effect.provideService(AnswerTimeout, 100),
@@ -87,7 +88,7 @@ describe("a connection whose statement is given up", () => {
         const behind = Effect.provideService(connection.executeRaw("SELECT 2", []), AnswerTimeout, 600_000)
         const failures = yield* Effect.all([Effect.flip(first), Effect.flip(behind)], { concurrency: "unbounded" })
         assert.deepStrictEqual(failures.map(({ reason }) => reason._tag), ["ConnectionError", "ConnectionError"])
-        for (let tries = 0; tries < 200 && ends.length === 0; tries++) yield* Effect.sleep("10 millis")
+        yield* Effect.promise(() => eventually("the reset", () => ends.length > 0 || undefined))
         assert.deepStrictEqual(ends, ["ECONNRESET"])
       }).pipe(
         Effect.scoped,
