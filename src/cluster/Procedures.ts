@@ -10,11 +10,6 @@ import type { Unavailable } from "../wire/WireError.ts"
 /** The implementation of one Rpc of an entity, on the node that owns the entity's shard. */
 export interface Behaviour<R extends Rpc.Any> {
   readonly run: (entityId: string, payload: Rpc.Payload<R>) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R>>
-  /**
-   * Whether a refusal was given without checking for an earlier attempt: then it does not prove that the earlier
-   * attempt failed. If the answer to that attempt was lost, the caller gets Unavailable instead of the refusal.
-   */
-  readonly inconclusive?: (failure: Rpc.Error<R>) => boolean
 }
 
 /** A behaviour for each Rpc of an entity, by the Rpc's name. */
@@ -40,13 +35,13 @@ export interface Procedures<Rpcs extends Rpc.Any> {
 /** A behaviour without its types. */
 interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
-  readonly inconclusive?: (failure: unknown) => boolean
 }
 
 /**
  * The procedures of an entity, each declared once: the client and the handler are both made from the entity's Rpc and
  * the behaviour given here. Other nodes can call them while the scope is open. A call may be executed twice if an
- * answer is lost, so payloads carry ids by which a repetition is recognised. Handlers run concurrently: the actor
+ * answer is lost, so payloads carry ids by which a repetition is recognised; a refusal of the second attempt is then
+ * answered with Unavailable, since the first one may still be under way. Handlers run concurrently: the actor
  * behind them orders its commands itself.
  */
 export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Behaviours<Rpcs>>(
@@ -64,13 +59,11 @@ export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Beha
 
     const client: Record<string, (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>> = {}
     for (const rpc of rpcs) {
-      const { run, ...rest } = known[rpc._tag]!
       client[rpc._tag] = yield* calls.client({
         entity,
         rpc,
-        here: run,
-        elsewhere: (entityId, payload) => cluster(entityId)[rpc._tag]!(payload),
-        ...rest
+        here: known[rpc._tag]!.run,
+        elsewhere: (entityId, payload) => cluster(entityId)[rpc._tag]!(payload)
       })
     }
 

@@ -44,11 +44,6 @@ export interface Procedure<Payload extends Schema.Top, Success extends Schema.To
     entityId: string,
     payload: Payload["Type"]
   ) => Effect.Effect<Success["Type"], Failure["Type"] | Undelivered>
-  /**
-   * Whether a refusal was given without checking for an earlier attempt. After an attempt whose answer was lost such a
-   * refusal proves nothing, so the caller gets Unavailable instead.
-   */
-  readonly inconclusive?: (failure: Failure["Type"]) => boolean
 }
 
 export type Client<Payload, A, E> = (entityId: string, payload: Payload) => Effect.Effect<A, E | Unavailable>
@@ -267,7 +262,7 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
   const served = new Map<string, Served>()
   const sessions = new Map<string, Session>()
 
-  const client: RemoteCalls["Service"]["client"] = Effect.fnUntraced(function*({ elsewhere, entity, here, inconclusive, rpc }) {
+  const client: RemoteCalls["Service"]["client"] = Effect.fnUntraced(function*({ elsewhere, entity, here, rpc }) {
     type Success = typeof rpc.successSchema.Type
     type Failure = typeof rpc.errorSchema.Type
     const name = `${entity.type}/${rpc._tag}`
@@ -311,12 +306,15 @@ const make = Effect.fnUntraced(function*(destinationOf: (shard: ShardId.ShardId)
         })
       )
 
-    /** The cluster's way. `mayBeDone`: an earlier attempt may have been carried out; the cluster itself may make several. */
+    /**
+     * The cluster's way. `mayBeDone`: an earlier attempt may have been carried out, or may still be (the cluster itself may
+     * make several). Then a refusal proves nothing, even if storage was asked first: Unavailable.
+     */
     const byCluster = (entityId: string, payload: typeof rpc.payloadSchema.Type, mayBeDone: boolean) =>
       Effect.suspend(() => {
         const attempts = { mayBeDone }
         return Effect.mapError(Effect.provideService(elsewhere(entityId, payload), Attempts, attempts), (failure) =>
-          attempts.mayBeDone && !isUndelivered(failure) && inconclusive?.(failure) === true ? new Unavailable() : failure)
+          attempts.mayBeDone && !isUndelivered(failure) ? new Unavailable() : failure)
       })
 
     return (entityId: string, payload: typeof rpc.payloadSchema.Type) =>

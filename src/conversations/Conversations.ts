@@ -221,10 +221,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
       }
       const { client, entity } = yield* Procedures.make(ConversationEntity, {
-        Send: {
-          run: (conversationId, { command }) => actorOf(conversationId).send(command),
-          inconclusive: isOfSender
-        },
+        Send: { run: (conversationId, { command }) => actorOf(conversationId).send(command) },
         Block: {
           run: (conversationId, { command }) =>
             Effect.tap(

@@ -8,7 +8,7 @@ import type { ImageRefusal } from "../avatars/AvatarImage.ts"
 import { avatarKeyOf, avatarUrlOf } from "../agents/AvatarUrl.ts"
 import { type Avatar, Avatars } from "../avatars/Avatars.ts"
 import { Attachments } from "../attachments/Attachments.ts"
-import { GroupNotFound, isOfSender } from "../messages/SendErrors.ts"
+import { GroupNotFound } from "../messages/SendErrors.ts"
 import { GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import type { Sent } from "../messages/Sent.ts"
 import type { AgentRestricted, Blocked, InboxRestricted } from "../messages/SendErrors.ts"
@@ -310,7 +310,7 @@ export class Groups extends Context.Service<Groups, {
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
 
       const { client, entity } = yield* Procedures.make(GroupEntity, {
-        SendToGroup: { run: (groupId, { command }) => actorOf(groupId).send(command), inconclusive: isOfSender },
+        SendToGroup: { run: (groupId, { command }) => actorOf(groupId).send(command) },
         Update: { run: (groupId, command) => actorOf(groupId).update(command) },
         ClearAvatar: { run: (groupId, command) => actorOf(groupId).clearAvatar(command) },
         Delete: { run: (groupId, command) => actorOf(groupId).delete(command) },
