@@ -7,8 +7,11 @@ import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
 import { TRACEPARENT, traceOf } from "../platform/Tracing.ts"
 import { InternalError, Unavailable } from "../wire/WireError.ts"
 
-/** How long a caller is held while the entity that it calls moves to another node (wire.md C.0). */
-const HELD = "5 seconds"
+/**
+ * How long a caller is held, in milliseconds, while the entity that it calls moves to another node or the database does not
+ * answer (wire.md C.0).
+ */
+export const HELD_MS = 5_000
 
 export type Undelivered =
   | ClusterError.MailboxFull
@@ -39,7 +42,7 @@ export const withRemoteDeadline = <A, E, R>(
       ...(trace === undefined ? {} : { [TRACEPARENT]: trace })
     })
   }).pipe(
-    Effect.timeoutOrElse({ duration: HELD, orElse: () => Effect.fail(new Unavailable()) }),
+    Effect.timeoutOrElse({ duration: HELD_MS, orElse: () => Effect.fail(new Unavailable()) }),
     Effect.catchCause((cause) => {
       const failure = cause.reasons.find(Cause.isFailReason)?.error
       // When a shard moves, its entities are interrupted, and so are the calls to them.

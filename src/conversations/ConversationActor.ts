@@ -73,9 +73,10 @@ interface Waiting {
   readonly requestId: string | null
   readonly trace: TraceContext | undefined
   readonly arrived: number
+  /** Its callers; empty once they have been given up. */
   readonly settle: Array<(result: Result) => void>
-  /** When it arrived, in milliseconds. */
-  readonly since: number
+  /** When its last caller came, in milliseconds. */
+  since: number
   attempts: number
   /** Whether its attachment has been checked. */
   attached: boolean
@@ -97,6 +98,10 @@ const failureOf = <E>(cause: Cause.Cause<E>): E | Unavailable | undefined =>
 const exitOf = <E>(cause: Cause.Cause<E>): Exit.Exit<never, E | Unavailable> => {
   const failure = failureOf(cause)
   return failure === undefined ? Exit.failCause(cause) : Exit.fail(failure)
+}
+
+const tell = (waiting: Waiting, result: Result): void => {
+  for (const settle of waiting.settle.splice(0)) settle(result)
 }
 
 /** Limits the log lines about sends that are given up, over all conversations. */
@@ -144,6 +149,7 @@ export class ConversationActor {
       const known = this.inFlight.get(key)
       if (known !== undefined) {
         known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
+        known.since = this.deps.now()
         return
       }
       const requestId = requestIdOf(fiber) ?? null
@@ -163,6 +169,16 @@ export class ConversationActor {
       this.inFlight.set(key, waiting)
       this.dispatch(waiting)
     }))
+  }
+
+  /**
+   * Answers callers that came before this time, in milliseconds, with Unavailable. Their sends go on if they are being
+   * committed; those that are not decided yet are dropped.
+   */
+  giveUpCallers(before: number): void {
+    for (const waiting of this.inFlight.values()) {
+      if (waiting.since < before) tell(waiting, Exit.fail(new Unavailable()))
+    }
   }
 
   /** Runs the statement of a block between two sends; every later send is decided on the resulting state. */
@@ -226,6 +242,10 @@ export class ConversationActor {
     this.lastUsed = this.deps.now()
     if (this.barrier !== undefined) {
       this.queue.push(waiting)
+      return
+    }
+    if (waiting._tag === "Send" && waiting.settle.length === 0) {
+      this.settle(waiting, Exit.fail(new Unavailable()))
       return
     }
     if (waiting._tag === "Change") {
@@ -559,6 +579,6 @@ export class ConversationActor {
       if (this.inFlight.size === 1) this.inFlight = new Map()
       else this.inFlight.delete(waiting.key)
     }
-    for (const settle of waiting.settle.splice(0)) settle(result)
+    tell(waiting, result)
   }
 }

@@ -18,6 +18,7 @@ import { actors } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule, RateState } from "../rates/RateRule.ts"
 import * as Procedures from "../cluster/Procedures.ts"
+import { HELD_MS } from "../cluster/RemoteDeadline.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"
@@ -212,6 +213,10 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         const before = now() - IDLE_MS
         for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
+      yield* Effect.sync(() => {
+        const before = now() - HELD_MS
+        for (const actor of conversations.values()) if (!actor.idle) actor.giveUpCallers(before)
+      }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
 
       /**
        * Drops the cached receivers of typing frames here; other nodes follow when their caches expire

@@ -6,6 +6,7 @@ import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from ".
 import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
+import { HELD_MS } from "../cluster/RemoteDeadline.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { joinOrigin, trace, type TraceContext } from "../platform/Tracing.ts"
 import { requestId } from "../platform/RequestId.ts"
@@ -142,8 +143,12 @@ export class GroupActor {
     return this.busy === 0
   }
 
-  /** Null: a replay, which the caller looks up. */
+  /** Null: a replay, which the caller looks up. A send that is being committed goes on when its caller is given up. */
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
+    return Effect.timeoutOrElse(this.sent(command), { duration: HELD_MS, orElse: () => Effect.fail(new Unavailable()) })
+  }
+
+  private sent(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
     return this.counted(Effect.gen({ self: this }, function*() {
       const { draft, sender } = command
       let attached = draft.attachmentId === undefined

@@ -122,6 +122,34 @@ describe("ConversationActor", () => {
       assert.strictEqual(commits[1]?.append.nextEpoch, 3)
     }))
 
+  it.effect("callers that have waited too long are told so; what was being committed is published all the same", () =>
+    Effect.gen(function*() {
+      let time = 1_000
+      const { actor, answer, commits, published, send, stored } = yield* make(ESTABLISHED, { now: () => time })
+      const committing = yield* send(a, "m1")
+      yield* answer(0)
+      const queued = yield* send(b, "m2")
+      time = 3_000
+      const repeated = yield* send(a, "m1")
+      const later = yield* send(a, "m3")
+      actor.giveUpCallers(1_000)
+      assert.isUndefined(queued.pollUnsafe())
+      actor.giveUpCallers(2_000)
+      assert.strictEqual(failure(yield* Fiber.join(queued)), "Unavailable")
+      assert.isUndefined(committing.pollUnsafe())
+      actor.giveUpCallers(4_000)
+      const exits = yield* Fiber.joinAll([committing, repeated, later])
+      assert.deepStrictEqual(exits.map(failure), ["Unavailable", "Unavailable", "Unavailable"])
+      // One of the queued is asked for again in time: the other one alone is dropped.
+      const again = yield* send(b, "m2")
+      stored(0)
+      assert.deepStrictEqual(published.map(({ message }) => message.clientMsgId), ["m1"])
+      assert.deepStrictEqual(keys(commits), ["m1", "m2"])
+      stored(1)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(again)))
+      assert.isTrue(actor.idle)
+    }))
+
   it.effect("a reply that is stored while the conversation is being read again is not forgotten", () =>
     Effect.gen(function*() {
       const { answer, commits, loads, send, stored } = yield* make(NEW)
