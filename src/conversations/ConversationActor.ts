@@ -75,7 +75,7 @@ interface Waiting {
   readonly arrived: number
   /** Its callers; empty once they have been given up. */
   readonly settle: Array<(result: Result) => void>
-  /** When its last caller came, in milliseconds. */
+  /** When its last caller came, or its attachment had been checked, in milliseconds; Infinity while that is checked. */
   since: number
   attempts: number
   /** Whether its attachment has been checked. */
@@ -149,7 +149,7 @@ export class ConversationActor {
       const known = this.inFlight.get(key)
       if (known !== undefined) {
         known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
-        known.since = this.deps.now()
+        known.since = Math.max(known.since, this.deps.now())
         return
       }
       const requestId = requestIdOf(fiber) ?? null
@@ -318,8 +318,7 @@ export class ConversationActor {
 
   /** Does not hold up other sends: this one is decided anew once its file has been checked. */
   private attach(waiting: Waiting): void {
-    const { draft, recipient, sender } = waiting.command
-    this.fork(waiting, Effect.matchCause(this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""), {
+    this.fork(waiting, Effect.matchCause(this.useAttachment(waiting), {
       onSuccess: () => {
         waiting.attached = true
         this.dispatch(waiting)
@@ -330,6 +329,20 @@ export class ConversationActor {
         else this.refuse(waiting, failure)
       }
     }))
+  }
+
+  /** The file store may take its time: that does not count as waiting for the database. */
+  private useAttachment(waiting: Waiting): Effect.Effect<void, SendFailure> {
+    const { draft, recipient, sender } = waiting.command
+    return Effect.suspend(() => {
+      waiting.since = Number.POSITIVE_INFINITY
+      return Effect.ensuring(
+        this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""),
+        Effect.sync(() => {
+          waiting.since = this.deps.now()
+        })
+      )
+    })
   }
 
   private append(waiting: Waiting, kind: { readonly opens: boolean; readonly establishes: boolean }): void {
@@ -531,7 +544,7 @@ export class ConversationActor {
       yield* deps.reserve(command.sender.id, this.id, deps.now())
       if (command.draft.attachmentId !== undefined) {
         yield* Effect.tapCause(
-          deps.useAttachment(command.sender.id, command.recipient.id, command.draft.attachmentId),
+          this.useAttachment(waiting),
           () => deps.release(command.sender.id, this.id)
         )
       }

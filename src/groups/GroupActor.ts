@@ -103,6 +103,10 @@ const giveUp = Effect.andThen(
   Effect.fail(new Unavailable())
 )
 
+/** A sender waits so long for the database. */
+const held = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | Unavailable> =>
+  Effect.timeoutOrElse(effect, { duration: HELD_MS, orElse: () => Effect.fail(new Unavailable()) })
+
 /** When a change was committed, and who became admin because the last admin left. */
 interface Committed {
   readonly at: number
@@ -145,17 +149,13 @@ export class GroupActor {
 
   /** Null: a replay, which the caller looks up. A send that is being committed goes on when its caller is given up. */
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
-    return Effect.timeoutOrElse(this.sent(command), { duration: HELD_MS, orElse: () => Effect.fail(new Unavailable()) })
-  }
-
-  private sent(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
     return this.counted(Effect.gen({ self: this }, function*() {
       const { draft, sender } = command
       let attached = draft.attachmentId === undefined
       let leave: (() => void) | undefined
       const since = this.deps.now()
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-        const state = this.state ?? (yield* this.turn.withPermits(1)(this.known()))
+        const state = this.state ?? (yield* held(this.turn.withPermits(1)(this.known())))
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
           // The agent may have joined through another owner: only the rows can turn it away.
           if (state !== undefined && attempt === 0) {
@@ -173,7 +173,7 @@ export class GroupActor {
           yield* this.deps.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
           attached = true
         }
-        const settled = yield* this.append(state, command, yield* requestId, yield* trace, since)
+        const settled = yield* held(this.append(state, command, yield* requestId, yield* trace, since))
         if (settled._tag === "Failed") return yield* settled.exit
         const outcome = settled.value
         switch (outcome._tag) {

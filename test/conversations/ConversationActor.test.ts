@@ -150,6 +150,26 @@ describe("ConversationActor", () => {
       assert.isTrue(actor.idle)
     }))
 
+  it.effect("the check of an attachment does not count as waiting", () =>
+    Effect.gen(function*() {
+      let time = 1_000
+      const checked = Deferred.makeUnsafe<void>()
+      const { actor, answer, commits, stored } = yield* make(ESTABLISHED, { now: () => time, useAttachment: () => Deferred.await(checked) })
+      const send = yield* Effect.forkChild(
+        Effect.exit(actor.send({ ...command(a, b, "m1"), draft: { ...draft("m1"), attachmentId: "att_1" } })),
+        { startImmediately: true }
+      )
+      yield* answer(0)
+      time = 20_000
+      actor.giveUpCallers(15_000)
+      yield* Deferred.succeed(checked, undefined)
+      yield* Effect.yieldNow
+      actor.giveUpCallers(15_000)
+      assert.deepStrictEqual(keys(commits), ["m1"])
+      stored(0)
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(send)))
+    }))
+
   it.effect("a reply that is stored while the conversation is being read again is not forgotten", () =>
     Effect.gen(function*() {
       const { answer, commits, loads, send, stored } = yield* make(NEW)

@@ -18,29 +18,52 @@ const STATE: GroupState = {
   members: [{ agentId: "agt_a", handle: "aaa", role: "admin", joinedAt: 0, founder: true, suspended: false }]
 }
 
+const make = (own: Partial<GroupDependencies> = {}) => {
+  const commits: Array<(settled: Settled<GroupAppended>) => void> = []
+  const published: Array<GroupPublished> = []
+  const needed: Partial<GroupDependencies> = {
+    appends: { submit: (_append, settle) => void commits.push(settle), size: () => 0, hurry: () => {}, idle: Effect.void },
+    now: () => 0,
+    newMessageId: () => "msg_1",
+    load: () => Effect.succeed(STATE),
+    publish: (stored) => published.push(stored),
+    ...own
+  }
+  const actor = new GroupActor("grp_1", needed as GroupDependencies)
+  const sender = { id: "agt_a", handle: "aaa", displayName: "aaa" }
+  return {
+    actor,
+    published,
+    send: (attachmentId?: string) =>
+      Effect.forkChild(Effect.exit(actor.send({ sender, draft: { ...draft("m1"), ...(attachmentId === undefined ? {} : { attachmentId }) } })), {
+        startImmediately: true
+      }),
+    stored: () => commits[0]!({ _tag: "Done", value: { _tag: "Stored", seq: 1, envelopes: [], senderLastInboxNo: 0, senderNextInboxNo: null } })
+  }
+}
+
 describe("GroupActor", () => {
   it.effect("a caller waits for a commit for 5 s at most; what is committed later is published all the same", () =>
     Effect.gen(function*() {
-      const commits: Array<(settled: Settled<GroupAppended>) => void> = []
-      const published: Array<GroupPublished> = []
-      const needed: Partial<GroupDependencies> = {
-        appends: { submit: (_append, settle) => void commits.push(settle), size: () => 0, hurry: () => {}, idle: Effect.void },
-        now: () => 0,
-        newMessageId: () => "msg_1",
-        load: () => Effect.succeed(STATE),
-        publish: (stored) => published.push(stored)
-      }
-      const actor = new GroupActor("grp_1", needed as GroupDependencies)
-      const sender = { id: "agt_a", handle: "aaa", displayName: "aaa" }
-      const send = yield* Effect.forkChild(Effect.exit(actor.send({ sender, draft: draft("m1") })), { startImmediately: true })
+      const { actor, published, send, stored } = make()
+      const sending = yield* send()
       yield* TestClock.adjust("4999 millis")
-      assert.strictEqual(commits.length, 1)
-      assert.isUndefined(send.pollUnsafe())
+      assert.isUndefined(sending.pollUnsafe())
       yield* TestClock.adjust("1 millis")
-      const exit = yield* Fiber.join(send)
+      const exit = yield* Fiber.join(sending)
       assert.deepStrictEqual(Exit.isFailure(exit) && exit.cause.reasons.map((reason) => reason._tag === "Fail" && reason.error._tag), ["Unavailable"])
       assert.isTrue(actor.idle)
-      commits[0]!({ _tag: "Done", value: { _tag: "Stored", seq: 1, envelopes: [], senderLastInboxNo: 0, senderNextInboxNo: null } })
+      stored()
       assert.strictEqual(published.length, 1)
+    }))
+
+  it.effect("the check of an attachment does not count as waiting", () =>
+    Effect.gen(function*() {
+      const { send, stored } = make({ useAttachment: () => Effect.sleep("20 seconds") })
+      const sending = yield* send("att_1")
+      yield* TestClock.adjust("24 seconds")
+      assert.isUndefined(sending.pollUnsafe())
+      stored()
+      assert.isTrue(Exit.isSuccess(yield* Fiber.join(sending)))
     }))
 })
