@@ -38,5 +38,5 @@ export const PRICES: Prices = {
   told: { teller: 0.3, listener: 0.7 },
   ping: { server: 60, redis: 20 },
   compare: { server: 2, database: 3 },
-  bytes: { socket: 20_000, known: 133, message: 860 }
+  bytes: { socket: 20_000, known: 133, message: 1_050 }
 }
