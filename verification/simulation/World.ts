@@ -659,9 +659,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           // How many were acknowledged between two of them is not known.
           const full = failureOf(exit)?.["_tag"] === "RecipientBacklogged" &&
             Model.undelivered(before, to) + sends.filter((one) => one.to === to).length > LIMITS.hard
-          // What turns out to be a replay of a message to somebody else has a slot of its own until then.
-          const held = failureOf(exit)?.["_tag"] !== "ColdCapExceeded" ? 0 : sends.filter((one) =>
-            one.from === from && one.to !== to && sends.some((other) => other.from === from && other.key === one.key && other.to !== one.to)
+          // What turns out to be a replay of a message to somebody else, or to go to a full inbox, has a slot of its own until then.
+          const held = failureOf(exit)?.["_tag"] !== "ColdCapExceeded" ? 0 : tried.filter((one) =>
+            one.from === from && one.to !== to && (failureOf(one.exit)?.["_tag"] === "RecipientBacklogged" ||
+              sends.some((other) => other.from === from && other.key === one.key && other.to !== one.to))
           ).length
           const outcome = Model.send(state, now(), from, to, key, textOf(key), {
             backlog: !moving ? "exact" : full ? "full" : "room",
