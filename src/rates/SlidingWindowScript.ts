@@ -28,47 +28,55 @@ end
 local answer = {given}
 if latest > 0 and given > latest then return answer end
 
+local givenText = string.format('%.0f', given)
+
 local function timeOf(entry) return tonumber(entry or 0) or 0 end
 
+-- Removes what is not after the time "before"; returns how many and the oldest that stays. Nearly always that is one or none.
 local function prune(key, before)
-  local oldest = redis.call('LINDEX', key, 0)
-  while oldest and timeOf(oldest) <= before do
-    local times = redis.call('LRANGE', key, 0, 99)
-    local gone = 0
-    while gone < #times and timeOf(times[gone + 1]) <= before do gone = gone + 1 end
-    redis.call('LTRIM', key, gone, -1)
-    if gone < #times then return end
-    oldest = redis.call('LINDEX', key, 0)
+  local gone, look = 0, 2
+  while true do
+    local times = redis.call('LRANGE', key, 0, look - 1)
+    local passed = 0
+    while passed < #times and timeOf(times[passed + 1]) <= before do passed = passed + 1 end
+    if passed > 0 then redis.call('LTRIM', key, passed, -1) end
+    gone = gone + passed
+    if passed < look then return gone, times[passed + 1] end
+    look = 100
   end
 end
 
 -- Takes a place in each of these windows, or in none. Returns 0, or the refusing window and the wait in milliseconds.
 local function decide(keys, limits, windows, first, last, places)
-  local now, longest, refusing = {}, 0, 0
+  local now, counts, oldest, longest, refusing = {}, {}, {}, 0, 0
   for i = first, last do
-    local newest = redis.pcall('LINDEX', keys[i], -1)
-    if type(newest) == 'table' then return -1 end
-    newest = timeOf(newest)
+    local count = redis.pcall('LLEN', keys[i])
+    if type(count) == 'table' then return -1 end
     now[i] = given
-    if newest > given + windows[i] then
-      redis.call('DEL', keys[i])
-    elseif newest > given then
-      now[i] = newest
+    if count > 0 then
+      local newest = timeOf(redis.call('LINDEX', keys[i], -1))
+      if newest > given + windows[i] then
+        redis.call('DEL', keys[i])
+        count = 0
+      else
+        if newest > given then now[i] = newest end
+        local gone
+        gone, oldest[i] = prune(keys[i], now[i] - windows[i])
+        count = count - gone
+      end
     end
-    prune(keys[i], now[i] - windows[i])
-    local count = redis.call('LLEN', keys[i])
     if count >= limits[i] then
       local wait = timeOf(redis.call('LINDEX', keys[i], count - limits[i])) + windows[i] - now[i]
       if wait > longest then longest, refusing = wait, i end
     end
+    counts[i] = count
   end
   if refusing > 0 then return refusing, math.max(1, math.ceil(longest / 1000)) end
   for i = first, last do
-    local count = redis.call('RPUSH', keys[i], string.format('%.0f', now[i]))
+    redis.call('RPUSH', keys[i], now[i] == given and givenText or string.format('%.0f', now[i]))
     redis.call('PEXPIRE', keys[i], windows[i] / 1000)
-    local oldest = timeOf(redis.call('LINDEX', keys[i], 0))
-    places[#places + 1] = limits[i] - count
-    places[#places + 1] = math.ceil((oldest + windows[i] - now[i]) / 1000)
+    places[#places + 1] = limits[i] - counts[i] - 1
+    places[#places + 1] = math.ceil(((oldest[i] and timeOf(oldest[i]) or now[i]) + windows[i] - now[i]) / 1000)
     places[#places + 1] = now[i]
   end
   return 0

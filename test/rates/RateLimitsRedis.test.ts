@@ -211,6 +211,27 @@ describe.skipIf(missingRedis !== "")(`RateLimits in Redis${missingRedis}`, () =>
       assert.strictEqual(yield* redis.command("EXISTS", key), 0)
     })))
 
+  it.live("however many entries have left a window since the last take, the rest are counted", () =>
+    using(Effect.gen(function*() {
+      const redis = yield* channel
+      const charge = { rule: rule(300, 60_000), key: "k" }
+      const take = (ms: number) => {
+        const taking = [{ charges: [charge], alone: 0 }]
+        return Effect.map(redis.run(TAKE, takeKeys(taking), takeArguments(taking, { now: (1_700_000_000_000 + ms) * 1_000 })), (answer) => {
+          const place = readTaken(taking, answer)?.all?.[0]?.places[0]
+          return [place?.remaining, place?.resetMs]
+        })
+      }
+      for (let ms = 0; ms < 250; ms++) yield* take(ms)
+      assert.deepStrictEqual(yield* take(250), [49, 59_750])
+      // Of 251 entries one has left, then two, then 103 and then all.
+      assert.deepStrictEqual(yield* take(60_000), [49, 1])
+      assert.deepStrictEqual(yield* take(60_002), [50, 1])
+      assert.deepStrictEqual(yield* take(60_105), [152, 1])
+      assert.deepStrictEqual(yield* take(130_000), [299, 60_000])
+      assert.strictEqual(yield* redis.command("LLEN", windowKey(charge)), 1)
+    })))
+
   it.live("requests of one turn are decided one after the other, each by its own windows", () =>
     using(Effect.gen(function*() {
       const redis = yield* channel
