@@ -5,13 +5,7 @@ import { isLoggedDefect } from "./LogDefect.ts"
 import { remoteCalls } from "../platform/Metrics.ts"
 import { REQUEST_ID, requestIdOf } from "../platform/RequestId.ts"
 import { TRACEPARENT, traceOf } from "../platform/Tracing.ts"
-import { InternalError, Unavailable } from "../wire/WireError.ts"
-
-/**
- * How long a caller is held, in milliseconds, while the entity that it calls moves to another node or the database does not
- * answer (wire.md C.0).
- */
-export const HELD_MS = 5_000
+import { HELD_MS, InternalError, Unavailable } from "../wire/WireError.ts"
 
 export type Undelivered =
   | ClusterError.MailboxFull

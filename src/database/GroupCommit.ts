@@ -7,7 +7,7 @@ import { Readiness } from "../platform/Readiness.ts"
 import { Seldom } from "../platform/Seldom.ts"
 import { sqlState } from "./Sql.ts"
 import { AnswerTimeout } from "./SqlPostgres.ts"
-import { Unavailable } from "../wire/WireError.ts"
+import { HELD_MS, Unavailable } from "../wire/WireError.ts"
 import { isStatementDefect } from "../wire/WireErrors.ts"
 
 /**
@@ -83,11 +83,6 @@ const makeLane = <In, Out>(): Lane<In, Out> => ({ queue: [], batch: [], running:
  */
 const OUT_OF_ROOM = /^(?:53|58|25006)/
 
-/**
- * How long after its submission an item may wait for another session's lock, in milliseconds: as long as a caller is
- * held.
- */
-const HELD_MS = 5_000
 /** How often to check whether such locks are free, in milliseconds. */
 const LOOK_MS = 100
 /** How long a statement waits for one lock, in milliseconds: a lane. */

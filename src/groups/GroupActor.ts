@@ -6,12 +6,11 @@ import { AgentRestricted, Blocked, type GroupNotFound, InboxRestricted } from ".
 import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
-import { HELD_MS } from "../cluster/RemoteDeadline.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { joinOrigin, trace, type TraceContext } from "../platform/Tracing.ts"
 import { requestId } from "../platform/RequestId.ts"
 import { Seldom } from "../platform/Seldom.ts"
-import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
+import { Forbidden, HELD_MS, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
   closeInvite,

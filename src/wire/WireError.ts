@@ -142,6 +142,12 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
   retryAfterMs: 2000
 }) {}
 
+/**
+ * How long a caller is held before `Unavailable`, in milliseconds, while the entity that it calls moves to another node or the
+ * database does not answer (wire.md C.0).
+ */
+export const HELD_MS = 5_000
+
 /** The errors that any route may answer with in addition to its own (wire.md C, last line of C.0). */
 export const commonErrors = [ValidationFailed, PayloadTooLarge, RateLimited, InternalError, Unavailable] as const
 

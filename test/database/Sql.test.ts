@@ -60,6 +60,13 @@ eachDatabase((database, { version }) => {
           const [row] = yield* sql`SELECT ${texts}::text[] AS texts, ${numbers}::bigint[] AS numbers, ${[]}::text[] AS none,
             ${[]}::bigint[] AS no_numbers, ${bytes}::bytea[] AS bytes, ${[true, false]}::boolean[] AS booleans`
           assert.deepStrictEqual(row, { texts, numbers, none: [], no_numbers: [], bytes, booleans: [true, false] })
+          for (const some of [texts.filter((text) => text !== null), ["plain", "", "NULL", "null", "a,b", "{x}", " two ", "é\u{1f980}", "'"], ["a\nb\u2028c"], [""]]) {
+            assert.deepStrictEqual(yield* sql`SELECT ${some}::text[] AS texts`, [{ texts: some }])
+          }
+          for (const some of [[0.5, -3, 1e21], [Infinity, 1], [7]]) {
+            const rows = yield* sql`SELECT ${some}::float8[] = ARRAY[${sql.literal(some.map((n) => `'${n}'::float8`).join())}] AS same`
+            assert.deepStrictEqual(rows, [{ same: true }])
+          }
           const rows = yield* sql`SELECT * FROM unnest(${texts}::text[], ${numbers}::bigint[]) WITH ORDINALITY AS t(text, number, ord)`
           assert.strictEqual(rows.length, texts.length)
           assert.deepStrictEqual(rows[2], { text: "NULL", number: 9_007_199_254_740_991, ord: 3 })
