@@ -68,8 +68,16 @@ export class Attachments extends Context.Service<Attachments, {
     { readonly filename: string; readonly contentType: string; readonly size: number; readonly bytes: Buffer | undefined },
     NotFound | GroupDeleted | StorageUnavailable | Unavailable
   >
-  /** Checks that a message to this target may carry the file, and marks the file as used, which keeps it. */
-  readonly use: (senderId: string, target: Scope, id: string) => Effect.Effect<void, AttachmentRefusal>
+  /**
+   * Checks that a message to this target may carry the file, and marks the file as used, which keeps it. `asks` is called with
+   * true before the store is asked, if it must be, and with false after it.
+   */
+  readonly use: (
+    senderId: string,
+    target: Scope,
+    id: string,
+    asks: (isAsked: boolean) => void
+  ) => Effect.Effect<void, AttachmentRefusal>
   /** Hides some of the files whose last message is past its retention; the sweep then removes them. */
   readonly retire: Effect.Effect<Batch, SqlError.SqlError>
   /** Checks some of the files that are due, and removes the abandoned ones with their bytes. */
@@ -184,11 +192,15 @@ export class Attachments extends Context.Service<Attachments, {
           const bytes = size > maxBytes ? undefined : yield* blobs.getObject(objectOfFile(id))
           return { contentType, filename, size, bytes }
         }),
-        use: Effect.fn("Attachments.use")(function*(senderId, target, id) {
+        use: Effect.fn("Attachments.use")(function*(senderId, target, id, asks) {
           const attachment = yield* unavailableOnSqlError(repo.byId(id))
           if (attachment === undefined || attachment.uploaderId !== senderId) return yield* new AttachmentNotFound()
           if (!isWithin(attachment.scope, target)) return yield* new AttachmentWrongScope()
-          const verdict = yield* verdictOn(attachment)
+          let verdict: Verdict = "stored"
+          if (attachment.storedAt === null) {
+            asks(true)
+            verdict = yield* Effect.ensuring(blobs.verify(attachment), Effect.sync(() => asks(false)))
+          }
           if (verdict !== "stored") return yield* new AttachmentNotReady({ details: { reason: verdict } })
           const fresh = attachment.usedAt !== null && now() - attachment.usedAt < DAY_MILLIS
           if (!fresh && !(yield* unavailableOnSqlError(repo.markUsed(id, now())))) {

@@ -25,6 +25,8 @@ import { messageJson, type Rendered, renderMessage, type StoredMessage } from ".
 export interface Dependencies {
   readonly appends: Omit<GroupCommit<Append, Appended>, "hurry">
   readonly now: () => number
+  /** Milliseconds of a clock that nobody sets: for how long something has waited. */
+  readonly monotonic: () => number
   readonly newMessageId: () => string
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
   readonly facts: (command: SendCommand, conversationId: string) => Effect.Effect<OutreachFacts | undefined, Unavailable>
@@ -34,11 +36,15 @@ export interface Dependencies {
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   readonly release: (senderId: string, conversationId: string) => Effect.Effect<void>
-  /** Checks that the file may be sent to this recipient; may read its bytes if it is used for the first time. */
+  /**
+   * Checks that the file may be sent to this recipient. If it is used for the first time, the file store is asked; `asks` is
+   * called with true before that and with false after it.
+   */
   readonly useAttachment: (
     senderId: string,
     recipientId: string,
-    attachmentId: string
+    attachmentId: string,
+    asks: (isAsked: boolean) => void
   ) => Effect.Effect<void, SendFailure>
   /** The sender's earlier message under this id, in its present state. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
@@ -75,7 +81,7 @@ interface Waiting {
   readonly arrived: number
   /** Its callers; empty once they have been given up. */
   readonly settle: Array<(result: Result) => void>
-  /** When its last caller came, or its attachment had been checked, in milliseconds; Infinity while that is checked. */
+  /** When its last caller came, or the file store had answered, in monotonic milliseconds; Infinity while that is asked. */
   since: number
   attempts: number
   /** Whether its attachment has been checked. */
@@ -149,7 +155,7 @@ export class ConversationActor {
       const known = this.inFlight.get(key)
       if (known !== undefined) {
         known.settle.push((result) => resume(Exit.map(result, (sent) => ({ ...sent, created: false }))))
-        known.since = Math.max(known.since, this.deps.now())
+        known.since = Math.max(known.since, this.deps.monotonic())
         return
       }
       const requestId = requestIdOf(fiber) ?? null
@@ -162,7 +168,7 @@ export class ConversationActor {
         trace,
         arrived: trace === undefined ? 0 : traceTime(),
         settle: [resume],
-        since: this.deps.now(),
+        since: this.deps.monotonic(),
         attempts: 0,
         attached: false
       }
@@ -172,8 +178,8 @@ export class ConversationActor {
   }
 
   /**
-   * Answers callers that came before this time, in milliseconds, with Unavailable. Their sends go on if they are being
-   * committed; those that are not decided yet are dropped.
+   * Answers callers that came before this time, in monotonic milliseconds, with Unavailable. Their sends go on if they are
+   * being committed; those that are not decided yet are dropped.
    */
   giveUpCallers(before: number): void {
     for (const waiting of this.inFlight.values()) {
@@ -331,17 +337,11 @@ export class ConversationActor {
     }))
   }
 
-  /** The file store may take its time: that does not count as waiting for the database. */
+  /** The file store may take its time: its caller is not given up meanwhile. */
   private useAttachment(waiting: Waiting): Effect.Effect<void, SendFailure> {
     const { draft, recipient, sender } = waiting.command
-    return Effect.suspend(() => {
-      waiting.since = Number.POSITIVE_INFINITY
-      return Effect.ensuring(
-        this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? ""),
-        Effect.sync(() => {
-          waiting.since = this.deps.now()
-        })
-      )
+    return this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? "", (isAsked) => {
+      waiting.since = isAsked ? Number.POSITIVE_INFINITY : this.deps.monotonic()
     })
   }
 
@@ -365,7 +365,7 @@ export class ConversationActor {
       requestId: joinOrigin(waiting.requestId, waiting.trace)
     }
     recordSpan(waiting.trace, "decide", waiting.arrived)
-    deps.appends.submit(append, (settled) => this.appended(waiting, append, settled), deps.now() - waiting.since, waiting.trace)
+    deps.appends.submit(append, (settled) => this.appended(waiting, append, settled), deps.monotonic() - waiting.since, waiting.trace)
   }
 
   private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
@@ -531,6 +531,7 @@ export class ConversationActor {
     this.barrier = waiting
     const ready = Effect.gen({ self: this }, function*() {
       const facts = yield* deps.facts(command, this.id)
+      if (waiting.settle.length === 0) return yield* new Unavailable()
       if (facts?.senderStatus === "suspended") return yield* new AgentSuspended()
       if (facts !== undefined && facts.replayOf !== null) return "replay" as const
       if (facts?.opened === true) return "reload" as const
@@ -547,6 +548,10 @@ export class ConversationActor {
           this.useAttachment(waiting),
           () => deps.release(command.sender.id, this.id)
         )
+      }
+      if (waiting.settle.length === 0) {
+        yield* deps.release(command.sender.id, this.id)
+        return yield* new Unavailable()
       }
       if (facts.undelivered >= deps.backlogHard && !facts.recipientSuspended) {
         yield* deps.release(command.sender.id, this.id)

@@ -116,6 +116,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const { driver } = yield* Database
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
 
       const appends = yield* makeGroupCommit<Append, Appended>({
         name: "message",
@@ -185,13 +186,14 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const deps: Dependencies = {
         appends,
         now,
+        monotonic,
         newMessageId: () => ids.make("msg"),
         load: (conversationId, one, other) => unavailableOnSqlError(repo.load(conversationId, one, other)),
         facts: ({ draft, recipient, sender }, conversationId) =>
           unavailableOnSqlError(repo.outreach(sender.id, recipient.id, draft.clientMsgId, conversationId, now())),
         reserve: liveAgents.reserveOutreach,
         release: (senderId, conversationId) => Effect.ignore(unavailableOnSqlError(slots.release(senderId, conversationId))),
-        useAttachment: (senderId, agentId, id) => attachments.use(senderId, { _tag: "Agent", agentId }, id),
+        useAttachment: (senderId, agentId, id, asks) => attachments.use(senderId, { _tag: "Agent", agentId }, id, asks),
         original,
         publish,
         backlogSoft: config.LIMITS_BACKLOG_SOFT,
@@ -213,7 +215,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         for (const [id, actor] of conversations) if (actor.idle && actor.lastUsed < before) conversations.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
       yield* Effect.sync(() => {
-        const before = now() - HELD_MS
+        const before = monotonic() - HELD_MS
         for (const actor of conversations.values()) if (!actor.idle) actor.giveUpCallers(before)
       }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
 
@@ -267,7 +269,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         windowMs: 1_000,
         window: "second"
       }
-      const monotonic = monotonicMillis(clock)
       const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
       const warnFrom = config.LIMITS_WARNING_PERCENT / 100
       const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
@@ -336,7 +337,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const toGroup = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> => {
         return Effect.matchEffect(groups.send(id, { sender: messageSender(sender), draft }), {
           onFailure: (failure): Effect.Effect<Sent, SendError> =>
-            isOfSender(failure) ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
+            // Unavailable is no refusal: a look-up would wait for the same database.
+            isOfSender(failure) || failure._tag === "Unavailable" ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
           onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)
         })
       }

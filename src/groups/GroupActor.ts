@@ -1,4 +1,4 @@
-import { Effect, Semaphore } from "effect"
+import { Effect, Exit, Semaphore } from "effect"
 import type { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
@@ -7,10 +7,10 @@ import { type GroupDeleted, toGroupDeletion } from "../messages/GroupDeletion.ts
 import type { Sent } from "../messages/Sent.ts"
 import { messageJson, type Rendered, renderMessage, type StoredMessage } from "../messages/Message.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
-import { joinOrigin, trace, type TraceContext } from "../platform/Tracing.ts"
-import { requestId } from "../platform/RequestId.ts"
+import { joinOrigin, type TraceContext, traceOf } from "../platform/Tracing.ts"
+import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { Seldom } from "../platform/Seldom.ts"
-import { Forbidden, HELD_MS, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
+import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
   closeInvite,
@@ -43,6 +43,8 @@ import { inviteFrame, toGroupInvite } from "./Invite.ts"
 export interface GroupDependencies {
   readonly appends: GroupCommit<GroupAppend, GroupAppended>
   readonly now: () => number
+  /** Milliseconds of a clock that nobody sets: for how long something has waited. */
+  readonly monotonic: () => number
   readonly newMessageId: () => string
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
   /** The failure for an agent that is not a member. */
@@ -50,8 +52,16 @@ export interface GroupDependencies {
     state: GroupState | undefined,
     agentId: string
   ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
-  /** Checks that the sender may send this file to the group. */
-  readonly useAttachment: (senderId: string, groupId: string, attachmentId: string) => Effect.Effect<void, AttachmentRefusal>
+  /**
+   * Checks that the sender may send this file to the group. If it is used for the first time, the file store is asked; `asks`
+   * is called with true before that and with false after it.
+   */
+  readonly useAttachment: (
+    senderId: string,
+    groupId: string,
+    attachmentId: string,
+    asks: (isAsked: boolean) => void
+  ) => Effect.Effect<void, AttachmentRefusal>
   readonly status: (agentId: string) => Effect.Effect<AgentStatus | undefined, Unavailable>
   readonly invite: (state: GroupState, inviterId: string, invite: NewInvite, at: number) => Effect.Effect<Invited, Unavailable>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, Unavailable>
@@ -78,6 +88,19 @@ export interface GroupDependencies {
    * if there is no such limit.
    */
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
+  readonly fork: (effect: Effect.Effect<void>) => void
+}
+
+/** A send that is under way. */
+interface Sending {
+  readonly command: GroupSendCommand
+  /** The id of its request, and its trace. */
+  readonly requestId: string | null
+  readonly trace: TraceContext | undefined
+  /** Its caller; undefined once it has its answer. */
+  settle: ((result: Exit.Exit<Sent | null, GroupSendFailure>) => void) | undefined
+  /** When it came, or the file store had answered, in monotonic milliseconds; Infinity while that is asked. */
+  since: number
 }
 
 /** A message that has just been committed, with its envelopes. */
@@ -101,10 +124,6 @@ const giveUp = Effect.andThen(
   givenUp.log(Effect.logWarning("A group was changed by others each time a command was decided: it is answered with 503")),
   Effect.fail(new Unavailable())
 )
-
-/** A sender waits so long for the database. */
-const held = <A, E>(effect: Effect.Effect<A, E>): Effect.Effect<A, E | Unavailable> =>
-  Effect.timeoutOrElse(effect, { duration: HELD_MS, orElse: () => Effect.fail(new Unavailable()) })
 
 /** When a change was committed, and who became admin because the last admin left. */
 interface Committed {
@@ -135,6 +154,7 @@ export class GroupActor {
   private state: GroupState | undefined
   private readonly turn = Semaphore.makeUnsafe(1)
   private busy = 0
+  private sends = new Set<Sending>()
   lastUsed = 0
 
   constructor(id: string, deps: GroupDependencies) {
@@ -143,18 +163,54 @@ export class GroupActor {
   }
 
   get idle(): boolean {
-    return this.busy === 0
+    return this.busy === 0 && this.sends.size === 0
   }
 
-  /** Null: a replay, which the caller looks up. A send that is being committed goes on when its caller is given up. */
+  /** Null: a replay, which the caller looks up. */
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
-    return this.counted(Effect.gen({ self: this }, function*() {
-      const { draft, sender } = command
+    return Effect.withFiber((fiber) => Effect.callback((resume) => {
+      this.lastUsed = this.deps.now()
+      const sending: Sending = {
+        command,
+        requestId: requestIdOf(fiber) ?? null,
+        trace: traceOf(fiber),
+        settle: resume,
+        since: this.deps.monotonic()
+      }
+      this.sends.add(sending)
+      this.deps.fork(forRequest(
+        sending.requestId,
+        Effect.flatMap(Effect.exit(this.carry(sending)), (result) =>
+          Effect.sync(() => {
+            // A new set: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
+            if (this.sends.size === 1) this.sends = new Set()
+            else this.sends.delete(sending)
+            sending.settle?.(result)
+          }))
+      ))
+    }))
+  }
+
+  /**
+   * Answers callers that came before this time, in monotonic milliseconds, with Unavailable. Their sends go on if they are
+   * being committed; those that are not decided yet are dropped.
+   */
+  giveUpCallers(before: number): void {
+    for (const sending of this.sends) {
+      if (sending.since >= before) continue
+      sending.settle?.(Exit.fail(new Unavailable()))
+      sending.settle = undefined
+    }
+  }
+
+  private carry(sending: Sending): Effect.Effect<Sent | null, GroupSendFailure> {
+    return Effect.gen({ self: this }, function*() {
+      const { draft, sender } = sending.command
       let attached = draft.attachmentId === undefined
       let leave: (() => void) | undefined
-      const since = this.deps.now()
       for (let attempt = 0; attempt < MAX_ATTEMPTS; attempt++) {
-        const state = this.state ?? (yield* held(this.turn.withPermits(1)(this.known())))
+        const state = this.state ?? (yield* this.turn.withPermits(1)(this.known(sending)))
+        if (sending.settle === undefined) return yield* new Unavailable()
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
           // The agent may have joined through another owner: only the rows can turn it away.
           if (state !== undefined && attempt === 0) {
@@ -169,10 +225,13 @@ export class GroupActor {
           leave = admitted
         }
         if (!attached) {
-          yield* this.deps.useAttachment(sender.id, this.id, draft.attachmentId ?? "")
+          yield* this.deps.useAttachment(sender.id, this.id, draft.attachmentId ?? "", (isAsked) => {
+            sending.since = isAsked ? Number.POSITIVE_INFINITY : this.deps.monotonic()
+          })
           attached = true
+          if (sending.settle === undefined) return yield* new Unavailable()
         }
-        const settled = yield* held(this.append(state, command, yield* requestId, yield* trace, since))
+        const settled = yield* this.append(state, sending)
         if (settled._tag === "Failed") return yield* settled.exit
         const outcome = settled.value
         switch (outcome._tag) {
@@ -188,7 +247,7 @@ export class GroupActor {
         }
       }
       return yield* giveUp
-    }))
+    })
   }
 
   update({ actorId, avatarKey, description, messageIds, name, ...given }: Told<typeof Entity.Update>) {
@@ -409,15 +468,16 @@ export class GroupActor {
     })
   }
 
-  private known(): Effect.Effect<GroupState | undefined, Unavailable> {
+  /** Reads the state, if it is not known; not for a send whose caller has been given up. */
+  private known(sending?: Sending): Effect.Effect<GroupState | undefined, Unavailable> {
     return Effect.suspend(() =>
-      this.state !== undefined
+      this.state !== undefined || (sending !== undefined && sending.settle === undefined)
         ? Effect.succeed(this.state)
         : Effect.tap(this.deps.load(this.id), (state) => Effect.sync(() => this.state = state))
     )
   }
 
-  private append(state: GroupState, { draft, sender }: GroupSendCommand, requestId: string | null, context: TraceContext | undefined, since: number) {
+  private append(state: GroupState, { command: { draft, sender }, requestId, since, trace }: Sending) {
     const { deps } = this
     const append: GroupAppend = {
       groupId: this.id,
@@ -427,7 +487,7 @@ export class GroupActor {
       messageId: deps.newMessageId(),
       at: deps.now(),
       draft,
-      requestId: joinOrigin(requestId, context)
+      requestId: joinOrigin(requestId, trace)
     }
     type Outcome = Exclude<GroupAppended, { _tag: "Stored" }> | { readonly _tag: "Stored"; readonly sent: Sent }
     return Effect.callback<Settled<Outcome>>((resume) =>
@@ -451,12 +511,12 @@ export class GroupActor {
           senderDisplayName: sender.displayName,
           group: { name: state.profile.name, memberCount: state.members.length }
         })
-        deps.publish({ ...outcome, message, rendered, committedAt: settled.at, trace: context })
+        deps.publish({ ...outcome, message, rendered, committedAt: settled.at, trace })
         resume(Effect.succeed({
           _tag: "Done",
           value: { _tag: "Stored", sent: { created: true, body: messageJson(rendered, null), backlog: null } }
         }))
-      }, append.at - since)
+      }, deps.monotonic() - since)
     )
   }
 

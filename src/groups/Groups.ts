@@ -28,7 +28,7 @@ import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
 import * as Procedures from "../cluster/Procedures.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
-import { type Forbidden, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
+import { type Forbidden, HELD_MS, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import {
   type AddResult,
   DAY_MS,
@@ -197,6 +197,8 @@ export class Groups extends Context.Service<Groups, {
       const signals = yield* WebhookSignals
       const { driver } = yield* Database
       const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
+      const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const inviteLimit = config.LIMITS_GROUP_INVITES_PER_DAY
       const refusalMs = config.LIMITS_GROUP_REFUSAL_SECONDS * 1_000
 
@@ -250,7 +252,7 @@ export class Groups extends Context.Service<Groups, {
       })
 
       // The owner handles all sends of a group, so the group's rate window is kept in its memory only.
-      const windows = new SlidingWindows(monotonicMillis(clock))
+      const windows = new SlidingWindows(monotonic)
       const perGroup: RateRule = {
         name: "group_send",
         limit: config.LIMITS_GROUP_SENDS_PER_SECOND,
@@ -261,10 +263,11 @@ export class Groups extends Context.Service<Groups, {
       const deps: GroupDependencies = {
         appends,
         now,
+        monotonic,
         newMessageId: () => ids.make("msg"),
         load: (groupId) => unavailableOnSqlError(repo.load(groupId)),
         outside,
-        useAttachment: (senderId, groupId, id) => attachments.use(senderId, { _tag: "Group", groupId }, id),
+        useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
         status: (agentId) => unavailableOnSqlError(repo.status(agentId, now())),
         invite: (state, inviterId, invite, at) =>
           unavailableOnSqlError(repo.invite({ state, inviterId, invite, at, limit: inviteLimit, refusedAfter: at - refusalMs })),
@@ -292,6 +295,9 @@ export class Groups extends Context.Service<Groups, {
         admit: config.LIMITS_GROUP_SENDS_PER_SECOND === 0 ? undefined : (groupId) => {
           const place = windows.take(perGroup, groupId)
           return place instanceof RateLimited ? place : () => windows.giveBack(perGroup, groupId, place)
+        },
+        fork: (effect) => {
+          runFork(effect)
         }
       }
 
@@ -308,6 +314,10 @@ export class Groups extends Context.Service<Groups, {
         const before = now() - IDLE_MS
         for (const [id, actor] of groups) if (actor.idle && actor.lastUsed < before) groups.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)
+      yield* Effect.sync(() => {
+        const before = monotonic() - HELD_MS
+        for (const actor of groups.values()) actor.giveUpCallers(before)
+      }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
 
       const { client, entity } = yield* Procedures.make(GroupEntity, {
         SendToGroup: { run: (groupId, { command }) => actorOf(groupId).send(command) },

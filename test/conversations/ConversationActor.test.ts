@@ -23,7 +23,7 @@ const COLD: DirectState = { ...ESTABLISHED, established: false }
 const NEW: DirectState = { initiatorId: null, createdAt: null, established: false, blocked: false }
 
 /** An actor whose commits and reads wait for the test. */
-const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Dependencies> = {}) {
+const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Dependencies> = {}, beforeFacts: Effect.Effect<void> = Effect.void) {
   const commits: Array<{ readonly append: Append; readonly settle: (settled: Settled<Appended>) => void }> = []
   const loads: Array<Deferred.Deferred<{ epoch: number; version: number; state: DirectState }>> = []
   const published: Array<Published> = []
@@ -40,7 +40,7 @@ const make = Effect.fnUntraced(function*(loaded: DirectState, own: Partial<Depen
     facts: () => ({ opened: loaded.initiatorId !== null }),
     publish: (stored) => published.push(stored)
   }, own)
-  const actor = new ConversationActor("conv_1", world)
+  const actor = new ConversationActor("conv_1", { ...world, facts: (...of) => Effect.andThen(beforeFacts, world.facts(...of)) })
   const send = (sender: typeof a, key: string) =>
     Effect.forkChild(Effect.exit(actor.send(command(sender, sender === a ? b : a, key))), { startImmediately: true })
   let seq = 0
@@ -125,7 +125,7 @@ describe("ConversationActor", () => {
   it.effect("callers that have waited too long are told so; what was being committed is published all the same", () =>
     Effect.gen(function*() {
       let time = 1_000
-      const { actor, answer, commits, published, send, stored } = yield* make(ESTABLISHED, { now: () => time })
+      const { actor, answer, commits, published, send, stored } = yield* make(ESTABLISHED, { monotonic: () => time })
       const committing = yield* send(a, "m1")
       yield* answer(0)
       const queued = yield* send(b, "m2")
@@ -150,11 +150,38 @@ describe("ConversationActor", () => {
       assert.isTrue(actor.idle)
     }))
 
-  it.effect("the check of an attachment does not count as waiting", () =>
+  it.effect("a first message whose callers have been given up is not stored, and holds no place", () =>
+    Effect.gen(function*() {
+      for (const what of ["facts", "reserve"] as const) {
+        const ready = Deferred.makeUnsafe<void>()
+        const taken: Array<string> = []
+        const world = yield* make(NEW, {
+          reserve: () => Effect.andThen(what === "reserve" ? Deferred.await(ready) : Effect.void, Effect.sync(() => void taken.push("reserved"))),
+          release: () => Effect.sync(() => void taken.push("released"))
+        }, what === "facts" ? Deferred.await(ready) : Effect.void)
+        const opening = yield* world.send(a, "m1")
+        yield* world.answer(0, NEW, 0)
+        world.actor.giveUpCallers(1_001)
+        assert.strictEqual(failure(yield* Fiber.join(opening)), "Unavailable")
+        yield* Deferred.succeed(ready, undefined)
+        yield* Effect.yieldNow
+        assert.deepStrictEqual(taken, what === "facts" ? [] : ["reserved", "released"])
+        assert.deepStrictEqual(keys(world.commits), [])
+        assert.isTrue(world.actor.idle)
+      }
+    }))
+
+  it.effect("the file store may take its time", () =>
     Effect.gen(function*() {
       let time = 1_000
       const checked = Deferred.makeUnsafe<void>()
-      const { actor, answer, commits, stored } = yield* make(ESTABLISHED, { now: () => time, useAttachment: () => Deferred.await(checked) })
+      const { actor, answer, commits, stored } = yield* make(ESTABLISHED, {
+        monotonic: () => time,
+        useAttachment: (_sender, _recipient, _id, asks) => {
+          asks(true)
+          return Effect.ensuring(Deferred.await(checked), Effect.sync(() => asks(false)))
+        }
+      })
       const send = yield* Effect.forkChild(
         Effect.exit(actor.send({ ...command(a, b, "m1"), draft: { ...draft("m1"), attachmentId: "att_1" } })),
         { startImmediately: true }

@@ -27,6 +27,7 @@ export const makeDependencies = Effect.fnUntraced(function*(
   const runFork = Effect.runForkWith(yield* Effect.context<never>())
   const surroundings: Dependencies = {
     now: () => 1_000,
+    monotonic: () => 1_000,
     facts: () => Effect.sync(() => ({ ...UNHINDERED, ...facts() })),
     reserve: () => Effect.void,
     release: () => Effect.void,

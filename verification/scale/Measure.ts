@@ -40,7 +40,7 @@ const each = (used: Used, times: number, less: Used = { server: 0, database: 0, 
 const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
   const rig = await startRig(
     { database: "postgres", nodes: 1, balancer: undefined, stored: 0, checkout: here },
-    { SOCKETS_PING_SECONDS: String(pingSeconds) },
+    { SOCKETS_PING_SECONDS: String(pingSeconds), PRESENCE_LIFETIME_SECONDS: String(pingSeconds + 300) },
     say
   )
   const [node] = rig.servers
