@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process"
 import { once } from "node:events"
 import { existsSync, readFileSync } from "node:fs"
-import { chmod, chown, cp, mkdtemp, readFile, rm, writeFile } from "node:fs/promises"
+import { chmod, chown, cp, lchown, mkdtemp, readdir, readFile, rm, writeFile } from "node:fs/promises"
 import { arch, platform, tmpdir } from "node:os"
 import * as path from "node:path"
 import { freePort } from "./FreePort.ts"
@@ -48,10 +48,12 @@ const isClosedTo = (account: Account, { initdb }: Binaries): boolean => {
   return (error as NodeJS.ErrnoException | undefined)?.code === "EACCES"
 }
 
-/** Copies the installation (bin, lib, share) into the folder. */
-const copied = async ({ initdb, postgres }: Binaries, folder: string): Promise<Binaries> => {
+/** Copies the installation (bin, lib, share) into the folder, for this account, which removes it in the end. */
+const copied = async ({ initdb, postgres }: Binaries, folder: string, { gid, uid }: Account): Promise<Binaries> => {
   const from = path.dirname(path.dirname(initdb))
   await cp(from, folder, { recursive: true, verbatimSymlinks: true })
+  const names = ["", ...await readdir(folder, { recursive: true })]
+  await Promise.all(names.map((name) => lchown(path.join(folder, name), uid, gid)))
   return { initdb: path.join(folder, path.relative(from, initdb)), postgres: path.join(folder, path.relative(from, postgres)) }
 }
 
@@ -113,7 +115,7 @@ export class PostgresServer {
     const installed = await binaries(version)
     // A checkout in a folder that only root may enter.
     const { initdb, postgres } = account !== undefined && isClosedTo(account, installed)
-      ? await copied(installed, path.join(home, "postgresql"))
+      ? await copied(installed, path.join(home, "postgresql"), account)
       : installed
     if (account !== undefined) await chown(home, account.uid, account.gid)
     await chmod(home, 0o700)
@@ -167,7 +169,9 @@ export class PostgresServer {
       }
       await new Promise((resolve) => setTimeout(resolve, 50))
     }
-    throw new Error(`PostgreSQL ${this.version} did not start: ${await logged()}`)
+    const complaint = await logged()
+    await this.kill()
+    throw new Error(`PostgreSQL ${this.version} did not start: ${complaint}`)
   }
 
   /** The URL of one of its databases. */

@@ -139,7 +139,7 @@ export class Sends {
     this.doubted(n, code)
   }
 
-  /** Refused by the last attempt; an earlier one may have been carried out. */
+  /** Refused by the last attempt, or by the cap of cold outreach before it; another attempt may have been carried out. */
   doubted(n: number, code: string): void {
     let known = this.codes.indexOf(code)
     if (known < 0) known = this.codes.push(code) - 1

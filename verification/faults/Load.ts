@@ -55,6 +55,11 @@ const RETRIED = new Set([408, 425, 429, 500, 502, 503, 504])
 const BASE_DELAY_MS = 250
 const MAX_DELAY_MS = 8_000
 const CLIENT_TIMEOUT_MS = 30_000
+/**
+ * The client repeats this refusal too (429), though nothing but a reply frees a place. Such a send does not fail because the
+ * service is away when it is repeated: its sender has been told why it is not taken. Nobody knows whether it was stored.
+ */
+const CAP = "COLD_CAP_EXCEEDED"
 
 /** How long what is not a send is asked for again, before it stays unknown. */
 const PATIENCE_MS = 90_000
@@ -96,8 +101,8 @@ interface Called {
   readonly reply: Reply | undefined
   /** Whether every attempt was answered, and none of them with a 5xx: then a refusal is one of all. */
   readonly certain: boolean
-  /** The code of the last refusal, if an attempt was refused: with 429 it was repeated. */
-  readonly refusal: string | undefined
+  /** Whether an attempt was refused by the cap of cold outreach, and those after it met a service that was away. */
+  readonly capped: boolean
   /** When the last attempt began. */
   readonly began: number
 }
@@ -287,7 +292,7 @@ export class Load {
     first?: (attempts: number) => void
   ): Promise<Called> {
     let certain = true
-    let refusal: string | undefined
+    let capped = false
     for (let attempt = 1;; attempt++) {
       first?.(attempt)
       const began = this.history.now()
@@ -304,8 +309,9 @@ export class Load {
       }
       const again = reply === undefined || (RETRIED.has(reply.status) && codeOf(reply) !== "RECIPIENT_BACKLOGGED")
       if (reply === undefined ? base !== undefined : reply.status >= 500) certain = false
-      else if (reply !== undefined && reply.status >= 400) refusal = codeOf(reply)
-      if (!again || attempt === ATTEMPTS) return { reply, certain, refusal, began }
+      if (reply !== undefined && codeOf(reply) === CAP) capped = true
+      else if (reply !== undefined && reply.status !== 503) capped = false
+      if (!again || attempt === ATTEMPTS) return { reply, certain, capped, began }
       this.note(this.retried, why)
       const delay = reply?.retryAfterMs ?? BASE_DELAY_MS * 2 ** (attempt - 1) * (0.75 + this.random() * 0.5)
       await pause(Math.min(delay, MAX_DELAY_MS))
@@ -383,14 +389,15 @@ export class Load {
     const key = this.actors[sends.sender.get(n)]!.keys[sends.generation.get(n)]!
     const before = sends.attempts.get(n)
     const body = JSON.stringify({ ...this.target(n), client_msg_id: history.clientMsgId(n), content: { text: this.text(n) } })
-    const { certain, refusal, reply } = await this.call(lane, "POST", "/v1/messages", key, body, undefined, (attempt) =>
+    const { capped, certain, reply } = await this.call(lane, "POST", "/v1/messages", key, body, undefined, (attempt) =>
       sends.attempts.set(n, Math.min(255, before + attempt)))
     this.counts.underWay--
     if (reply !== undefined && reply.status < 300) {
       this.accepted(n, JSON.parse(reply.text) as Row)
       if (reply.status === 200) this.counts.found++
       if (this.random() < 0.005) await this.repeat(n, lane, key, body)
-    } else if (refusal !== undefined) this.refuse(n, certain && before === 0, refusal)
+    } else if (reply !== undefined && reply.status < 500) this.refuse(n, certain && before === 0, codeOf(reply))
+    else if (capped) this.refuse(n, false, CAP)
     else this.note(this.failed, reply === undefined ? "no answer" : `${reply.status} ${codeOf(reply)}`)
   }
 
@@ -401,10 +408,7 @@ export class Load {
     history.sends.ok(n, history.now(), row.id, row.seq)
   }
 
-  /**
-   * A refusal says something of the attempt that it answers only: another one without an answer may have been carried out.
-   * A send that was refused, repeated and then not answered has not failed: whoever sent it was told why it is not taken.
-   */
+  /** A refusal says something of the attempt that it answers only: another one without an answer may have been carried out. */
   private refuse(n: number, certain: boolean, code: string): void {
     this.note(this.refused, code)
     if (certain) this.history.sends.refused(n, this.history.now(), code)
@@ -436,7 +440,7 @@ export class Load {
     if (base === undefined) return this.send(n, lane)
     this.counts.underWay++
     let certain = true
-    let refusal: string | undefined
+    let capped = false
     const client = new AgentChatClient({
       apiKey: this.actors[sends.sender.get(n)]!.keys[sends.generation.get(n)]!,
       baseUrl: base,
@@ -445,7 +449,8 @@ export class Load {
         onRetry: ({ error, status }) => {
           this.note(this.retried, `client: ${status ?? ""} ${error?.message}`)
           if (status === undefined || status >= 500) certain = false
-          else if (error instanceof AgentChatError) refusal = error.code
+          if (error instanceof AgentChatError && error.code === CAP) capped = true
+          else if (status !== undefined && status !== 503) capped = false
         }
       }
     })
@@ -458,7 +463,7 @@ export class Load {
       this.accepted(n, { ...message, delivery_id: null })
     } catch (error) {
       if (error instanceof AgentChatError && error.status < 500) this.refuse(n, certain, error.code)
-      else if (refusal !== undefined) this.refuse(n, false, refusal)
+      else if (capped && (!(error instanceof AgentChatError) || error.status === 503)) this.refuse(n, false, CAP)
       else this.note(this.failed, `client: ${error instanceof Error ? error.message : String(error)}`)
     }
     this.counts.underWay--

@@ -41,7 +41,7 @@ export const outageOf = ({ sends }: History, since: Tick, until: Tick): Outage =
     if (outcome === Outcome.Refused && sends.refusal(n) === "AGENT_NOT_FOUND") over.add(conversation)
     const answered = outcome === Outcome.Ok || (outcome === Outcome.Refused && sends.refusal(n) === "BLOCKED")
     if (ended <= since || invoked >= until || (outcome === Outcome.Refused && !answered)) continue
-    // Under way, or answered with no at last: by a block, or because the other account has ended.
+    // Under way, or refused by one of its attempts: by a block, by the cap, or because the other account has ended.
     if (outcome === Outcome.Unknown && (sends.attempts.get(n) < ATTEMPTS || sends.refusal(n) !== "")) continue
     let next = accepted.get(conversation) ?? NEVER
     if (answered && ended < next) accepted.set(conversation, next = ended)

@@ -661,7 +661,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             Model.undelivered(before, to) + sends.filter((one) => one.to === to).length > LIMITS.hard
           // What turns out to be a replay of a message to somebody else, or to go to a full inbox, has a slot of its own until then.
           const held = failureOf(exit)?.["_tag"] !== "ColdCapExceeded" ? 0 : tried.filter((one) =>
-            one.from === from && one.to !== to && (failureOf(one.exit)?.["_tag"] === "RecipientBacklogged" ||
+            one.from === from && one.to !== to &&
+            ((failureOf(one.exit)?.["_tag"] === "RecipientBacklogged" && !before.talks.has(Model.nameOf(one.from, one.to))) ||
               sends.some((other) => other.from === from && other.key === one.key && other.to !== one.to))
           ).length
           const outcome = Model.send(state, now(), from, to, key, textOf(key), {
