@@ -11,8 +11,6 @@ export interface Habits {
   readonly connectsPerDay: number
   /** The share of messages for which nothing is remembered: neither side wrote within the second, nor the pair within five minutes. */
   readonly strangers: number
-  /** `random`: any node gets any request and any socket; `by key`: an agent's come to one node. */
-  readonly spread: "random" | "by key"
   readonly retentionDays: number
 }
 
@@ -43,7 +41,6 @@ export const HABITS: Habits = {
   peak: 4,
   connectsPerDay: 10,
   strangers: 0.5,
-  spread: "random",
   retentionDays: 90
 }
 
@@ -70,8 +67,8 @@ const REPORTS_READ_PER_SECOND = 5
 /** A report has some fixed fields and settings, and the address of each node that answers. */
 const reportBytes = (nodes: number): number => 1_500 + nodes * 22
 
-/** Pushes that leave the node that stored a message: the recipient's hint, and the echo unless the sender's sockets are there. */
-export const crossings = (nodes: number, spread: Habits["spread"]): number => (spread === "random" ? 2 : 1) * (nodes - 1) / nodes
+/** Pushes that leave the node that stored a message: the recipient's hint and the sender's echo, whose sockets may be on any node. */
+export const crossings = (nodes: number): number => 2 * (nodes - 1) / nodes
 
 /** What so many agents ask of a cluster of so many nodes, at the peak. */
 export interface Demand {
@@ -98,7 +95,7 @@ export const demand = (agents: number, nodes: number, habits: Habits, prices: Pr
   const pings = sockets / pingSeconds
   const compared = sockets / COMPARED_EVERY
   const micros = (rate: number, price: number): number => rate * price / 1e6
-  const shared = micros(sends, prices.message.server + habits.strangers * prices.stranger.server + (nodes > 1 ? prices.several : 0) + crossings(nodes, habits.spread) * prices.push) +
+  const shared = micros(sends, prices.message.server + habits.strangers * prices.stranger.server + (nodes > 1 ? prices.several : 0) + crossings(nodes) * prices.push) +
     micros(connects, prices.connect.server) + micros(pings, prices.ping.server) + micros(compared, prices.compare.server)
   // Each node tells all others of its part of the sockets, twice (they come and go), and hears of all that are elsewhere.
   const told = 2 * (nodes - 1) / nodes * micros(connects, prices.told.teller + prices.told.listener)

@@ -30,13 +30,13 @@ export interface Prices {
 }
 
 export const PRICES: Prices = {
-  message: { server: 250, database: 120, redis: 30 },
+  message: { server: 107, database: 75, redis: 19 },
   stranger: { server: 60, database: 90 },
   push: 60,
-  several: 100,
-  connect: { server: 1_000, database: 300, redis: 60 },
-  told: { teller: 0.3, listener: 0.7 },
-  ping: { server: 60, redis: 20 },
+  several: 60,
+  connect: { server: 700, database: 200, redis: 65 },
+  told: { teller: 0.3, listener: 0.6 },
+  ping: { server: 80, redis: 20 },
   compare: { server: 2, database: 3 },
   bytes: { socket: 20_000, known: 133, message: 1_050 }
 }
