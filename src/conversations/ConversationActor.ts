@@ -178,8 +178,8 @@ export class ConversationActor {
   }
 
   /**
-   * Answers callers that came before this time, in monotonic milliseconds, with Unavailable. Their sends go on if they are
-   * being committed; those that are not decided yet are dropped.
+   * Answers the callers of sends whose `since` is before this time with Unavailable. These sends go on if they are being
+   * committed; those that are not decided yet are dropped.
    */
   giveUpCallers(before: number): void {
     for (const waiting of this.inFlight.values()) {
@@ -596,6 +596,9 @@ export class ConversationActor {
       // A new map: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
       if (this.inFlight.size === 1) this.inFlight = new Map()
       else this.inFlight.delete(waiting.key)
+    }
+    if (waiting.settle.length === 0 && Exit.isFailure(result) && Cause.hasDies(result.cause)) {
+      this.deps.fork(forRequest(waiting.requestId, Effect.logError("A send whose callers had been given up failed", result.cause)))
     }
     tell(waiting, result)
   }

@@ -299,7 +299,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }))
       }
 
-      /** A replay is never refused: whatever the failure, the key is looked up first (wire.md C.6). */
+      /** A replay is never refused: whatever the refusal, the key is looked up first (wire.md C.6). */
       const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
         Effect.flatMap(
           original(sender.id, draft.clientMsgId),
@@ -337,7 +337,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const toGroup = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> => {
         return Effect.matchEffect(groups.send(id, { sender: messageSender(sender), draft }), {
           onFailure: (failure): Effect.Effect<Sent, SendError> =>
-            // Unavailable is no refusal: a look-up would wait for the same database.
+            // Unavailable is no refusal, and the send is repeated: a look-up may wait for the same database.
             isOfSender(failure) || failure._tag === "Unavailable" ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
           onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)
         })

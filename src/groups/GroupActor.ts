@@ -1,4 +1,4 @@
-import { Effect, Exit, Semaphore } from "effect"
+import { Cause, Effect, Exit, Semaphore } from "effect"
 import type { Rpc } from "effect/rpc"
 import { AgentNotFound, AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
 import type { AttachmentRefusal } from "../attachments/Attachments.ts"
@@ -97,7 +97,7 @@ interface Sending {
   /** The id of its request, and its trace. */
   readonly requestId: string | null
   readonly trace: TraceContext | undefined
-  /** Its caller; undefined once it has its answer. */
+  /** Answers its caller; undefined once that was given up or has gone. */
   settle: ((result: Exit.Exit<Sent | null, GroupSendFailure>) => void) | undefined
   /** When it came, or the file store had answered, in monotonic milliseconds; Infinity while that is asked. */
   since: number
@@ -180,20 +180,25 @@ export class GroupActor {
       this.sends.add(sending)
       this.deps.fork(forRequest(
         sending.requestId,
-        Effect.flatMap(Effect.exit(this.carry(sending)), (result) =>
-          Effect.sync(() => {
-            // A new set: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
-            if (this.sends.size === 1) this.sends = new Set()
-            else this.sends.delete(sending)
-            sending.settle?.(result)
-          }))
+        Effect.flatMap(Effect.exit(this.carry(sending)), (result) => {
+          // A new set: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
+          if (this.sends.size === 1) this.sends = new Set()
+          else this.sends.delete(sending)
+          if (sending.settle !== undefined) return Effect.sync(() => sending.settle?.(result))
+          return Exit.isFailure(result) && Cause.hasDies(result.cause)
+            ? Effect.logError("A send whose caller had been given up failed", result.cause)
+            : Effect.void
+        })
       ))
+      return Effect.sync(() => {
+        sending.settle = undefined
+      })
     }))
   }
 
   /**
-   * Answers callers that came before this time, in monotonic milliseconds, with Unavailable. Their sends go on if they are
-   * being committed; those that are not decided yet are dropped.
+   * Answers the callers of sends whose `since` is before this time with Unavailable. These sends go on if they are being
+   * committed; those that are not decided yet are dropped.
    */
   giveUpCallers(before: number): void {
     for (const sending of this.sends) {

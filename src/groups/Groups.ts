@@ -27,6 +27,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { SlidingWindows } from "../rates/SlidingWindows.ts"
 import * as Procedures from "../cluster/Procedures.ts"
+import { AnswerTimeout } from "../database/SqlPostgres.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { type Forbidden, HELD_MS, type NotFound, RateLimited, Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import {
@@ -265,7 +266,8 @@ export class Groups extends Context.Service<Groups, {
         now,
         monotonic,
         newMessageId: () => ids.make("msg"),
-        load: (groupId) => unavailableOnSqlError(repo.load(groupId)),
+        // Everything else waits for it, so a connection that is dead must not hold it up for longer than callers are held.
+        load: (groupId) => Effect.provideService(unavailableOnSqlError(repo.load(groupId)), AnswerTimeout, HELD_MS),
         outside,
         useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
         status: (agentId) => unavailableOnSqlError(repo.status(agentId, now())),

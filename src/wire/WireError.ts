@@ -143,8 +143,8 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
 }) {}
 
 /**
- * How long a caller is held before `Unavailable`, in milliseconds, while the entity that it calls moves to another node or the
- * database does not answer (wire.md C.0).
+ * How long a caller is held before `Unavailable`, in milliseconds: while the entity that it calls moves to another node, and a
+ * send also while the database does not answer (wire.md C.0).
  */
 export const HELD_MS = 5_000
 

@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Deferred, Effect, Exit, Fiber } from "effect"
+import { Deferred, Effect, Exit, Fiber, Logger } from "effect"
 import type { Settled } from "../../src/database/GroupCommit.ts"
 import type { GroupState } from "../../src/groups/Group.ts"
 import { GroupActor, type GroupDependencies, type GroupPublished } from "../../src/groups/GroupActor.ts"
@@ -89,6 +89,38 @@ describe("GroupActor", () => {
       assert.deepStrictEqual([loads, commits.length], [1, 1])
       stored()
       assert.isTrue(Exit.isSuccess(yield* Fiber.join(late)))
+      assert.isTrue(actor.idle)
+    }))
+
+  it.effect("a send whose caller has gone is dropped if it is not decided yet", () =>
+    Effect.gen(function*() {
+      const checked = Deferred.makeUnsafe<void>()
+      const { actor, commits, send } = yield* make({
+        useAttachment: (_sender, _group, _id, asks) => {
+          asks(true)
+          return Effect.ensuring(Deferred.await(checked), Effect.sync(() => asks(false)))
+        }
+      })
+      const sending = yield* send("att_1")
+      yield* Fiber.interrupt(sending)
+      assert.isFalse(actor.idle)
+      yield* Deferred.succeed(checked, undefined)
+      yield* Effect.yieldNow
+      assert.strictEqual(commits.length, 0)
+      assert.isTrue(actor.idle)
+    }))
+
+  it.effect("a defect is logged where no caller is left to hear of it", () =>
+    Effect.gen(function*() {
+      const logged: Array<unknown> = []
+      const logger = Logger.make(({ message }) => void logged.push(message))
+      const { actor, commits, send } = yield* Effect.provide(make(), Logger.layer([logger]))
+      const sending = yield* send()
+      actor.giveUpCallers(1_001)
+      yield* Fiber.join(sending)
+      commits[0]!({ _tag: "Failed", exit: Exit.die(new Error("a defect of the batch")) })
+      yield* Effect.yieldNow
+      assert.match(String(logged[0]), /caller had been given up/)
       assert.isTrue(actor.idle)
     }))
 
