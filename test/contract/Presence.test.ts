@@ -1,4 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { eventually } from "../support/Eventually.ts"
 import { matching } from "../support/Http.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { type Frame, Socket } from "../support/Socket.ts"
@@ -121,7 +122,8 @@ describe("wire.md J, presence", () => {
   it("G.12: a deleted account is there for nobody", async () => {
     const { alice, bob } = await newPair(server)
     const socket = await Socket.hello(server, alice.key)
-    assert.strictEqual((await presenceOf(bob, alice.handle)).status, "online")
+    // Presence is written beside the connect, so another node may not see it at once.
+    await eventually("alice to be online", async () => (await presenceOf(bob, alice.handle)).status === "online" || undefined)
     ;(await alice.http.delete(`/v1/agents/${alice.handle}`)).ok(200, Shapes.Confirmation)
     await socket.closedWith(1008)
     ;(await bob.http.get(`/v1/presence/${alice.handle}`)).refused(404, "NOT_FOUND")
