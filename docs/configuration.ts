@@ -16,14 +16,14 @@ const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): bool
 
 /** A setting is in the first group that takes it; `LIMITS_…` are parted by what they limit. */
 const GROUPS: ReadonlyArray<Group> = [
-  { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "DRAIN_SECONDS") },
+  { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "PROBE_", "DRAIN_SECONDS") },
   { title: "Traces", names: beginning("OTEL_") },
   { title: "Database", names: beginning("DATA_DIR", "DATABASE_") },
   { title: "Redis", names: beginning("REDIS_") },
   { title: "Files", names: beginning("S3_", "SHARED_DIR", "UPLOADS_", "DOWNLOADS_") },
   { title: "Mail", names: beginning("SMTP_", "MAIL_") },
   { title: "Nodes", names: beginning("ROLE", "RUNNER_") },
-  { title: "Requests", names: beginning("HTTP_", "IDEMPOTENCY_") },
+  { title: "Requests", names: beginning("HTTP_", "HELD_", "IDEMPOTENCY_") },
   { title: "Sockets and presence", names: beginning("SOCKETS_", "PRESENCE_", "ECHO_OWN") },
   { title: "Webhooks", names: beginning("WEBHOOK_") },
   { title: "How long things are kept", names: beginning("RETENTION_") },

@@ -23,6 +23,7 @@ import { McpHttp } from "./mcp/McpHttp.ts"
 import { MutesHttp } from "./mutes/MutesHttp.ts"
 import { DirectoryBudget } from "./directory/DirectoryBudget.ts"
 import { DirectoryHttp } from "./directory/DirectoryHttp.ts"
+import { HeldBytes } from "./http/HeldBytes.ts"
 import { HttpServer, type SelfContained } from "./http/HttpServer.ts"
 import { Idempotency } from "./idempotency/Idempotency.ts"
 import { ProcessMetrics } from "./platform/ProcessMetrics.ts"
@@ -82,7 +83,8 @@ export const layerOnce = <E, R>(ready: Effect.Effect<unknown, E, R>) =>
     Layer.provideMerge(GatewayLive),
     Layer.provideMerge(TaskWatches.layer),
     Layer.provideMerge(Waiters.layer),
-    Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer, TaskPushes.layerRunning))
+    Layer.provideMerge(Layer.mergeAll(Auth.layer, Budgets.layer, EnforcementWatch.layerRunning, ProcessMetrics.layer, TaskPushes.layerRunning)),
+    Layer.provideMerge(HeldBytes.layer)
   )
 
 export const layer = layerOnce(Effect.void)

@@ -45,6 +45,7 @@ import { PresenceRepo } from "./presence/PresenceRepo.ts"
 import { Presences } from "./presence/Presences.ts"
 import { PresenceStore } from "./presence/PresenceStore.ts"
 import { Limits } from "./rates/Limits.ts"
+import { LargeReads } from "./rates/LargeReads.ts"
 import { RateLimits } from "./rates/RateLimits.ts"
 import { Secrets } from "./platform/Secrets.ts"
 import { AddressAttemptsRepo } from "./registration/AddressAttemptsRepo.ts"
@@ -107,6 +108,7 @@ export const services = Registration.layer.pipe(
     PresenceRepo.layer,
     PushConfigsRepo.layer,
     PresenceStore.layer,
+    LargeReads.layer,
     RateLimits.layer,
     RepliesRepo.layer,
     Secrets.layer,

@@ -6,9 +6,9 @@ import { Auth } from "../auth/Auth.ts"
 import { Budgets } from "../auth/Budgets.ts"
 import type { DirectoryEntry } from "../directory/DirectoryApi.ts"
 import { makeApiCalls, path, query } from "../auth/ApiCalls.ts"
+import { directRoute } from "../http/Endpoints.ts"
 import { Config } from "../platform/Config.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
-import { RateLimits } from "../rates/RateLimits.ts"
 import type { RpcId } from "../wire/A2aErrors.ts"
 import { HandleInput } from "../wire/Text.ts"
 import { InternalError, isWireFailure, Unauthorized, type WireFailure } from "../wire/WireError.ts"
@@ -51,7 +51,6 @@ export const A2aHttp = HttpRouter.use((router) =>
     const auth = yield* Auth
     const budgets = yield* Budgets
     const config = yield* Config
-    const limits = yield* RateLimits
     const operations = yield* makeOperations
     const eventStream = yield* makeEventStream(operations)
     const app = router.asHttpEffect()
@@ -62,8 +61,7 @@ export const A2aHttp = HttpRouter.use((router) =>
       const key = bearer(request.headers["authorization"])
       if (key === "") return yield* new Unauthorized()
       const caller = yield* auth.authenticate(key)
-      const { key: spent, rule } = budgets.agent(caller.id)
-      yield* limits.take(rule, spent)
+      yield* budgets.ofAgent(request, caller.id)
       if (caller.status === "suspended") return yield* new AgentSuspended()
       return { caller, key, handle: (yield* params)["handle"] ?? "", api: makeApiCalls(app, request) }
     })
@@ -196,8 +194,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             profile = body.agents.find((agent) => agent.handle === handle)
           } else {
             const { id } = yield* auth.authenticate(bearer(request.headers["authorization"]))
-            const { key, rule } = budgets.agent(id)
-            yield* limits.take(rule, key)
+            yield* budgets.ofAgent(request, id)
             const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)
             profile = body.status === "suspended" ? undefined : body
           }
@@ -222,29 +219,32 @@ export const A2aHttp = HttpRouter.use((router) =>
       return what === "" ? ["GetTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
     })
 
-    yield* router.add("GET", "/a2a/:handle/.well-known/agent-card.json", card)
-    yield* router.add("POST", "/a2a/:handle", rpc)
-    yield* router.add(
-      "POST",
-      "/a2a/:handle/:operation",
-      rest(({ operation }) =>
-        operation === "message:send" ? ["SendMessage", {}] : operation === "message:stream" ? ["SendStreamingMessage", {}] : undefined)
-    )
-    yield* router.add("GET", "/a2a/:handle/tasks", rest(() => ["ListTasks", {}]))
-    yield* router.add("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}]))
-    yield* router.add("GET", "/a2a/:handle/tasks/:id", subscribe)
-    yield* router.add(
-      "POST",
-      "/a2a/:handle/tasks/:id",
-      rest(({ id }) => {
-        const [task, what] = verb(id)
-        return what === "cancel" ? ["CancelTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
-      })
-    )
-    const configs = "/a2a/:handle/tasks/:id/pushNotificationConfigs"
-    yield* router.add("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }]))
-    yield* router.add("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }]))
-    yield* router.add("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }]))
-    yield* router.add("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
+    const tasks = "/a2a/:handle/tasks"
+    const configs = `${tasks}/:id/pushNotificationConfigs` as const
+    yield* router.addAll([
+      directRoute("GET", "/a2a/:handle/.well-known/agent-card.json", card),
+      directRoute("POST", "/a2a/:handle", rpc),
+      directRoute(
+        "POST",
+        "/a2a/:handle/:operation",
+        rest(({ operation }) =>
+          operation === "message:send" ? ["SendMessage", {}] : operation === "message:stream" ? ["SendStreamingMessage", {}] : undefined)
+      ),
+      directRoute("GET", tasks, rest(() => ["ListTasks", {}])),
+      directRoute("GET", "/a2a/:handle/extendedAgentCard", rest(() => ["GetExtendedAgentCard", {}])),
+      directRoute("GET", `${tasks}/:id`, subscribe),
+      directRoute(
+        "POST",
+        `${tasks}/:id`,
+        rest(({ id }) => {
+          const [task, what] = verb(id)
+          return what === "cancel" ? ["CancelTask", { id: task }] : what === "subscribe" ? ["SubscribeToTask", { id: task }] : undefined
+        })
+      ),
+      directRoute("POST", configs, rest(({ id }) => ["CreateTaskPushNotificationConfig", { taskId: id }])),
+      directRoute("GET", configs, rest(({ id }) => ["ListTaskPushNotificationConfigs", { taskId: id }])),
+      directRoute("GET", `${configs}/:config`, rest(({ config: own, id }) => ["GetTaskPushNotificationConfig", { taskId: id, id: own }])),
+      directRoute("DELETE", `${configs}/:config`, rest(({ config: own, id }) => ["DeleteTaskPushNotificationConfig", { taskId: id, id: own }]))
+    ])
   })
 )

@@ -1,6 +1,6 @@
 import { Effect, Exit, Fiber, Scope } from "effect"
 import { HttpServerResponse } from "effect/http"
-import { Readable } from "node:stream"
+import { EventStream } from "../http/LateResponse.ts"
 import type { Failure } from "./Failure.ts"
 import type { Call, Operations, Streamed } from "./Operations.ts"
 import { isFinal } from "./Task.ts"
@@ -8,9 +8,6 @@ import { TaskWatches } from "./TaskWatches.ts"
 
 /** How often an event stream carries a comment: proxies end silent ones (wire.md N). */
 const COMMENT_MS = 20_000
-
-/** A stream with more than this unread is ended: its caller subscribes again. */
-const MAX_UNREAD = 1_048_576
 
 const headers = { "cache-control": "no-cache, no-transform", "x-accel-buffering": "no" }
 
@@ -34,11 +31,8 @@ export const makeEventStream = ({ follow, view }: Operations) =>
       const scope = yield* Scope.make()
       const opened = yield* Effect.result(Effect.provideService(watches.open(caller.id, key, task), Scope.Scope, scope))
       if (opened._tag === "Failure" && strict) return yield* Effect.fail(opened.failure)
-      const stream = new Readable({ read: () => undefined })
-      const push = (event: object): void => {
-        stream.push(`data: ${JSON.stringify(encode(event))}\n\n`)
-        if (stream.readableLength > MAX_UNREAD) stream.destroy()
-      }
+      const stream = new EventStream()
+      const push = (event: object): void => void stream.push(`data: ${JSON.stringify(encode(event))}\n\n`)
       push(first)
       if (opened._tag === "Failure" || isFinal(task.state)) {
         stream.push(null)

@@ -16,7 +16,8 @@ import { ValidationFailed } from "../wire/WireError.ts"
 import { A2aFailure, type Failure, isThrown, pushConfigNotFound, taskNotFound } from "./Failure.ts"
 import { boolOf, field, type Incoming, incoming, intOf, isObject, type Json, objectOf, textOf } from "./Parts.ts"
 import { type PushConfig, pushConfigOf, shownPushConfig } from "./PushConfig.ts"
-import { isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
+import { LOG, isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
+import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { TaskPushes } from "./TaskPushes.ts"
 import { KEY_PREFIX, type Side, Tasks } from "./Tasks.ts"
 import { everything, makeTaskView, type Shown } from "./TaskView.ts"
@@ -98,6 +99,9 @@ export const makeOperations = Effect.gen(function*() {
   const webhooks = yield* Webhooks
   const watches = yield* TaskWatches
   const view = makeTaskView(tasks, attachments)
+  const reads = yield* LargeReads
+  /** Messages that the answer of this many tasks shows at most, for the slot that it is read in. */
+  const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
   const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
 
   /** The called agent and the conversation with it; undefined: there is no such agent. */
@@ -288,7 +292,7 @@ export const makeOperations = Effect.gen(function*() {
     const page = found.slice(0, asked.size)
     const last = page.at(-1)
     return {
-      tasks: yield* view.many(page, asked.shown),
+      tasks: yield* reads.ofAgent(call.caller.id, messagesOf(page.length, LISTED_HISTORY), view.many(page, asked.shown)),
       nextPageToken: found.length > asked.size && last !== undefined ? encodeCursor({ at: last.updatedAt, id: last.id }) : "",
       pageSize: asked.size,
       totalSize: total
@@ -317,7 +321,7 @@ export const makeOperations = Effect.gen(function*() {
     getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const historyLength = yield* parsed(() => historyOf(params))
       const { task } = yield* taskOf(call, yield* parsed(() => idOf(params)))
-      return yield* view.task(task, { historyLength, artifacts: true })
+      return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), view.task(task, { historyLength, artifacts: true }))
     }),
     listTasks: (call: Call, params: Json): Effect.Effect<object, Failure> => listed(call, params),
     cancelTask: Effect.fn("A2a.cancelTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
@@ -338,7 +342,7 @@ export const makeOperations = Effect.gen(function*() {
           new A2aFailure("UNSUPPORTED_OPERATION", "The task has ended: get it.", { state: `TASK_STATE_${task.state}` })
         )
       }
-      return { side, task, first: { task: yield* view.task(task, everything) } }
+      return { side, task, first: { task: yield* reads.during(call.caller.id, messagesOf(1, LOG), view.task(task, everything)) } }
     }),
     createPushConfig: Effect.fn("A2a.createPushConfig")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const { side, task } = yield* taskOf(call, yield* parsed(() => taskIdOf(params)))

@@ -3,7 +3,11 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
 import { Budgets } from "../auth/Budgets.ts"
+import { type LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { Blobs, type SignedFiles } from "../files/Blobs.ts"
+
+/** What a file that is sent piece by piece takes in memory. */
+const FILE: LargeAnswer = { usual: 1, max: 1, bytes: 131_072 }
 
 /** The token of a signed URL, which is the rest of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
@@ -13,6 +17,7 @@ const routes = (files: SignedFiles) =>
   HttpRouter.use((router) =>
     Effect.gen(function*() {
       const budgets = yield* Budgets
+      const reads = yield* LargeReads
 
       yield* router.add(
         "PUT",
@@ -34,7 +39,7 @@ const routes = (files: SignedFiles) =>
         Effect.gen(function*() {
           const request = yield* HttpServerRequest.HttpServerRequest
           yield* budgets.ofAddress(request)
-          const { contentType, disposition, size, stream } = yield* files.open(tokenOf(request))
+          const { contentType, disposition, size, stream } = yield* reads.ofAddress(budgets.addressOf(request), FILE, files.open(tokenOf(request)))
           return HttpServerResponse.raw(stream, {
             contentType,
             contentLength: size,

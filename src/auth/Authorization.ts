@@ -44,8 +44,8 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
           return Effect.flatMapEager(auth.authenticate(bearerOf(headers["authorization"])), (agent) => {
             const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
             const admission = admit(agent)
-            return budgets.count(
-              budgets.agent(agent.id),
+            return budgets.countAgent(
+              agent.id,
               endpoint,
               admission === undefined ? handled : Effect.andThen(admission, handled)
             )

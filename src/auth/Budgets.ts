@@ -1,11 +1,13 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
-import { addressKey, addressOf } from "../http/ClientAddress.ts"
+import { Asked } from "../http/Asked.ts"
+import { addressKey, addressOf, networksOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
+import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
-import { RateLimited } from "../wire/WireError.ts"
+import { RateLimited, Unavailable } from "../wire/WireError.ts"
 
 /**
  * Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip
@@ -16,63 +18,102 @@ export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { de
 /** Whether the request that a fiber works for is counted already: a call to this API from inside it is no other request. */
 export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
 
-/** The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. */
+/**
+ * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. Answers that may be
+ * large get a slot of their agent or address besides (`LargeReads`).
+ */
 export class Budgets extends Context.Service<Budgets, {
-  readonly agent: (agentId: string) => Charge
-  readonly address: (request: HttpServerRequest.HttpServerRequest) => Charge
-  /** Counts a request to the endpoint and runs it, or refuses it. */
-  readonly count: <A, E, R>(
-    charge: Charge,
-    endpoint: HttpApiEndpoint.Top,
-    effect: Effect.Effect<A, E, R>
-  ) => Effect.Effect<A, E | RateLimited, R>
+  /** Counts a request of an agent to the endpoint and runs it, or refuses it. */
+  readonly countAgent: Counting<string>
+  /** The same for a request without a key. */
+  readonly countAddress: Counting<HttpServerRequest.HttpServerRequest>
+  /** Counts a request of an agent to something else than an endpoint. */
+  readonly ofAgent: (request: HttpServerRequest.HttpServerRequest, agentId: string) => Effect.Effect<RateState, RateLimited>
+  /** Counts a request without a key to something else than an endpoint. */
   readonly ofAddress: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
+  /** Counts a request for a file of the server's own pages, of which a page loads many. */
+  readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
+  /** Counts a probe of health, readiness or metrics, unless it comes from one of PROBE_ADDRESSES. */
+  readonly ofProbe: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>
+  /** The key of the IP address that a request comes from. */
+  readonly addressOf: (request: HttpServerRequest.HttpServerRequest) => string
 }>()("parley/auth/Budgets") {
   static readonly layer = Layer.effect(
     Budgets,
     Effect.gen(function*() {
       const config = yield* Config
       const limits = yield* RateLimits
-      const perAgent = { name: "requests", limit: config.LIMITS_REQUESTS_PER_MINUTE, windowMs: 60_000, window: "minute" }
-      const perAddress = {
-        name: "anonymous_requests",
-        limit: config.LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE,
-        windowMs: 60_000,
-        window: "minute"
+      const reads = yield* LargeReads
+      const isProbe = networksOf(config.PROBE_ADDRESSES)
+      const minute = { windowMs: 60_000, window: "minute" }
+      const perAgent = { name: "requests", limit: config.LIMITS_REQUESTS_PER_MINUTE, ...minute }
+      const perAddress = { name: "anonymous_requests", limit: config.LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE, ...minute }
+      const assets = { name: "assets", limit: config.LIMITS_ASSETS_PER_MINUTE, ...minute }
+      const keyOf = (request: HttpServerRequest.HttpServerRequest): string => addressKey(addressOf(request, config.TRUST_PROXY))
+
+      /** What the request makes this process hold is the agent's from now on. */
+      const attribute = ({ source }: HttpServerRequest.HttpServerRequest, agentId: string): void => {
+        if (source instanceof Asked) source.agentId = agentId
       }
-      const address = (request: HttpServerRequest.HttpServerRequest): Charge => ({
-        rule: perAddress,
-        key: addressKey(addressOf(request, config.TRUST_PROXY))
-      })
+
+      const count = <A, E, R>(
+        { key, rule }: Charge,
+        endpoint: HttpApiEndpoint.Top,
+        effect: Effect.Effect<A, E, R>
+      ): Effect.Effect<A, E | RateLimited | Unavailable, R> => {
+        const large = Context.get(endpoint.annotations, LargeAnswer)
+        const bounded = large === undefined ? effect : rule === perAgent ? reads.ofAgent(key, large, effect) : reads.ofAddress(key, large, effect)
+        return Effect.withFiber((fiber) => {
+          if (fiber.getRef(Counted)) return bounded
+          return Context.get(endpoint.annotations, OwnBudget)
+            ? limits.owing({ key, rule }, bounded)
+            : Effect.andThen(limits.take(rule, key), bounded)
+        })
+      }
+
       return Budgets.of({
-        agent: (agentId) => ({ rule: perAgent, key: agentId }),
-        address,
-        count: (charge, endpoint, effect) =>
+        countAgent: (agentId, endpoint, effect) =>
           Effect.withFiber((fiber) => {
-            if (fiber.getRef(Counted)) return effect
-            return Context.get(endpoint.annotations, OwnBudget)
-              ? limits.owing(charge, effect)
-              : Effect.andThen(limits.take(charge.rule, charge.key), effect)
+            attribute(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest), agentId)
+            return count({ rule: perAgent, key: agentId }, endpoint, effect)
           }),
-        ofAddress: (request) => limits.take(perAddress, address(request).key)
+        countAddress: (request, endpoint, effect) => count({ rule: perAddress, key: keyOf(request) }, endpoint, effect),
+        ofAgent: (request, agentId) =>
+          Effect.suspend(() => {
+            attribute(request, agentId)
+            return limits.take(perAgent, agentId)
+          }),
+        ofAddress: (request) => limits.take(perAddress, keyOf(request)),
+        ofAsset: (request) => limits.take(assets, keyOf(request)),
+        ofProbe: (request) =>
+          Effect.suspend(() => isProbe(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),
+        addressOf: keyOf
       })
     })
   )
 }
 
+type Counting<Who> = <A, E, R>(
+  who: Who,
+  endpoint: HttpApiEndpoint.Top,
+  effect: Effect.Effect<A, E, R>
+) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+
+/** Annotates an endpoint that machines ask for at short intervals: see `Budgets.ofProbe`. */
+export const Probe = Context.Reference("parley/auth/Budgets/Probe", { defaultValue: () => false })
+
 /** Counts a request without a key against the budget of its IP address. */
 export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>()("parley/auth/AnonymousBudget", {
-  error: RateLimited
+  error: [RateLimited, Unavailable]
 }) {
   static readonly layer = Layer.effect(
     AnonymousBudget,
     Effect.map(Budgets, (budgets) => (httpEffect, { endpoint }) =>
-      Effect.withFiber((fiber) =>
-        budgets.count(
-          budgets.address(Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)),
-          endpoint,
-          httpEffect
-        )
-      ))
+      Effect.withFiber((fiber) => {
+        const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+        return Context.get(endpoint.annotations, Probe)
+          ? Effect.andThen(budgets.ofProbe(request), httpEffect)
+          : budgets.countAddress(request, endpoint, httpEffect)
+      }))
   )
 }

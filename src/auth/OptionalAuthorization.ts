@@ -37,11 +37,11 @@ export class OptionalAuthorization
             Effect.provideService(httpEffect, CurrentCaller, { agent })
           const { authorization } = request.headers
           if (authorization === undefined) {
-            return budgets.count(budgets.address(request), endpoint, handled(null))
+            return budgets.countAddress(request, endpoint, handled(null))
           }
           return Effect.flatMap(auth.authenticate(bearerOf(authorization)), (agent) =>
-            budgets.count(
-              budgets.agent(agent.id),
+            budgets.countAgent(
+              agent.id,
               endpoint,
               agent.status === "suspended"
                 ? Effect.andThen(Effect.fail(new AgentSuspended()), handled(agent))

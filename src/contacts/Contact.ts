@@ -30,6 +30,9 @@ export const BlockedAgent = Schema.Struct({
   blocked_at: DateTimeString
 }).annotate({ identifier: "BlockedAgent" })
 
+/** How many contacts, or blocked agents, a list shows: without a limit in the query, and at most. */
+export const LISTED = { usual: 50, max: 200 }
+
 /** The caller's own note about a contact; an empty text means no note. */
 export const Notes = Text(0, 1000)
 

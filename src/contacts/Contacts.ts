@@ -9,7 +9,7 @@ import { iso } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
-import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck } from "./Contact.ts"
+import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LISTED } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
 /** A page of a list, for callers that page by offset and for those that page by cursor (wire.md B2). */
@@ -21,8 +21,6 @@ export interface Page<A> {
   readonly nextCursor: string | null
 }
 
-const LIMIT = 50
-const MAX = 200
 /** Rows in either direction that one statement removes. */
 const REMOVED_AT_ONCE = 500
 
@@ -125,7 +123,7 @@ export class Contacts extends Context.Service<Contacts, {
         }),
         list: Effect.fn("Contacts.list")(function*(agentId, query) {
           yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const limit = Math.min(query.limit ?? LISTED.usual, LISTED.max)
           const offset = query.offset ?? 0
           const after = query.cursor === undefined ? null : yield* decodeCursor(ContactCursor)(query.cursor)
           const rows = yield* unavailableOnSqlError(repo.list(agentId, after?.handle ?? null, offset, limit + 1))
@@ -191,7 +189,7 @@ export class Contacts extends Context.Service<Contacts, {
         }),
         blocks: Effect.fn("Contacts.blocks")(function*(agentId, query) {
           yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LIMIT, MAX)
+          const limit = Math.min(query.limit ?? LISTED.usual, LISTED.max)
           const offset = query.offset ?? 0
           const before = query.cursor === undefined ? null : yield* decodeCursor(BlockCursor)(query.cursor)
           const rows = yield* unavailableOnSqlError(repo.blocks(agentId, before, offset, limit + 1))

@@ -7,10 +7,11 @@ import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { grace, wholeList } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
+import { LargeAnswer } from "../rates/LargeReads.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { HandleInput } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
-import { AlreadyReported, BlockedAgent, Contact, ContactCheck, Notes, Reason } from "./Contact.ts"
+import { AlreadyReported, BlockedAgent, Contact, ContactCheck, LISTED, Notes, Reason } from "./Contact.ts"
 import { blocked, check, contact } from "./ContactsExamples.ts"
 
 const params = { handle: HandleInput }
@@ -46,6 +47,7 @@ export class ContactsApi extends HttpApiGroup.make("contacts")
     })),
     HttpApiEndpoint.get("list", "/v1/contacts", { query: pageQuery, success: ContactPage })
       .annotate(OwnBudget, true)
+      .annotate(LargeAnswer, { ...LISTED, bytes: 10_240 })
       .annotateMerge(documented({
         summary: "List your contacts",
         description: "Lists the caller's contacts by handle, each with its card and the caller's note.",

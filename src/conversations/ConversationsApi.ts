@@ -2,6 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
+import { LargeAnswer } from "../rates/LargeReads.ts"
+import { Listing } from "./Listing.ts"
 import { documented } from "../http/Documented.ts"
 import { CONVERSATION_ID, wholeList } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
@@ -28,7 +30,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
     HttpApiEndpoint.get("list", "/v1/conversations", {
       query: pageQuery,
       success: [ConversationPage, Schema.Array(ConversationListItem)]
-    }).annotate(OwnBudget, true).annotateMerge(documented({
+    }).annotate(OwnBudget, true).annotate(LargeAnswer, { usual: Listing.LIMIT, max: Listing.MAX, bytes: 4_096 }).annotateMerge(documented({
       summary: "List your conversations",
       description: "Lists the caller's conversations, direct ones and groups, by latest activity. The answer is a page; it is a bare " +
         "array with offset, and for first-party clients (X-AgentChat-Client).",

@@ -9,6 +9,7 @@ import { documented } from "../http/Documented.ts"
 import { CONVERSATION_ID, DELIVERY_ID, MESSAGE_ID, REPLY_ID } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { Limit, Offset } from "../wire/Page.ts"
+import { LargeAnswer } from "../rates/LargeReads.ts"
 import { HandleInput, JsonObject, Text } from "../wire/Text.ts"
 import { Forbidden } from "../wire/WireError.ts"
 import { ConversationNotFound } from "./Conversation.ts"
@@ -44,6 +45,10 @@ export const SendBody = Schema.Struct({
   }),
   metadata: Schema.optionalKey(JsonObject)
 })
+
+/** Messages in an answer: without a `limit` in the query, and at most. */
+export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
+export const SYNC: LargeAnswer = { usual: 200, max: 500, bytes: "message" }
 
 /** A seq; clients also write an absent one as empty or `null` (wire.md C.6). */
 const SeqCursor = Schema.Union([Offset, Schema.Literals(["", "null"])])
@@ -87,7 +92,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
       },
       success: Schema.Array(Message),
       error: [ConversationNotFound, GroupDeleted, MessageNotFound]
-    }).annotateMerge(documented({
+    }).annotate(LargeAnswer, HISTORY).annotateMerge(documented({
       summary: "Read a conversation's messages",
       description: "Lists the messages of a conversation for those who take part in it: newest first, or with after_seq oldest " +
         "first. Of before_seq, after_seq and around_message_id at most one may be given.",
@@ -97,7 +102,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     HttpApiEndpoint.get("sync", "/v1/messages/sync", {
       query: { after: Schema.optionalKey(Schema.String), limit: Schema.optionalKey(Limit) },
       success: Schema.Array(SyncRow)
-    }).annotateMerge(documented({
+    }).annotate(LargeAnswer, SYNC).annotateMerge(documented({
       summary: "List undelivered messages",
       description: "Lists what the caller has not acknowledged yet, the oldest delivery first. Reading changes nothing: acknowledge " +
         "the delivery_id of the last message, and continue after it.",

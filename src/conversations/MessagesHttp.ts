@@ -10,12 +10,7 @@ import { ValidationFailed } from "../wire/WireError.ts"
 import { Conversations, type Target } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
 import type { Sent } from "../messages/Sent.ts"
-import { MessagesApi, type SendBody } from "./MessagesApi.ts"
-
-const HISTORY_LIMIT = 50
-const HISTORY_MAX = 200
-const SYNC_LIMIT = 200
-const SYNC_MAX = 500
+import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
 
 /** Responds with a text that is JSON already. */
 const jsonText = (text: string, status = 200, headers?: Record<string, string>) =>
@@ -68,7 +63,7 @@ export const MessagesHttp = Endpoints.group(
           return yield* ValidationFailed.field("before_seq", "give at most one of before_seq, after_seq, around_message_id")
         }
         const rows = yield* conversations.history(agent.id, params.conversation_id, {
-          limit: Math.min(query.limit ?? HISTORY_LIMIT, HISTORY_MAX),
+          limit: Math.min(query.limit ?? HISTORY.usual, HISTORY.max),
           before,
           after,
           around
@@ -78,7 +73,7 @@ export const MessagesHttp = Endpoints.group(
       sync: Effect.fnUntraced(function*({ query }) {
         const agent = yield* CurrentAgent
         const after = query.after === "" ? undefined : query.after
-        const rows = yield* deliveries.sync(agent.id, after, Math.min(query.limit ?? SYNC_LIMIT, SYNC_MAX))
+        const rows = yield* deliveries.sync(agent.id, after, Math.min(query.limit ?? SYNC.usual, SYNC.max))
         return jsonText(`[${rows.join(",")}]`)
       }),
       syncAck: Effect.fnUntraced(function*({ payload }) {

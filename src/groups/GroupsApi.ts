@@ -12,6 +12,7 @@ import { Confirmation, confirm } from "../wire/Confirmation.ts"
 import { documented } from "../http/Documented.ts"
 import { grace, GROUP_ID, INVITE_ID, wholeList } from "../wire/Examples.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
+import { LargeAnswer } from "../rates/LargeReads.ts"
 import { pageQuery } from "../wire/Page.ts"
 import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
 import { Forbidden, NotFound } from "../wire/WireError.ts"
@@ -27,7 +28,7 @@ import {
   PendingInvite
 } from "./Group.ts"
 import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
-import { GroupInvite } from "./Invite.ts"
+import { GroupInvite, MOST_INVITES } from "./Invite.ts"
 
 const Name = Schema.String.pipe(
   Schema.decodeTo(
@@ -89,6 +90,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
       answer: createdGroup
     })),
     HttpApiEndpoint.get("invites", "/v1/groups/invites", { success: Schema.Array(GroupInvite) })
+      .annotate(LargeAnswer, { usual: MOST_INVITES, max: MOST_INVITES, bytes: 5_120 })
       .annotateMerge(documented({
         summary: "List your invites",
         description: "Lists the invites into groups that the caller has not answered, oldest first.",

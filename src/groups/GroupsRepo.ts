@@ -6,6 +6,7 @@ import { requestId } from "../platform/RequestId.ts"
 import { Database } from "../database/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
 import type { Candidate, Change, GroupState, Profile } from "./Group.ts"
+import { MOST_INVITES } from "./Invite.ts"
 import type { Role } from "../messages/GroupReads.ts"
 import { DAY_MS } from "./Group.ts"
 import type { Numbered } from "./GroupAppend.ts"
@@ -158,7 +159,7 @@ SELECT group_id, changed_at, NULL, NULL FROM silent_group_changes WHERE id = ANY
 const INVITES_OF = `
 SELECT v.*, g.name, g.description, g.avatar_url, g.avatar_key, g.member_count
 FROM group_invites v JOIN groups g ON g.id = v.group_id
-WHERE v.invitee_id = $1 ORDER BY v.created_at, v.id`
+WHERE v.invitee_id = $1 ORDER BY v.created_at, v.id LIMIT ${MOST_INVITES}`
 
 const PENDING = `
 SELECT * FROM group_invites

@@ -2,6 +2,9 @@ import { Schema } from "effect"
 import { DateTimeString, iso } from "../wire/Text.ts"
 import type { GroupCard } from "../messages/GroupReads.ts"
 
+/** How many invites an agent is shown, the oldest ones: others follow once it has answered some of these. */
+export const MOST_INVITES = 1_000
+
 /**
  * An invite as its invitee sees it (wire.md C.1): a row of `GET /v1/groups/invites`, and the payload of
  * `group.invite.received` over the socket and by webhook (E.5, C.12).

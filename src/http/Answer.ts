@@ -1,9 +1,11 @@
 import type { HttpServerResponse } from "effect/http"
 import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
+import type { Readable } from "node:stream"
 import { countRequest, refusals } from "../platform/Metrics.ts"
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
 import { type Body, failureHeaders } from "../wire/WireErrors.ts"
 import type { Asked } from "./Asked.ts"
+import { type Held, type HeldBytesAccount, progressOf, UNCOUNTED } from "./HeldBytes.ts"
 import { rateHeaders } from "./RateHeaders.ts"
 
 /** CORS: the headers and methods that browsers may send to `/v1/*`, and the headers that they may read (wire.md C.0). */
@@ -16,6 +18,17 @@ const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
+/** A text that is longer is made into bytes outside of V8's heap before it is sent: it may have to wait there for long. */
+const LONG_TEXT = 65_536
+
+/** What the responses of one server share. */
+export interface Serving {
+  readonly draining: boolean
+  readonly held: HeldBytesAccount
+  /** The agent of a request, or the key of its IP address. */
+  readonly peerOf: (request: Asked) => string
+}
+
 /**
  * A response that adds the headers every response has: the request id, and on `/v1/*` the CORS headers. They are
  * added in `writeHead` because every response passes through it, and because headers passed to it together cost
@@ -25,10 +38,17 @@ export class Answer extends ServerResponse<Asked> {
   requestId = ""
   /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
   allowOrigin: string | undefined
-  server: { readonly draining: boolean } | undefined
+  server: Serving | undefined
+  /** Its unsent bytes in the account of what peers make this process hold, once they are worth counting. */
+  #held: Held | undefined
+  /** The same for the body of its request, which stays in memory until the response has left. */
+  #heldBody: Held | undefined
+  #bodyBytes = 0
   /** When its request had come in, as `performance.now()`, and the path of it as the router sees it. */
   began = 0
   path = ""
+  /** The stream that it shows, whose unread events count as unsent. */
+  source: Readable | undefined
   /** How a refusal is written. */
   refusalBody: Body = wireBody
   /** What works on the response, where it outlives its first turn: a fiber, or a LateResponse. */
@@ -48,6 +68,58 @@ export class Answer extends ServerResponse<Asked> {
     super.writeHead(status, all)
     countRequest(this.req.method, status)
     return this
+  }
+
+  override write(chunk: unknown, encoding?: unknown, done?: unknown): boolean {
+    const goesOn = super.write(chunk, encoding as BufferEncoding, done as () => void)
+    this.#count()
+    return goesOn
+  }
+
+  override end(chunk?: unknown, encoding?: unknown, done?: unknown): this {
+    this.req.reading?.encoded()
+    super.end(typeof chunk === "string" && chunk.length > LONG_TEXT ? Buffer.from(chunk) : chunk, encoding as BufferEncoding, done as () => void)
+    this.#count()
+    return this
+  }
+
+  /** Counts what the kernel has not taken. A response behind another one on its connection has no socket yet. */
+  #count(): void {
+    const { server } = this
+    if (server === undefined) return
+    if (this.#held !== undefined) server.held.changed(this.#held)
+    else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
+      const { socket } = this.req
+      this.#held = server.held.hold(server.peerOf(this.req), socket, {
+        bytes: () => this.writableLength + (this.source?.readableLength ?? 0),
+        progress: () => progressOf(socket),
+        cut: () => void socket.destroy()
+      })
+    }
+  }
+
+  /** Counts the body of its request: so many bytes of it are in memory. */
+  receives(bytes: number): void {
+    const { server } = this
+    this.#bodyBytes = bytes
+    if (server === undefined) return
+    if (this.#heldBody !== undefined) server.held.changed(this.#heldBody)
+    else if (bytes > UNCOUNTED) {
+      const { socket } = this.req
+      this.#heldBody = server.held.hold(server.peerOf(this.req), socket, {
+        bytes: () => this.#bodyBytes,
+        progress: () => progressOf(socket),
+        cut: () => void socket.destroy()
+      })
+    }
+  }
+
+  /** It has been sent, or its client is gone. */
+  over(): void {
+    if (this.#held !== undefined) this.server?.held.release(this.#held)
+    if (this.#heldBody !== undefined) this.server?.held.release(this.#heldBody)
+    this.req.reading?.left()
+    this.req.reading = undefined
   }
 
   /** Sends a response whose body is there, if it has one. */

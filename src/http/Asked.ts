@@ -8,12 +8,24 @@ export interface ShownLimit {
   readonly resetMs: number
 }
 
+/** What a request holds until its answer has left. */
+export interface Reading {
+  /** The answer is encoded: what it was made of is no longer in memory. */
+  readonly encoded: () => void
+  /** The answer has left, or its client is gone. */
+  readonly left: () => void
+}
+
 /** A request to this server, with what becomes known of it before and beside its route. */
 export class Asked extends IncomingMessage {
   /** The whole body, where it is read before the route is (RequestBody.ts). */
   body: string | undefined = undefined
   /** The limit that its answer describes: of all that the request counts against, the one with the fewest requests remaining. */
   limit: ShownLimit | undefined = undefined
+  /** Who is answerable for what the request makes this process hold: the agent's id, or undefined for its IP address. */
+  agentId: string | undefined = undefined
+  /** Its slot among the large answers of its agent (rates/LargeReads.ts). */
+  reading: Reading | undefined = undefined
   /** The response, where the router has nothing left to do but to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
 

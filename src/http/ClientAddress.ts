@@ -1,6 +1,6 @@
 import { Option } from "effect"
 import type { HttpServerRequest } from "effect/http"
-import { isIP, isIPv6 } from "node:net"
+import { BlockList, isIP, isIPv6 } from "node:net"
 
 /**
  * The IP address of the client that made a request. Each of the `proxies` trusted proxies in front of the server
@@ -38,6 +38,21 @@ export const addressKey = (address: string): string => {
     groups.push(...right)
   }
   return `${groups.slice(0, 4).join(":")}::/64`
+}
+
+/** Whether an address is in one of these addresses and networks (in CIDR notation). */
+export const networksOf = (networks: ReadonlyArray<string>): (address: string) => boolean => {
+  const list = new BlockList()
+  for (const network of networks) {
+    const [address = "", prefix] = network.split("/")
+    const family = isIPv6(address) ? "ipv6" : "ipv4"
+    if (prefix === undefined) list.addAddress(address, family)
+    else list.addSubnet(address, Number(prefix), family)
+  }
+  return (address) => {
+    const family = isIP(address)
+    return family !== 0 && list.check(address, family === 6 ? "ipv6" : "ipv4")
+  }
 }
 
 const MAPPED = /^::ffff:([0-9a-f]{1,4}):([0-9a-f]{1,4})$/

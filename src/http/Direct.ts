@@ -1,5 +1,6 @@
 import { Cause, Context, Effect, Exit, Fiber, Scope } from "effect"
 import { Cookies, HttpRouter, HttpServerRequest, type HttpServerResponse } from "effect/http"
+import { Readable } from "node:stream"
 import { forRequest } from "../platform/RequestId.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { answer } from "../wire/WireErrors.ts"
@@ -61,7 +62,10 @@ export const makeDirect = (
         response.on("close", ended)
         return begun.begin(response)
       }
-      if (!isPlain(answered)) return other(request, response, answered)
+      if (!isPlain(answered)) {
+        if (answered.body._tag === "Raw" && answered.body.body instanceof Readable) response.source = answered.body.body
+        return other(request, response, answered)
+      }
       try {
         response.whole(answered)
       } catch (defect) {
@@ -87,6 +91,8 @@ export const makeDirect = (
       context = Context.add(context, Scope.Scope, ending)
       const fiber = Effect.runForkWith(context)(route.handler)
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
+        // The fiber keeps what it returned, and the response may be unread for long.
+        response.worker = undefined
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
         else if (!response.destroyed) report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))

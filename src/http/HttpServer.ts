@@ -21,6 +21,8 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net"
 import type { Duplex } from "node:stream"
 import { Asked } from "./Asked.ts"
+import { addressKey, clientAddress } from "./ClientAddress.ts"
+import { HeldBytes } from "./HeldBytes.ts"
 import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
 import { makeDirect } from "./Direct.ts"
 import { isDirect } from "./Endpoints.ts"
@@ -185,6 +187,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const upgrades = yield* UpgradeHandler
     const readiness = yield* Readiness
     const stallGuard = yield* StallGuard
+    const held = yield* HeldBytes
     const scope = yield* Effect.scope
 
     const known = FindMyWay.make<Recorded>({ maxParamLength: 16_384 })
@@ -283,11 +286,16 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const volume = yield* LogVolume
     const context = yield* Effect.context<never>()
     const log = Effect.runForkWith(context)
-    const state = { draining: false }
+    const addressOf = ({ headers, socket }: Asked): string => {
+      const forwarded = headers["x-forwarded-for"]
+      return addressKey(clientAddress(socket.remoteAddress, typeof forwarded === "string" ? forwarded : undefined, config.TRUST_PROXY))
+    }
+    const state = { draining: false, held, peerOf: (request: Asked): string => request.agentId ?? addressOf(request) }
     countFailures((code) => refusals.at("http", code).add())
     let inFlight = 0
     function finished(this: Answer) {
       inFlight--
+      this.over()
       times.observe(this.req.method, this.path, performance.now() - this.began)
       if (!this.writableEnded) this.worker?.interruptUnsafe()
       if (volume.level === "debug") {
@@ -358,12 +366,14 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (expectsContinue) response.writeContinue()
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
       if (raw) {
+        // Files go to the store piece by piece; a picture is read whole.
+        if (path.endsWith("/avatar")) response.receives(Math.min(Number(request.headers["content-length"] ?? Infinity), config.LIMITS_AVATAR_BYTES))
         if (!stallGuard.stalledLately("http")) return handle(request, response)
         response.refuse(new Unavailable())
         return discard(request, 0, config.LIMITS_BODY_BYTES)
       }
       request.headers["content-type"] = "application/json"
-      readBody(request, maxBytes, (body) => {
+      readBody(request, maxBytes, (bytes) => response.receives(bytes), (body) => {
         if (body === undefined) return response.refuse(new PayloadTooLarge())
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))

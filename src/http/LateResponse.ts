@@ -1,7 +1,24 @@
 import * as NodeHttpServerRequest from "@effect/platform-node/NodeHttpServerRequest"
 import { Effect } from "effect"
 import { HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Readable } from "node:stream"
 import { Answer } from "./Answer.ts"
+
+/** Unread bytes at which an event stream ends. Its client asks again. */
+const MAX_UNREAD = 1_048_576
+
+/** Server-sent events, pushed as they come; it ends when its client has left too many of them unread. */
+export class EventStream extends Readable {
+  constructor() {
+    super({ read: () => undefined })
+  }
+
+  override push(chunk: unknown, encoding?: BufferEncoding): boolean {
+    const goesOn = super.push(chunk, encoding)
+    if (this.readableLength > MAX_UNREAD) this.destroy()
+    return goesOn
+  }
+}
 
 /**
  * A response that is written when there is something to say. Until then nothing is kept of its request but the connection and

@@ -17,10 +17,16 @@ export const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
 
 /**
- * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`.
+ * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`. `counts` is called
+ * with the bytes that are in memory so far.
  * Callbacks cost half as much as a fiber that waits for the stream, and the request's fiber starts only when the body is complete.
  */
-export const readBody = (request: IncomingMessage, maxBytes: number, done: (body: Buffer | undefined) => void): void => {
+export const readBody = (
+  request: IncomingMessage,
+  maxBytes: number,
+  counts: (bytes: number) => void,
+  done: (body: Buffer | undefined) => void
+): void => {
   if (!hasBody(request)) return done(Buffer.alloc(0))
   let first: Buffer | undefined
   let rest: Array<Buffer> | undefined
@@ -31,8 +37,10 @@ export const readBody = (request: IncomingMessage, maxBytes: number, done: (body
       request.off("data", onData)
       request.off("end", onEnd)
       discard(request, size, maxBytes)
+      counts(0)
       return done(undefined)
     }
+    counts(size)
     if (first === undefined) first = chunk
     else (rest ??= [first]).push(chunk)
   }

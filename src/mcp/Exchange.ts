@@ -1,5 +1,6 @@
 import type { JSONRPCMessage, JSONRPCRequest, Server, Transport } from "@modelcontextprotocol/server"
-import { Readable } from "node:stream"
+import type { Readable } from "node:stream"
+import { EventStream } from "../http/LateResponse.ts"
 
 /** The answer to one request of an older revision: a JSON message, or an event stream that ends with it. */
 export type Exchanged =
@@ -26,7 +27,7 @@ export const exchange = async (server: Server, request: JSONRPCRequest, signal: 
   let over = false
   const events = (): Readable => {
     if (stream !== undefined) return stream
-    stream = new Readable({ read: () => undefined })
+    stream = new EventStream()
     stream.once("close", end)
     settle({ _tag: "Events", stream })
     return stream

@@ -37,6 +37,7 @@ export class LateAnswer extends LateResponse {
     this.response = response
     response.worker = this
     response.req.release()
+    response.receives(0)
     this.timer = setInterval(comment, COMMENT_MS, response)
     this.giveUp = this.make((message) => this.end(message))
   }

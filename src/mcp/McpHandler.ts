@@ -1,18 +1,17 @@
 import { type CallToolResult, classifyInboundRequest, createMcpHandler, type JSONRPCRequest } from "@modelcontextprotocol/server"
 import { Cause, Effect, Exit, Scope } from "effect"
 import { type HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
-import { Readable } from "node:stream"
 import { AgentSuspended } from "../agents/Agent.ts"
 import { Attachments } from "../attachments/Attachments.ts"
 import { Auth } from "../auth/Auth.ts"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
-import { later } from "../http/LateResponse.ts"
+import { EventStream, later } from "../http/LateResponse.ts"
 import { hostIsOwn, mcpOrigins } from "../http/Origins.ts"
 import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
-import { RateLimits } from "../rates/RateLimits.ts"
+import { type LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { Waiters } from "../realtime/Waiters.ts"
 import { Forbidden, Unauthorized, type WireFailure } from "../wire/WireError.ts"
 import { answer, rpcBody, toResponse } from "../wire/WireErrors.ts"
@@ -29,6 +28,9 @@ import type { ToolCall } from "./Tool.ts"
 
 /** How often a client that asked for progress hears of a wait. */
 const PROGRESS_MS = 5_000
+
+/** A file in a result, and the same in base64 three times: in the result, in its JSON, and as it is sent. */
+const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
 const PARSE_ERROR = -32_700
 const INVALID_REQUEST = -32_600
@@ -49,12 +51,28 @@ const fromExchange = (exchanged: Exchanged) =>
 
 const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
 
+/** Takes everything that the library says at once, so that what is unread waits in one place, which is bounded. */
+const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> => {
+  stream.once("close", () => void reader.cancel().catch(() => undefined))
+  try {
+    for (;;) {
+      const { done, value } = await reader.read()
+      if (stream.destroyed) return
+      stream.push(done ? null : value)
+      if (done) return
+    }
+  } catch (error) {
+    stream.destroy(error instanceof Error ? error : undefined)
+  }
+}
+
 /** `ended` is called when an event stream has ended, or at once. */
 const fromWeb = async (response: Response, ended: () => void = () => undefined) => {
   const contentType = response.headers.get("content-type") ?? undefined
   if (response.body !== null && contentType?.startsWith("text/event-stream") === true) {
-    const stream = Readable.fromWeb(response.body as Parameters<typeof Readable.fromWeb>[0])
+    const stream = new EventStream()
     stream.once("close", ended)
+    void copyTo(stream, response.body.getReader())
     return eventStream(stream)
   }
   ended()
@@ -88,7 +106,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const config = yield* Config
     const deliveries = yield* Deliveries
     const ids = yield* Ids
-    const limits = yield* RateLimits
+    const reads = yield* LargeReads
     const subscriptions = yield* makeSubscriptions
     const waiters = yield* Waiters
     const app = router.asHttpEffect()
@@ -113,7 +131,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         freshId: () => `mcp-${ids.bytes(16).toString("hex")}`,
         uploadSeconds: config.UPLOADS_URL_SECONDS,
         fill: (id, bytes) => attachments.fill(agent.id, id, bytes),
-        open: (id) => attachments.open(agent.id, id, MAX_INLINE),
+        open: (id) => reads.ofAgent(agent.id, INLINE_FILE, attachments.open(agent.id, id, MAX_INLINE)),
         wait: (limit, timeoutMs) => {
           const waited = waiters.wait(agent.id, key, limit, timeoutMs)
           if (report === undefined) return waited
@@ -222,8 +240,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       const key = bearer(request.headers["authorization"])
       if (key === "") return yield* new Unauthorized()
       const agent = yield* auth.authenticate(key)
-      const { key: spent, rule } = budgets.agent(agent.id)
-      const counted = yield* Effect.match(limits.take(rule, spent), { onFailure: (failure) => failure, onSuccess: () => undefined })
+      const counted = yield* Effect.match(budgets.ofAgent(request, agent.id), { onFailure: (failure) => failure, onSuccess: () => undefined })
 
       const text = yield* Effect.orDie(request.text)
       let body: unknown

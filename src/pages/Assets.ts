@@ -1,23 +1,15 @@
 import { createHash } from "node:crypto"
+import { type StaticBody, staticBody } from "./StaticBody.ts"
 import { readdirSync, readFileSync } from "node:fs"
 import { createRequire } from "node:module"
 import { dirname, extname, join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { gzipSync } from "node:zlib"
-
-/** A file that browsers load, as it is sent. */
-export interface Asset {
-  readonly body: Buffer
-  readonly gzipped: Buffer
-  readonly type: string
-  readonly etag: string
-}
 
 /** All files that the pages load. `version` is a hash of all of them and part of their paths, so a path's bytes never change. */
 export interface Assets {
   readonly version: string
   /** By their path under `/assets/<version>/`. */
-  readonly files: ReadonlyMap<string, Asset>
+  readonly files: ReadonlyMap<string, StaticBody>
   /** Which of them a module of a package is: the import map. */
   readonly packages: Readonly<Record<string, string>>
 }
@@ -54,25 +46,20 @@ const own = (): ReadonlyArray<string> =>
 
 const withoutMap = (text: string): string => text.replace(/\n\/\/# sourceMappingURL=.*\s*$/, "\n")
 
-const toAsset = (name: string, bytes: Buffer): Asset => ({
-  body: bytes,
-  gzipped: gzipSync(bytes),
-  type: types[extname(name)] ?? "application/octet-stream",
-  etag: `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`
-})
+const toAsset = (name: string, bytes: Buffer): Promise<StaticBody> => staticBody(bytes, types[extname(name)] ?? "application/octet-stream")
 
 /** Reads and compresses all files, some 100 kB: at the first request for a page, and never again. */
-export const loadAssets = (): Assets => {
+export const loadAssets = async (): Promise<Assets> => {
   const packages: Record<string, string> = {}
-  const files = new Map<string, Asset>()
+  const files = new Map<string, StaticBody>()
   for (const module of modules) {
     const [name] = module
     const file = fileOf(module)
     const path = `packages/${name}${extname(name) === "" ? extname(file) : ""}`
     if (path.endsWith("js")) packages[name] = path
-    files.set(path, toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
+    files.set(path, await toAsset(path, Buffer.from(withoutMap(readFileSync(file, "utf8")))))
   }
-  for (const path of own()) files.set(path, toAsset(path, readFileSync(join(here, path))))
+  for (const path of own()) files.set(path, await toAsset(path, readFileSync(join(here, path))))
   const hash = createHash("sha256")
   for (const [path, { etag }] of files) hash.update(path).update(etag)
   return { version: hash.digest("base64url").slice(0, 12), files, packages }

@@ -5,7 +5,6 @@ import type { Assets } from "./Assets.ts"
 export interface Document {
   readonly html: string
   readonly policy: string
-  readonly etag: string
 }
 
 const escaped = (text: string): string =>
@@ -68,9 +67,5 @@ ${body}
 </body>
 </html>
 `
-  return {
-    html,
-    policy: policyOf(importMap, stores),
-    etag: `"${createHash("sha256").update(html).digest("base64url").slice(0, 22)}"`
-  }
+  return { html, policy: policyOf(importMap, stores) }
 }

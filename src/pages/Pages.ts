@@ -1,8 +1,9 @@
 import { Context, Effect, Layer } from "effect"
-import { type HttpServerRequest, HttpServerResponse } from "effect/http"
+import type { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Blobs } from "../files/Blobs.ts"
-import { type Asset, loadAssets } from "./Assets.ts"
+import { loadAssets } from "./Assets.ts"
 import { type Document, documentOf } from "./Document.ts"
+import { sendStatic, type StaticBody, staticBody } from "./StaticBody.ts"
 import { welcome } from "./Welcome.ts"
 
 const YEAR = 31_536_000
@@ -13,43 +14,28 @@ const guarded = {
   "cross-origin-resource-policy": "same-origin"
 }
 
-const isKnown = (request: HttpServerRequest.HttpServerRequest, etag: string): boolean =>
-  (request.headers["if-none-match"] ?? "").split(",").some((one) => one.trim().replace(/^W\//, "") === etag)
+/** A page as it is sent. */
+interface Made {
+  readonly body: StaticBody
+  readonly policy: string
+}
 
-const takesGzip = (request: HttpServerRequest.HttpServerRequest): boolean =>
-  /\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))/.test(request.headers["accept-encoding"] ?? "")
+const made = ({ html, policy }: Document): Effect.Effect<Made> =>
+  Effect.map(Effect.promise(() => staticBody(Buffer.from(html), "text/html; charset=utf-8")), (body) => ({ body, policy }))
 
-const sendDocument = (request: HttpServerRequest.HttpServerRequest, { etag, html, policy }: Document) => {
-  const headers = {
+const sendDocument = (request: HttpServerRequest.HttpServerRequest, { body, policy }: Made) =>
+  sendStatic(request, body, {
     ...guarded,
     "content-security-policy": policy,
     "cross-origin-opener-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
     "x-frame-options": "DENY",
-    "cache-control": "no-cache",
-    "vary": "Accept",
-    etag
-  }
-  return isKnown(request, etag)
-    ? HttpServerResponse.empty({ status: 304, headers })
-    : HttpServerResponse.text(html, { contentType: "text/html; charset=utf-8", headers })
-}
+    "cache-control": "no-cache"
+  }, "Accept")
 
 /** `current`: the path names this very version, so that what it leads to never changes. */
-const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: Asset, current: boolean) => {
-  const headers = {
-    ...guarded,
-    "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store",
-    "vary": "Accept-Encoding",
-    "etag": asset.etag
-  }
-  if (isKnown(request, asset.etag)) return HttpServerResponse.empty({ status: 304, headers })
-  const gzip = takesGzip(request) && asset.gzipped.length < asset.body.length
-  return HttpServerResponse.uint8Array(gzip ? asset.gzipped : asset.body, {
-    contentType: asset.type,
-    headers: gzip ? { ...headers, "content-encoding": "gzip" } : headers
-  })
-}
+const sendAsset = (request: HttpServerRequest.HttpServerRequest, asset: StaticBody, current: boolean) =>
+  sendStatic(request, asset, { ...guarded, "cache-control": current ? `public, max-age=${YEAR}, immutable` : "no-store" })
 
 /** Whether a request prefers a page to JSON: it names `text/html`, and JSON no earlier and with no more weight. */
 export const wantsPage = (accept: string | undefined): boolean => {
@@ -81,14 +67,14 @@ export class Pages extends Context.Service<Pages, {
     Pages,
     Effect.gen(function*() {
       const blobs = yield* Blobs
-      const assets = yield* Effect.cached(Effect.sync(loadAssets))
+      const assets = yield* Effect.cached(Effect.promise(loadAssets))
       /** Where files are uploaded to and downloaded from; known only once the server listens. */
       const store = blobs.uploadUrl({ id: "att_example", size: 1, sha256: "0".repeat(64) }).pipe(
         Effect.map((url) => [new URL(url).origin]),
         Effect.orElseSucceed((): ReadonlyArray<string> => [])
       )
       const page = (make: Effect.Effect<Document>): Effect.Effect<Send> =>
-        Effect.map(Effect.cached(make), (made): Send => (request) => Effect.map(made, (document) => sendDocument(request, document)))
+        Effect.map(Effect.cached(Effect.flatMap(make, made)), (made): Send => (request) => Effect.map(made, (page) => sendDocument(request, page)))
       return Pages.of({
         welcome: yield* page(Effect.map(assets, (all) => documentOf(all, welcome))),
         app: yield* page(Effect.gen(function*() {

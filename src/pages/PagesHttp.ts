@@ -1,5 +1,6 @@
 import { Effect } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
+import { Budgets } from "../auth/Budgets.ts"
 import { NotFound } from "../wire/WireError.ts"
 import { toResponse } from "../wire/WireErrors.ts"
 import { Pages } from "./Pages.ts"
@@ -7,10 +8,12 @@ import { Pages } from "./Pages.ts"
 /** `/app`, `/console`, and the files that pages load. */
 export const PagesHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
+    const budgets = yield* Budgets
     const pages = yield* Pages
     for (const name of ["app", "console"] as const) {
       yield* router.add("GET", `/${name}`, Effect.gen(function*() {
         const request = yield* HttpServerRequest.HttpServerRequest
+        yield* budgets.ofAddress(request)
         const path = request.url.replace(/[?#].*$/s, "")
         // What the page loads is named relative to its own path.
         return path.endsWith("/")
@@ -20,6 +23,7 @@ export const PagesHttp = HttpRouter.use((router) =>
     }
     yield* router.add("GET", "/assets/:version/*", Effect.gen(function*() {
       const request = yield* HttpServerRequest.HttpServerRequest
+      yield* budgets.ofAsset(request)
       const [, version = "", path = ""] = /\/assets\/([^/]+)\/([^?#]*)/.exec(request.url) ?? []
       return (yield* pages.asset(request, version, path)) ?? toResponse(new NotFound({ message: "The pages have no such file." }))
     }))

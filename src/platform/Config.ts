@@ -1,4 +1,5 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
+import { isIP } from "node:net"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
@@ -62,6 +63,19 @@ const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (
 
 const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
+
+/** Addresses and networks in CIDR notation, or `none`. */
+const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
+  const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())
+  const isNetwork = (part: string): boolean => {
+    const [address = "", prefix, ...more] = part.split("/")
+    const bits = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1
+    return bits > 0 && more.length === 0 && (prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits))
+  }
+  return parts.every(isNetwork)
+    ? Result.succeed(parts)
+    : Result.fail("expected IP addresses and networks such as 10.0.0.0/8 with commas between them, or none")
+}
 
 const share: Setting<number>["parse"] = (text) =>
   /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
@@ -129,6 +143,7 @@ export const settings = {
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "hours for which webhook deliveries that arrived are kept", 1, 876_000),
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "hours for which webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log lines to write: debug, info, warn or error"),
+  PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "IP addresses and networks whose requests for health, readiness and metrics are not counted, as a list with commas, or none", { shown: "127.0.0.0/8,::1" }),
   METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token that a scrape of /internal/metrics must carry", "none: open to everybody", true),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(url("http:", "https:"), "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added", "none: no traces"),
   OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector, as name=value with commas between", "none", true),
@@ -190,6 +205,7 @@ export const settings = {
   LIMITS_STORAGE_PER_AGENT: int(1_073_741_824, "bytes of attachments that an agent may have uploaded and reserved in all", 1),
   LIMITS_REQUESTS_PER_MINUTE: int(12_000, "requests of every kind that an agent may make per minute", 1),
   LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: int(1_200, "requests without an API key that an IP address may make per minute", 1),
+  LIMITS_ASSETS_PER_MINUTE: int(12_000, "files of the server's own pages that an IP address may load per minute", 1),
   LIMITS_OTP_TTL_SECONDS: int(600, "seconds for which a one-time code is valid", 1),
   LIMITS_OTP_ATTEMPTS: int(5, "wrong attempts after which a one-time code is void", 1),
   LIMITS_OTP_COOLDOWN_SECONDS: int(60, "seconds between two one-time codes to the same e-mail address for the same purpose"),
@@ -208,6 +224,14 @@ export const settings = {
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the headers of an HTTP request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(60, "seconds for which a client may read nothing of an HTTP answer before it is cut off", 1, 3_600),
+  HTTP_LARGE_READS: int(4, "large answers, such as lists of messages, that an agent may have under way at once on a server, each until the client has read it", 1, 10_000),
+  HTTP_LARGE_READS_PER_ADDRESS: int(16, "files that an IP address may download at once from a server with signed URLs", 1, 10_000),
+  HTTP_LARGE_READS_WAITING: int(256, "requests for large answers of one agent or address that may wait for a slot; more are refused", 1, 100_000),
+  HTTP_LARGE_READS_SECONDS: int(10, "seconds that a request for a large answer waits for a slot before it is refused", 1, 60),
+  HTTP_READING_BYTES: int(67_108_864, "bytes that all large answers which a server is reading from its database may have together; more wait", 1_048_576),
+  HELD_CONNECTION_BYTES: int(33_554_432, "bytes that one connection may make a server hold in memory, unsent and arriving ones together", 1_048_576),
+  HELD_PEER_BYTES: int(67_108_864, "bytes that all connections of one agent, or of one IP address without a key, may make a server hold in memory", 1_048_576),
+  HELD_BYTES: int(201_326_592, "bytes that all connections together may make a server hold in memory", 1_048_576),
   IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be done; less than the minute after which a silent connection is cut off", 1, 55),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
@@ -228,6 +252,12 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
   }
   if (config.SOCKETS_BACKLOG_BYTES >= config.SOCKETS_UNSENT_BYTES) {
     problems.push(`SOCKETS_BACKLOG_BYTES: a backlog would close its socket: less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}`)
+  }
+  if (config.HELD_CONNECTION_BYTES > config.HELD_PEER_BYTES) {
+    problems.push(`HELD_CONNECTION_BYTES: a connection is one of its peer's: at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}`)
+  }
+  if (config.HELD_PEER_BYTES > config.HELD_BYTES) {
+    problems.push(`HELD_PEER_BYTES: a peer is one of all: at most HELD_BYTES, ${config.HELD_BYTES}`)
   }
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
   if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {

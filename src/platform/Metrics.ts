@@ -57,6 +57,24 @@ export const refusals = new Counter({
   labels: { door: undefined, code: undefined }
 })
 
+export const heldBytes = new Gauge({
+  name: "held_bytes",
+  help: "bytes that peers make this node hold: answers and frames that they do not read, bodies that arrive slowly",
+  look: "It stays above half of `HELD_BYTES`: many clients are slow, or some do not read at all. `held_cuts_total` and the log name the reason."
+})
+export const heldCuts = new Counter({
+  name: "held_cuts_total",
+  help: "connections that were cut because their client made this node hold too much; `stalled`: it had taken nothing for 10 s while room was short",
+  look: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if they are honest and slow; nothing that was acknowledged is lost.",
+  labels: { reason: ["connection", "peer", "process", "stalled"] }
+})
+export const largeReads = new Gauge({
+  name: "large_reads",
+  help: "large answers that are under way on this node, and requests for one that wait for a slot of their agent",
+  look: "`waiting` stays above 0: agents ask for more pages at once than `HTTP_LARGE_READS`, or read slowly.",
+  labels: { state: ["under way", "waiting"] }
+})
+
 // Sending
 
 const storedMessages = new Counter({
@@ -428,7 +446,7 @@ export const spansTotal = new Counter({
 })
 
 export const catalogue: ReadonlyArray<Chapter> = [
-  { title: "Requests", metrics: [httpRequests, httpSeconds, refusals, limitsAlone] },
+  { title: "Requests", metrics: [httpRequests, httpSeconds, refusals, limitsAlone, heldBytes, heldCuts, largeReads] },
   {
     title: "Sending",
     metrics: [

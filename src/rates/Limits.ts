@@ -9,6 +9,7 @@ export type LimitName = Extract<keyof Settings, `LIMITS_${string}`>
 export const RATES: Readonly<Record<string, LimitName>> = {
   requests: "LIMITS_REQUESTS_PER_MINUTE",
   anonymous_requests: "LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE",
+  assets: "LIMITS_ASSETS_PER_MINUTE",
   send: "LIMITS_SENDS_PER_SECOND",
   cards: "LIMITS_CARDS_PER_MINUTE",
   conversation_list: "LIMITS_CONVERSATION_LISTS_PER_MINUTE",

@@ -24,6 +24,7 @@ import { makeComparison } from "./Cursors.ts"
 import { badKey, closeDeadKeys } from "./DeadKeys.ts"
 import { clientFrames } from "./Frames.ts"
 import { type CloseReason } from "../agents/Sessions.ts"
+import { HeldBytes } from "../http/HeldBytes.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"
 import { readAgain, Session, type SessionDependencies } from "./Session.ts"
 import { Waiters } from "./Waiters.ts"
@@ -103,7 +104,8 @@ export const GatewayLive = Layer.effect(
       readers: Semaphore.makeUnsafe(READERS),
       fork,
       backlogBytes: config.SOCKETS_BACKLOG_BYTES,
-      unsentBytes: config.SOCKETS_UNSENT_BYTES
+      unsentBytes: config.SOCKETS_UNSENT_BYTES,
+      held: yield* HeldBytes
     }
     const forkFor = ({ requestId }: FrameSource) => (effect: Effect.Effect<void>): void => fork(forRequest(requestId, effect))
     const frames = makeClientFrames({

@@ -1,6 +1,7 @@
 import { Cause, Effect, Schedule, type Semaphore } from "effect"
-import type { Duplex } from "node:stream"
+import type { Socket } from "node:net"
 import type { WebSocket } from "ws"
+import { type Held, type HeldBytesAccount, progressOf, UNCOUNTED } from "../http/HeldBytes.ts"
 import type { LiveAgent, LiveSession, SocketState } from "../push/LiveAgent.ts"
 import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
 import { pushes, slowSockets } from "../platform/Metrics.ts"
@@ -31,7 +32,12 @@ interface Ahead {
 }
 
 /** The stream below a socket, which `ws` does not expose. */
-const streamOf = (socket: WebSocket): Duplex => (socket as WebSocket & { readonly _socket: Duplex })._socket
+const streamOf = (socket: WebSocket): Socket => (socket as WebSocket & { readonly _socket: Socket })._socket
+
+/** What a part of a frame takes in memory besides its bytes; Node keeps the number of the parts that wait to be sent. */
+const PART_BYTES = 256
+const partsOf = (stream: Socket): number =>
+  (stream as unknown as { readonly _writableState?: { readonly bufferedRequestCount?: number } })._writableState?.bufferedRequestCount ?? 0
 
 const release = (session: Session): void => session.release()
 
@@ -66,6 +72,7 @@ export interface SessionDependencies {
   readonly backlogBytes: number
   /** Unsent bytes above which a socket is closed (wire.md E.4). */
   readonly unsentBytes: number
+  readonly held: HeldBytesAccount
 }
 
 /**
@@ -105,7 +112,9 @@ export class Session implements LiveSession {
   /** The cursor when it was found to be beyond storage; 0: it is not. */
   private beyond = 0
   private closed = false
-  private corked: Duplex | undefined
+  private corked: Socket | undefined
+  /** Its unsent bytes among all that its agent makes the process hold. */
+  private held: Held | undefined
   private readonly origin: SessionOrigin
 
   constructor(
@@ -180,6 +189,7 @@ export class Session implements LiveSession {
   /** The socket is gone: reads and sends nothing more. */
   ended(): void {
     this.closed = true
+    if (this.held !== undefined) this.deps.held.release(this.held)
     this.ahead = undefined
     this.echoes = undefined
     this.unacked = undefined
@@ -343,6 +353,24 @@ export class Session implements LiveSession {
   release(): void {
     this.corked?.uncork()
     this.corked = undefined
+    this.count()
+  }
+
+  /** Counts what the kernel has not taken. */
+  private count(): void {
+    const { closed, deps: { held }, socket } = this
+    if (this.held?.released === false) return held.changed(this.held)
+    if (closed || socket.bufferedAmount <= UNCOUNTED) return
+    const stream = streamOf(socket)
+    this.held = held.hold(this.agent.id, stream, {
+      bytes: () => socket.bufferedAmount + partsOf(stream) * PART_BYTES,
+      progress: () => progressOf(stream),
+      cut: () => {
+        slowSockets.add()
+        this.closed = true
+        socket.terminate()
+      }
+    })
   }
 
   private catchUp(): void {
@@ -385,10 +413,11 @@ export class Session implements LiveSession {
     })
   }
 
-  /** Waits while the socket holds more than the backlog may queue. */
+  /** Waits while the socket holds more than the backlog may queue, or anything while the process holds much for others. */
   private flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
-      if (this.closed || this.socket.bufferedAmount <= this.deps.backlogBytes) return Effect.void
+      const { backlogBytes, held } = this.deps
+      if (this.closed || this.socket.bufferedAmount <= (held.isTight ? UNCOUNTED : backlogBytes)) return Effect.void
       return Effect.andThen(Effect.sleep(20), this.flushed())
     })
   }

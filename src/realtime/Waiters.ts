@@ -11,6 +11,7 @@ import { Presences } from "../presence/Presences.ts"
 import type { LiveAgent, LiveSession } from "../push/LiveAgent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
 import type { SocketSlot } from "../push/SocketPlaces.ts"
+import { LargeReads } from "../rates/LargeReads.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { makeComparison } from "./Cursors.ts"
 import { readAgain } from "./Session.ts"
@@ -185,6 +186,7 @@ export class Waiters extends Context.Service<Waiters, {
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const liveAgents = yield* LiveAgents
       const presences = yield* Presences
+      const reads = yield* LargeReads
       const runFork = Effect.runForkWith(yield* Effect.context<never>())
       const fork = (effect: Effect.Effect<void>): void => {
         runFork(Effect.catchDefect(effect, (defect) => Effect.logError("Work for a waiting agent failed", Cause.die(defect))))
@@ -264,21 +266,25 @@ export class Waiters extends Context.Service<Waiters, {
         }
       })
 
+      /** What a wait ends with. */
+      const shown = ({ limit, listener: { agent } }: Wait) =>
+        reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
+
       /** Looks whether a wait has an answer; undefined: not yet. */
       const look = Effect.fnUntraced(function*(wait: Wait) {
         wait.news = false
-        const { key, limit, listener, reason } = wait
+        const { key, listener, reason } = wait
         if (listener.over) {
           yield* admitted(key)
           if (reason?.code === 1008) return yield* new Unauthorized()
           if (reason?.text === TOO_MANY) return yield* tooMany()
           return moved
         }
-        const { found, read } = yield* search(listener, wait.read)
+        const { found, read } = yield* reads.during(listener.agent.id, { usual: PAGE, max: PAGE, bytes: "message" }, search(listener, wait.read))
         wait.read = read
         listener.reached = Math.max(listener.reached, read)
         if (found) {
-          const rows = yield* deliveries.sync(listener.agent.id, undefined, limit)
+          const rows = yield* shown(wait)
           if (rows.length > 0) {
             yield* admitted(key)
             return { outcome: "messages", rows } as const
@@ -293,7 +299,7 @@ export class Waiters extends Context.Service<Waiters, {
         }
         if (now() < wait.until) return undefined
         yield* admitted(key)
-        return { outcome: "timeout", rows: yield* deliveries.sync(listener.agent.id, undefined, limit) } as const
+        return { outcome: "timeout", rows: yield* shown(wait) } as const
       })
 
       const work = (wait: Wait, effect: Effect.Effect<Waited | undefined, WaitRefusal>): void => {

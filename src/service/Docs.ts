@@ -1,7 +1,9 @@
 import { Effect, Layer } from "effect"
-import { HttpRouter, HttpServerResponse } from "effect/http"
+import { HttpRouter, HttpServerRequest } from "effect/http"
 import { type HttpApi, type HttpApiGroup, HttpApiScalar, OpenApi } from "effect/http-api"
 import { createHash } from "node:crypto"
+import { Budgets } from "../auth/Budgets.ts"
+import { sendStatic, type StaticBody, staticBody } from "../pages/StaticBody.ts"
 
 /** Settings of Scalar with which nothing is loaded from elsewhere, and no button leads to Scalar's own services. */
 const appearance = {
@@ -39,22 +41,42 @@ const policyFor = (page: string): string => {
 const makePage = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) =>
   Effect.scoped(Effect.gen(function*() {
     const scalar = HttpApiScalar.layer(api, { path: "/docs", scalar: appearance })
-    const made = yield* Effect.flatten(HttpRouter.toHttpEffect(scalar))
+    const made = yield* Effect.orDie(Effect.flatten(HttpRouter.toHttpEffect(scalar)))
     const text = made.body._tag === "Uint8Array" ? Buffer.from(made.body.body).toString("utf8") : ""
-    return HttpServerResponse.html(text).pipe(HttpServerResponse.setHeaders({
-      "content-security-policy": policyFor(text),
-      "x-content-type-options": "nosniff",
-      "referrer-policy": "no-referrer",
-      "cache-control": "no-cache"
-    }))
+    return {
+      body: yield* Effect.promise(() => staticBody(Buffer.from(text), "text/html; charset=utf-8")),
+      headers: {
+        "content-security-policy": policyFor(text),
+        "x-content-type-options": "nosniff",
+        "referrer-policy": "no-referrer",
+        "cache-control": "no-cache"
+      }
+    } satisfies Made
   }))
+
+interface Made {
+  readonly body: StaticBody
+  readonly headers: Readonly<Record<string, string>>
+}
 
 /** `/v1/openapi.json`, and `/docs`, which shows it in a browser, even offline. Both are made at the first request. */
 export const docsOf = <Id extends string, Groups extends HttpApiGroup.Constraint>(api: HttpApi.HttpApi<Id, Groups>) => {
-  const document = Effect.cached(Effect.sync(() => HttpServerResponse.jsonUnsafe(OpenApi.fromApi(api))))
-  const page = Effect.cached(makePage(api))
-  return Layer.mergeAll(
-    HttpRouter.use((router) => Effect.flatMap(document, (handler) => router.add("GET", "/v1/openapi.json", handler))),
-    HttpRouter.use((router) => Effect.flatMap(page, (handler) => router.add("GET", "/docs", handler)))
-  )
+  const document = Effect.promise(async (): Promise<Made> => ({
+    body: await staticBody(Buffer.from(JSON.stringify(OpenApi.fromApi(api))), "application/json"),
+    headers: { "cache-control": "no-cache" }
+  }))
+  const route = (path: `/${string}`, make: Effect.Effect<Made, never, HttpServerRequest.HttpServerRequest>) =>
+    HttpRouter.use((router) =>
+      Effect.gen(function*() {
+        const budgets = yield* Budgets
+        const made = yield* Effect.cached(make)
+        yield* router.add("GET", path, Effect.gen(function*() {
+          const request = yield* HttpServerRequest.HttpServerRequest
+          yield* budgets.ofAddress(request)
+          const { body, headers } = yield* made
+          return sendStatic(request, body, headers)
+        }))
+      })
+    )
+  return Layer.mergeAll(route("/v1/openapi.json", document), route("/docs", makePage(api)))
 }

@@ -1,5 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
+import { AnonymousBudget, Probe } from "../auth/Budgets.ts"
 import { documented } from "../http/Documented.ts"
 import { Unauthorized, UpgradeRequired, WireError } from "../wire/WireError.ts"
 
@@ -30,7 +31,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     })),
     HttpApiEndpoint.get("health", "/v1/health", {
       success: [Schema.Struct({ status: Schema.Literal("ok") }), Degraded]
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Check health",
       description: "Says whether storage can be reached: 200 if it can, 503 if it cannot. No key is needed.",
       answer: { status: "ok" }
@@ -38,7 +39,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     HttpApiEndpoint.get("ready", "/v1/ready", {
       success: Schema.Struct({ status: Schema.Literal("ready") }),
       error: NotReady
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Check readiness",
       description: "Answers 200 only while this node makes progress; a load balancer should send it no requests otherwise. No key is " +
         "needed.",
@@ -47,7 +48,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     HttpApiEndpoint.get("metrics", "/internal/metrics", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" })),
       error: Unauthorized
-    }).annotateMerge(documented({
+    }).annotate(Probe, true).annotateMerge(documented({
       summary: "Get metrics",
       description: "Answers with this node's metrics in Prometheus' text format. Where METRICS_TOKEN is set, it must come as the " +
         "bearer token; an agent's key does not do.",
@@ -59,5 +60,6 @@ export class ServiceApi extends HttpApiGroup.make("service")
         "in the first frame; the frames are described under x-websocket in this document."
     }))
   )
+  .middleware(AnonymousBudget)
   .annotateMerge(OpenApi.annotations({ title: "Service", description: "For operators and tools: health, readiness and metrics, without an agent's key." }))
 {}

@@ -49,7 +49,7 @@ const domain = {
   directory: ["agents", "auth"],
   registration: ["agents", "auth"],
   /** What browsers see; the JavaScript in its folders runs there, and imports nothing of the server. */
-  pages: [],
+  pages: ["auth"],
   /** An agent's own account, and all that ends with it. */
   accounts: [
     "agents",
@@ -69,7 +69,7 @@ const domain = {
   /** An agent's data, and a server's, in a file. */
   archives: [],
   operator: ["agents", "enforcement", "registration", "archives"],
-  service: ["pages", "realtime"],
+  service: ["auth", "pages", "realtime"],
   /** The operators' API. */
   console: ["agents", "auth", "push", "webhooks", "enforcement", "operator", "service"],
   mcp: [

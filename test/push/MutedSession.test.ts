@@ -1,3 +1,4 @@
+import { boundless } from "../../src/http/HeldBytes.ts"
 import { assert, it } from "@effect/vitest"
 import { Clock, Effect, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
@@ -52,6 +53,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
     readers: Semaphore.makeUnsafe(1),
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
+    held: boundless(),
     fork: (effect) => {
       runFork(effect)
     }

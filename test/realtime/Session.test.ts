@@ -1,3 +1,4 @@
+import { boundless } from "../../src/http/HeldBytes.ts"
 import { assert, describe, it } from "@effect/vitest"
 import { Clock, Deferred, Effect, Fiber, Semaphore } from "effect"
 import { TestClock } from "effect/testing"
@@ -79,6 +80,7 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
     readers: Semaphore.makeUnsafe(1),
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
+    held: boundless(),
     fork: (effect) => {
       runFork(effect)
     }

@@ -10,6 +10,7 @@ import { AnonymousBudget, Budgets } from "../../src/auth/Budgets.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { Idempotency } from "../../src/idempotency/Idempotency.ts"
 import { IdempotencyRepo } from "../../src/idempotency/IdempotencyRepo.ts"
+import { LargeReads } from "../../src/rates/LargeReads.ts"
 import { RateLimits } from "../../src/rates/RateLimits.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
@@ -90,6 +91,7 @@ export class Web extends Context.Service<Web, {
 export const layerWeb = (database: TestDatabase, changes: Partial<Settings> = {}) =>
   Web.layer.pipe(
     Layer.provideMerge(RateLimits.layerMemory),
+    Layer.provideMerge(LargeReads.layer),
     Layer.provideMerge(layerRoom(database, { TRUST_PROXY: 1, ...changes }))
   )
 

@@ -9,6 +9,7 @@ import { isInstalled } from "../../runners/local/Postgres.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
+import { requestBudgets } from "../support/RequestBudgets.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { ProcessMetrics } from "../../src/platform/ProcessMetrics.ts"
@@ -29,6 +30,7 @@ const serve = Effect.fnUntraced(function*(database: TestDatabase) {
     Layer.provide(ServiceHttp),
     Layer.provide(Pages.layer),
     Layer.provide(Layer.mock(Blobs)({ signedFiles: undefined })),
+    Layer.provide(requestBudgets),
     Layer.provide(WireErrors.layer),
     Layer.provide(NodeHttpServer.layerHttpServices)
   )

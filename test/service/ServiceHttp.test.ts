@@ -11,6 +11,7 @@ import { ProcessMetrics } from "../../src/platform/ProcessMetrics.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { docsOf } from "../../src/service/Docs.ts"
+import { requestBudgets } from "../support/RequestBudgets.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { Database } from "../../src/database/Sql.ts"
 import { ServiceApi } from "../../src/service/ServiceApi.ts"
@@ -57,6 +58,7 @@ const withService = <A, E>(
       Layer.provide(ServiceHttp),
       Layer.provide(Pages.layer),
       Layer.provide(Layer.mock(Blobs)({ signedFiles: undefined })),
+      Layer.provide(requestBudgets),
       Layer.provide(WireErrors.layer),
       Layer.provide(NodeHttpServer.layerHttpServices)
     )

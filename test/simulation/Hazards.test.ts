@@ -1,3 +1,4 @@
+import { boundless } from "../../src/http/HeldBytes.ts"
 import { assert, describe, it, layer } from "@effect/vitest"
 import { Clock, Context, Effect, Exit, Layer, Redacted, Semaphore } from "effect"
 import { SqlClient } from "effect/sql"
@@ -64,6 +65,7 @@ const connect = Effect.fnUntraced(function*(
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
+    held: boundless(),
     fork: (effect) => {
       fork(effect)
     }

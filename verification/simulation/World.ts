@@ -1,3 +1,4 @@
+import { boundless } from "../../src/http/HeldBytes.ts"
 import { Clock, Context, Effect, Exit, Fiber, Layer, Semaphore } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -202,6 +203,7 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
     readers: Semaphore.makeUnsafe(8),
     backlogBytes: 1_048_576,
     unsentBytes: 4_194_304,
+    held: boundless(),
     fork: (effect) => {
       underWay++
       runFork(effect).addObserver(() => {

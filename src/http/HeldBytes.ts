@@ -1,0 +1,242 @@
+import { Clock, Context, Effect, Layer, Schedule } from "effect"
+import type { Socket } from "node:net"
+import { Config } from "../platform/Config.ts"
+import { heldBytes, heldCuts } from "../platform/Metrics.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { Seldom } from "../platform/Seldom.ts"
+
+/** Bytes of a connection that are not worth counting: so much every connection may make the process hold besides. */
+export const UNCOUNTED = 16_384
+/** How often everything that is held is measured again. */
+const SWEEP = "1 second"
+/** A peer that has taken or sent nothing for this long is stalled: what it makes the process hold is dropped first. */
+const STALLED_MS = 2_000
+/** How long a stalled peer is left alone while more than half of the process's bound is used. */
+const PATIENCE_MS = 10_000
+
+/** Bytes in this process's memory that one connection makes it hold: an answer that is not read, a body that is not complete. */
+export interface Holding {
+  /** The bytes that are held right now. */
+  readonly bytes: () => number
+  /** A number that changes whenever the peer takes or sends something. */
+  readonly progress: () => number
+  /** Drops what is held, and the connection with it. The peer has to connect again. */
+  readonly cut: () => void
+}
+
+/** The bytes of a connection that came, and those that the kernel has taken: it changes while the peer writes or reads. */
+export const progressOf = (socket: Socket): number => {
+  const { _handle: handle } = socket as Socket & { readonly _handle?: { readonly bytesWritten: number; readonly writeQueueSize: number } | null }
+  return socket.bytesRead + (handle === undefined || handle === null ? 0 : handle.bytesWritten - handle.writeQueueSize)
+}
+
+/** The bounds, in bytes. */
+export interface Bounds {
+  readonly connection: number
+  readonly peer: number
+  readonly process: number
+}
+
+/** One holding in the account, from `hold` until `release`. */
+export class Held {
+  bytes = 0
+  progress = Number.NaN
+  /** When the peer last took or sent something, in monotonic milliseconds. */
+  movedAt: number
+  released = false
+  readonly peer: string
+  readonly connection: object
+  readonly holding: Holding
+
+  constructor(peer: string, connection: object, holding: Holding, now: number) {
+    this.peer = peer
+    this.connection = connection
+    this.holding = holding
+    this.movedAt = now
+  }
+}
+
+type Reason = "connection" | "peer" | "process" | "stalled"
+
+/**
+ * The account of all bytes that peers make this process hold: answers and frames that nobody reads, and bodies that arrive
+ * slowly. A peer is an agent, or an IP address before a key is checked. Each connection, each peer and the process have a bound.
+ *
+ * - Above the bound of a connection, the connection is cut.
+ * - Above the bound of a peer, connections of this peer are cut: stalled ones first, then the largest.
+ * - Above the bound of the process, connections of the peer that makes it hold the most are cut, stalled ones first.
+ * - Above half of that bound, a connection that has been stalled for 10 s is cut, so that backlogs find room again.
+ *
+ * So a peer that does not read loses its own connections, and never those of others. Nothing is lost with a connection: what was
+ * acknowledged is stored. Only what the kernel has not taken is held; the connection is counted from
+ * `UNCOUNTED` bytes on. Every call is synchronous.
+ */
+export class HeldBytesAccount {
+  total = 0
+  readonly bounds: Bounds
+  readonly #now: () => number
+  readonly #cutOff: (peer: string, reason: Reason, bytes: number) => void
+  readonly #peers = new Map<string, { bytes: number; readonly all: Set<Held> }>()
+  readonly #connections = new Map<object, number>()
+
+  /** `now`: monotonic milliseconds. `cutOff` is called for each connection that is cut. */
+  constructor(bounds: Bounds, now: () => number, cutOff: (peer: string, reason: Reason, bytes: number) => void = () => undefined) {
+    this.bounds = bounds
+    this.#now = now
+    this.#cutOff = cutOff
+  }
+
+  /** Begins to count a holding. */
+  hold(peer: string, connection: object, holding: Holding): Held {
+    const held = new Held(peer, connection, holding, this.#now())
+    let account = this.#peers.get(peer)
+    if (account === undefined) this.#peers.set(peer, account = { bytes: 0, all: new Set() })
+    account.all.add(held)
+    this.changed(held)
+    return held
+  }
+
+  /** Counts what is held now, and cuts connections if that is too much. The holding itself may be among them. */
+  changed(held: Held): void {
+    if (held.released) return
+    this.#measure(held)
+    const { connection, peer, process } = this.bounds
+    if ((this.#connections.get(held.connection) ?? 0) > connection) this.#cut(held, "connection")
+    const account = this.#peers.get(held.peer)
+    if (account !== undefined && account.bytes > peer) this.#relieve(() => account.all, () => account.bytes > peer, "peer")
+    if (this.total > process) this.#relieve(() => this.#heaviest(), () => this.total > process, "process")
+  }
+
+  /** Ends the counting; without effect if it has ended. */
+  release(held: Held): void {
+    if (held.released) return
+    this.#count(held, 0)
+    held.released = true
+    const account = this.#peers.get(held.peer)
+    account?.all.delete(held)
+    if (account?.all.size === 0) this.#peers.delete(held.peer)
+  }
+
+  /** Whether what can wait should wait: more than half of the process's bound is used. */
+  get isTight(): boolean {
+    return this.total > this.bounds.process / 2
+  }
+
+  /** Measures everything, forgets what has left, and cuts connections where that is too much. */
+  sweep(): void {
+    for (const { all } of this.#peers.values()) {
+      for (const held of all) {
+        this.#measure(held)
+        if (held.bytes === 0) this.release(held)
+      }
+    }
+    const { peer, process } = this.bounds
+    for (const account of this.#peers.values()) {
+      if (account.bytes > peer) this.#relieve(() => account.all, () => account.bytes > peer, "peer")
+    }
+    if (this.total > process) this.#relieve(() => this.#heaviest(), () => this.total > process, "process")
+    if (!this.isTight) return
+    const patient = this.#now() - PATIENCE_MS
+    const stalled = this.#all().filter((held) => held.movedAt < patient).toSorted((a, b) => b.bytes - a.bytes)
+    for (const held of stalled) {
+      if (!this.isTight) return
+      this.#cut(held, "stalled")
+    }
+  }
+
+  #all(): Array<Held> {
+    return [...this.#peers.values()].flatMap(({ all }) => [...all])
+  }
+
+  /** The holdings of the peer that makes the process hold the most; stalled bytes count before others. */
+  #heaviest(): Iterable<Held> {
+    const stalledBefore = this.#now() - STALLED_MS
+    let heaviest: Iterable<Held> = []
+    let most = [-1, -1]
+    for (const { all, bytes } of this.#peers.values()) {
+      let stalled = 0
+      for (const held of all) if (held.movedAt <= stalledBefore) stalled += held.bytes
+      if (stalled > most[0]! || (stalled === most[0] && bytes > most[1]!)) {
+        most = [stalled, bytes]
+        heaviest = all
+      }
+    }
+    return heaviest
+  }
+
+  #relieve(among: () => Iterable<Held>, isOver: () => boolean, reason: Reason): void {
+    // What has left since it was counted makes room without a cut.
+    for (const held of this.#all()) this.#measure(held)
+    while (isOver()) {
+      const stalledBefore = this.#now() - STALLED_MS
+      let victim: Held | undefined
+      for (const held of among()) {
+        if (victim === undefined) victim = held
+        else {
+          const [isStalled, victimIsStalled] = [held.movedAt <= stalledBefore, victim.movedAt <= stalledBefore]
+          if (isStalled === victimIsStalled ? held.bytes > victim.bytes : isStalled) victim = held
+        }
+      }
+      if (victim === undefined) return
+      this.#cut(victim, reason)
+    }
+  }
+
+  #cut(held: Held, reason: Reason): void {
+    const { bytes } = held
+    this.release(held)
+    heldCuts.at(reason).add()
+    this.#cutOff(held.peer, reason, bytes)
+    held.holding.cut()
+  }
+
+  #measure(held: Held): void {
+    if (held.released) return
+    const progress = held.holding.progress()
+    if (progress !== held.progress) {
+      held.progress = progress
+      held.movedAt = this.#now()
+    }
+    this.#count(held, held.holding.bytes())
+  }
+
+  #count(held: Held, bytes: number): void {
+    const more = bytes - held.bytes
+    if (more === 0) return
+    held.bytes = bytes
+    this.total += more
+    const account = this.#peers.get(held.peer)
+    if (account !== undefined) account.bytes += more
+    const ofConnection = (this.#connections.get(held.connection) ?? 0) + more
+    if (ofConnection === 0) this.#connections.delete(held.connection)
+    else this.#connections.set(held.connection, ofConnection)
+  }
+}
+
+/** An account without bounds. */
+export const boundless = (): HeldBytesAccount =>
+  new HeldBytesAccount({ connection: Infinity, peer: Infinity, process: Infinity }, () => performance.now())
+
+/** The account of this process. Without the layer nothing is bounded. */
+export class HeldBytes extends Context.Reference<HeldBytesAccount>("parley/http/HeldBytes", {
+  defaultValue: boundless
+}) {
+  static readonly layer = Layer.effect(
+    HeldBytes,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const now = monotonicMillis(yield* Clock.Clock)
+      const run = Effect.runForkWith(yield* Effect.context<never>())
+      const seldom = new Seldom()
+      const account = new HeldBytesAccount(
+        { connection: config.HELD_CONNECTION_BYTES, peer: config.HELD_PEER_BYTES, process: config.HELD_BYTES },
+        now,
+        (peer, reason, bytes) =>
+          run(seldom.log(Effect.annotateLogs(Effect.logWarning("A connection was cut: its client makes this server hold too much"), { peer, reason, bytes })))
+      )
+      yield* heldBytes.readsIn(() => account.total)
+      yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP)))
+      return account
+    })
+  )
+}

@@ -1,0 +1,54 @@
+import { HttpServerResponse } from "effect/http"
+import type { HttpServerRequest } from "effect/http"
+import { createHash } from "node:crypto"
+import { promisify } from "node:util"
+import { brotliCompress, constants, gzip } from "node:zlib"
+
+/** Bytes that are sent as they are, made once. All answers share them, so one that is not read holds nothing of its own. */
+export interface StaticBody {
+  readonly type: string
+  readonly etag: string
+  readonly plain: Buffer
+  readonly gzip: Buffer
+  readonly brotli: Buffer
+}
+
+/** As good as the best quality but for a twentieth, in a tenth of the time. */
+const BROTLI_QUALITY = 9
+
+const compressBrotli = promisify(brotliCompress)
+const compressGzip = promisify(gzip)
+
+/** Compresses the bytes, outside of the event loop. */
+export const staticBody = async (bytes: Buffer, type: string): Promise<StaticBody> => {
+  const [brotli, gzip] = await Promise.all([
+    compressBrotli(bytes, { params: { [constants.BROTLI_PARAM_QUALITY]: BROTLI_QUALITY, [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length } }),
+    compressGzip(bytes)
+  ])
+  return { type, etag: `"${createHash("sha256").update(bytes).digest("base64url").slice(0, 22)}"`, plain: bytes, gzip, brotli }
+}
+
+/** Whether a client takes a coding: it names the coding, and not with a weight of 0. */
+const takes = (accepted: string, coding: string): boolean =>
+  accepted.split(",").some((part) => {
+    const [name = "", ...parameters] = part.split(";").map((text) => text.trim().toLowerCase())
+    return name === coding && !parameters.some((text) => /^q=0(\.0*)?$/.test(text))
+  })
+
+/** Answers with the smallest form that the client takes, or with 304 if it has the bytes. `vary` is what else the answer depends on. */
+export const sendStatic = (
+  request: HttpServerRequest.HttpServerRequest,
+  { brotli, etag, gzip, plain, type }: StaticBody,
+  given: Readonly<Record<string, string>>,
+  vary = ""
+): HttpServerResponse.HttpServerResponse => {
+  const headers = { ...given, etag, vary: vary === "" ? "Accept-Encoding" : `${vary}, Accept-Encoding` }
+  const known = (request.headers["if-none-match"] ?? "").split(",").map((one) => one.trim().replace(/^W\//, ""))
+  if (known.includes(etag)) return HttpServerResponse.empty({ status: 304, headers })
+  const accepted = request.headers["accept-encoding"] ?? ""
+  const forms = [["br", brotli], ["gzip", gzip]] as const
+  const form = forms.find(([coding, bytes]) => bytes.length < plain.length && takes(accepted, coding))
+  return form === undefined
+    ? HttpServerResponse.uint8Array(plain, { contentType: type, headers })
+    : HttpServerResponse.uint8Array(form[1], { contentType: type, headers: { ...headers, "content-encoding": form[0] } })
+}

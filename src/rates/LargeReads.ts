@@ -1,0 +1,292 @@
+import { Context, Effect, Layer } from "effect"
+import { HttpServerRequest } from "effect/http"
+import { Asked } from "../http/Asked.ts"
+import { Config } from "../platform/Config.ts"
+import { largeReads } from "../platform/Metrics.ts"
+import { RateLimited, Unavailable } from "../wire/WireError.ts"
+
+/** How many requests may wait for a slot in a whole process. */
+const MAX_WAITING = 8_192
+/** When a refused request may be repeated, in milliseconds. */
+const RETRY_MS = 1_000
+
+/** The bounds: requests of one peer that may wait, and bytes that all answers may have which are being read. */
+export interface Bounds {
+  readonly waiting: number
+  readonly bytes: number
+}
+
+/** An agent or an IP address that asks for large answers. */
+interface Peer {
+  readonly key: string
+  readonly slots: number
+  underWay: number
+  readonly queue: Array<Ticket>
+}
+
+/** A request that waits for a slot. */
+export class Ticket {
+  /** Called once when it gets its slot; set by the caller of `enter`, at once. */
+  granted: (slot: Slot) => void = () => undefined
+  readonly peer: Peer
+  readonly bytes: number
+  readonly #queue: LargeReadQueue
+
+  constructor(queue: LargeReadQueue, peer: Peer, bytes: number) {
+    this.#queue = queue
+    this.peer = peer
+    this.bytes = bytes
+  }
+
+  /** Leaves the queue; without effect if it has got its slot. */
+  leave(): void {
+    this.#queue.giveUp(this)
+  }
+}
+
+/** A large answer under way. */
+export class Slot {
+  readonly #queue: LargeReadQueue
+  readonly #peer: Peer
+  #bytes: number
+  #over = false
+
+  constructor(queue: LargeReadQueue, peer: Peer, bytes: number) {
+    this.#queue = queue
+    this.#peer = peer
+    this.#bytes = bytes
+  }
+
+  /** The answer is encoded, so that what it was made of is no longer in memory. */
+  encoded(): void {
+    if (this.#bytes === 0) return
+    this.#queue.read(this.#bytes)
+    this.#bytes = 0
+  }
+
+  /** The answer has left, or its client is gone. */
+  left(): void {
+    if (this.#over) return
+    this.#over = true
+    this.encoded()
+    this.#queue.leave(this.#peer)
+  }
+}
+
+/**
+ * The queue for large answers. A peer has a few slots, each from before its answer is read until the answer has left. All answers
+ * that are being read may have `bytes` together, as estimated. Requests above that wait: those of one peer in the order in which
+ * they came, and the peers in turn. Every call is synchronous.
+ */
+export class LargeReadQueue {
+  readonly #bounds: Bounds
+  readonly #peers = new Map<string, Peer>()
+  /** Peers with a request that waits and a free slot, the next one first. */
+  readonly #next = new Map<string, Peer>()
+  #reading = 0
+  #underWay = 0
+  #waiting = 0
+
+  constructor(bounds: Bounds) {
+    this.#bounds = bounds
+  }
+
+  get underWay(): number {
+    return this.#underWay
+  }
+
+  get waiting(): number {
+    return this.#waiting
+  }
+
+  /** Takes a slot, or a place in the queue. "full": the peer has too many requests in the queue. "busy": the process has. */
+  enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
+    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, queue: [] }
+    if (peer.queue.length >= this.#bounds.waiting) return "full"
+    if (this.#waiting >= MAX_WAITING) return "busy"
+    this.#peers.set(key, peer)
+    const isFree = peer.queue.length === 0 && peer.underWay < slots
+    if (isFree && this.#next.size === 0 && this.#hasRoom(bytes)) return this.#take(peer, bytes)
+    const ticket = new Ticket(this, peer, bytes)
+    peer.queue.push(ticket)
+    this.#waiting++
+    if (isFree) this.#next.set(key, peer)
+    return ticket
+  }
+
+  /** A request does not wait any longer. */
+  giveUp(ticket: Ticket): void {
+    const { peer } = ticket
+    const at = peer.queue.indexOf(ticket)
+    if (at === -1) return
+    peer.queue.splice(at, 1)
+    this.#waiting--
+    if (peer.queue.length === 0) this.#next.delete(peer.key)
+    this.#forget(peer)
+    // It may have been the one that there was no room for.
+    this.#grant()
+  }
+
+  /** Whether the peer has a free slot, so that its next request waits for the process alone. */
+  hasFreeSlot(key: string): boolean {
+    return this.#next.has(key)
+  }
+
+  /** An answer was read and encoded. */
+  read(bytes: number): void {
+    this.#reading -= bytes
+    this.#grant()
+  }
+
+  /** An answer has left. */
+  leave(peer: Peer): void {
+    peer.underWay--
+    this.#underWay--
+    if (peer.queue.length > 0) this.#next.set(peer.key, peer)
+    this.#forget(peer)
+    this.#grant()
+  }
+
+  #hasRoom(bytes: number): boolean {
+    return this.#reading === 0 || this.#reading + bytes <= this.#bounds.bytes
+  }
+
+  #take(peer: Peer, bytes: number): Slot {
+    peer.underWay++
+    this.#underWay++
+    this.#reading += bytes
+    return new Slot(this, peer, bytes)
+  }
+
+  #grant(): void {
+    for (;;) {
+      const [first] = this.#next
+      if (first === undefined) return
+      const [key, peer] = first
+      const ticket = peer.queue[0]!
+      if (!this.#hasRoom(ticket.bytes)) return
+      peer.queue.shift()
+      this.#waiting--
+      const slot = this.#take(peer, ticket.bytes)
+      // To the end: the other peers come first.
+      this.#next.delete(key)
+      if (peer.queue.length > 0 && peer.underWay < peer.slots) this.#next.set(key, peer)
+      ticket.granted(slot)
+    }
+  }
+
+  #forget(peer: Peer): void {
+    if (peer.underWay === 0 && peer.queue.length === 0) this.#peers.delete(peer.key)
+  }
+}
+
+/**
+ * How large an answer may be, for endpoints whose answers can be large: at most `max` items, `usual` if the query has no `limit`, of
+ * `bytes` each. `"message"` is the size of the largest message.
+ */
+export interface LargeAnswer {
+  readonly usual: number
+  readonly max: number
+  readonly bytes: number | "message"
+}
+
+/** Annotates an endpoint whose answers can be larger than 256 kB. */
+export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", { defaultValue: () => undefined })
+
+/** What a message has besides its content and metadata, in bytes of JSON. */
+const BESIDE_CONTENT = 2_048
+
+type Bounded = <A, E, R>(key: string, size: LargeAnswer, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
+
+/**
+ * Bounds the answers that may be large, so that what one peer reads, or does not read, costs the others nothing (wire.md C.0, Large
+ * answers). A request that gets no slot in time is refused: with 429 if its peer has too many answers under way, with 503 if the
+ * whole process is at its bound.
+ */
+export class LargeReads extends Context.Service<LargeReads, {
+  /** Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left. */
+  readonly ofAgent: Bounded
+  /** The same for a request without a key, by the key of its IP address. */
+  readonly ofAddress: Bounded
+  /** Runs the effect in a slot of this agent that is free again when the effect has ended: for answers that may take minutes. */
+  readonly during: Bounded
+}>()("parley/rates/LargeReads") {
+  static readonly layer = Layer.effect(
+    LargeReads,
+    Effect.gen(function*() {
+      const config = yield* Config
+      const queue = new LargeReadQueue({ waiting: config.HTTP_LARGE_READS_WAITING, bytes: config.HTTP_READING_BYTES })
+      yield* largeReads.at("under way").readsIn(() => queue.underWay)
+      yield* largeReads.at("waiting").readsIn(() => queue.waiting)
+      const perItem = { message: config.LIMITS_MESSAGE_BYTES + BESIDE_CONTENT }
+
+      const tooMany = (slots: number) =>
+        new RateLimited({
+          message: `${slots} large answers are under way for you, which is all you may have at once: read them first.`,
+          details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
+        })
+
+      /** A slot, of which `granted` hears in the turn in which it is granted. */
+      const slotOf = (key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
+        Effect.suspend((): Effect.Effect<Slot, RateLimited | Unavailable> => {
+          const entered = queue.enter(key, slots, bytes)
+          if (entered === "full") return Effect.fail(tooMany(slots))
+          if (entered === "busy") return Effect.fail(new Unavailable())
+          if (entered instanceof Slot) {
+            granted(entered)
+            return Effect.succeed(entered)
+          }
+          return Effect.callback<Slot>((resume) => {
+            entered.granted = (slot) => {
+              granted(slot)
+              resume(Effect.succeed(slot))
+            }
+            return Effect.sync(() => entered.leave())
+          }).pipe(Effect.timeoutOrElse({
+            duration: config.HTTP_LARGE_READS_SECONDS * 1_000,
+            orElse: () => Effect.fail(queue.hasFreeSlot(key) ? new Unavailable() : tooMany(slots))
+          }))
+        })
+
+      const bytesOf = ({ bytes, max, usual }: LargeAnswer, context: Context.Context<never>): number => {
+        const given = Number(Context.getOrUndefined(context, HttpServerRequest.ParsedSearchParams)?.["limit"])
+        return (given >= 1 ? Math.min(given, max) : usual) * (bytes === "message" ? perItem.message : bytes)
+      }
+
+      const during = (slots: number): Bounded => (key, size, effect) =>
+        Effect.withFiber((fiber) => {
+          // Set in the turn in which it is granted, so that an interruption cannot lose it.
+          let slot: Slot | undefined
+          const granted = (it: Slot) => {
+            slot = it
+          }
+          return Effect.ensuring(
+            Effect.andThen(slotOf(key, slots, bytesOf(size, fiber.context), granted), effect),
+            Effect.sync(() => slot?.left())
+          )
+        })
+
+      const untilLeft = (slots: number): Bounded => (key, size, effect) =>
+        Effect.withFiber((fiber) => {
+          const source = Context.getOrUndefined(fiber.context, HttpServerRequest.HttpServerRequest)?.source
+          if (!(source instanceof Asked)) return during(slots)(key, size, effect)
+          // A request that calls the API for its answer has one slot for all of it.
+          if (source.reading !== undefined) return effect
+          return Effect.andThen(
+            slotOf(key, slots, bytesOf(size, fiber.context), (slot) => {
+              // The client may have gone while the request waited: then no answer leaves.
+              if (source.socket.destroyed) slot.left()
+              else source.reading = slot
+            }),
+            effect
+          )
+        })
+
+      return LargeReads.of({
+        ofAgent: untilLeft(config.HTTP_LARGE_READS),
+        ofAddress: untilLeft(config.HTTP_LARGE_READS_PER_ADDRESS),
+        during: during(config.HTTP_LARGE_READS)
+      })
+    })
+  )
+}
