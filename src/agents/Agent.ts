@@ -65,9 +65,12 @@ export const Description = Text(0, 500)
 /** The name to show for an agent: its handle unless it set one. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
+/** Stands for an e-mail address, or the part of it, that is not shown or not kept. */
+export const MASKED = "****"
+
 const maskEmail = (email: string): string => {
   const at = email.lastIndexOf("@")
-  return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}****${email.slice(at)}`
+  return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}${MASKED}${email.slice(at)}`
 }
 
 /** The record of an agent for itself. */
