@@ -40,6 +40,7 @@ import { MutesRepo } from "./mutes/MutesRepo.ts"
 import { Blobs } from "./files/Blobs.ts"
 import { IdempotencyRepo } from "./idempotency/IdempotencyRepo.ts"
 import { IdempotentIds } from "./idempotency/IdempotentIds.ts"
+import { StoredAnswers } from "./idempotency/StoredAnswers.ts"
 import { Mailer } from "./platform/Mailer.ts"
 import { PresenceRepo } from "./presence/PresenceRepo.ts"
 import { Presences } from "./presence/Presences.ts"
@@ -74,7 +75,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Conversations.layer),
   Layer.provideMerge(PresencePosts.layer),
   Layer.provideMerge(Layer.mergeAll(Groups.layer, WebhookActors.layer, Webhooks.layer)),
-  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer)),
+  Layer.provideMerge(Layer.mergeAll(Attachments.layer, Avatars.layer, Replies.layer, StoredAnswers.layer)),
   Layer.provideMerge(Layer.mergeAll(Codes.layer, AddressLimits.layer, Enforcement.layer, EventData.layer)),
   Layer.provideMerge(Deliveries.layer),
   Layer.provideMerge(SessionsLive),

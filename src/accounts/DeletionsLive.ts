@@ -3,6 +3,7 @@ import { Contacts } from "../contacts/Contacts.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { LAST_BYTES_MILLIS } from "../files/Blobs.ts"
 import { Groups } from "../groups/Groups.ts"
+import { StoredAnswers } from "../idempotency/StoredAnswers.ts"
 import { Mutes } from "../mutes/Mutes.ts"
 import { batchUpTo } from "../cluster/Job.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
@@ -49,11 +50,15 @@ export const DeletionsLive = Layer.effect(
     const replies = yield* Replies
     const repo = yield* DeletionsRepo
     const sessions = yield* Sessions
+    const storedAnswers = yield* StoredAnswers
     const webhooks = yield* Webhooks
     const begun = yield* FiberSet.make<void, never>()
     const now = () => clock.currentTimeMillisUnsafe()
 
-    /** What only an erasure removes. The address is last: by it the rest is found. */
+    /**
+     * What only an erasure removes. The address is last, because rows are found by it. Stored answers and the audit log are read as a
+     * whole, in slices: a table of a million rows costs a thousand short statements.
+     */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
       while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);
       while ((yield* erasures.hides(agentId, ROWS_AT_ONCE)) > 0);
@@ -63,6 +68,15 @@ export const DeletionsLive = Layer.effect(
         const last = yield* erasures.slice(after, ROWS_AT_ONCE)
         if (last === null) break
         yield* erasures.uploads(agentId, after, last, now(), uploadMs)
+        after = last
+      }
+      const account = yield* erasures.account(agentId)
+      if (account === undefined) return
+      yield* storedAnswers.eraseTexts(agentId, account.handle)
+      for (let after = 0;;) {
+        const last = yield* erasures.auditSlice(after, ROWS_AT_ONCE)
+        if (last === null) break
+        yield* erasures.audit(account.email, after, last)
         after = last
       }
       yield* erasures.address(agentId, now(), ids.bytes(32))

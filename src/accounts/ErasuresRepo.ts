@@ -1,5 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
+import { MASKED } from "../agents/Agent.ts"
 import { Database } from "../database/Sql.ts"
 
 const KEYS = `
@@ -33,21 +34,49 @@ WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT cond
 
 const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
 
-/** The address of a living account is left alone: it has begun anew. */
+/**
+ * The address of a living account is left alone: it has begun anew. Without a living account, the address goes from all deleted
+ * accounts that had it.
+ */
 const ADDRESS = `
 WITH whose AS (
-  SELECT id, email FROM agents WHERE id = $1 AND deleted_at IS NOT NULL AND position('@' IN email) > 0
+  SELECT id, email, handle FROM agents WHERE id = $1 AND deleted_at IS NOT NULL AND position('@' IN email) > 0
 ), free AS (
   SELECT email FROM whose w WHERE NOT EXISTS (SELECT FROM agents a WHERE a.email = w.email AND a.deleted_at IS NULL)
 ), coded AS (
   DELETE FROM codes WHERE agent_id IN (SELECT id FROM whose) OR email IN (SELECT email FROM free)
+    OR (email, handle) IN (SELECT email, handle FROM whose)
 ), asked AS (
   DELETE FROM code_addresses WHERE email IN (SELECT email FROM free)
 )
-UPDATE agents a SET email = erased_address(a.email), updated_at = $2 FROM whose w WHERE a.id = w.id RETURNING a.id`
+UPDATE agents a SET email = erased_address(a.email), updated_at = $2 FROM whose w
+WHERE a.email = w.email AND (a.id = w.id OR a.deleted_at IS NOT NULL AND a.email IN (SELECT email FROM free))
+RETURNING a.id`
+
+const ACCOUNT = `SELECT handle, email FROM agents WHERE id = $1`
+
+const AUDIT_SLICE = `SELECT max(no) AS last FROM (SELECT no FROM audit_log WHERE no > $1 ORDER BY no LIMIT $2) s`
+
+/**
+ * Masks the address (`$3`, a regular expression) wherever a row has it, and every search by address, because an operator may have
+ * searched for the beginning of this one. Only servers of before this version wrote such searches down.
+ */
+const AUDIT = `
+UPDATE audit_log SET reason = regexp_replace(regexp_replace(reason, '([?&]email=)[^&]*', '\\1${MASKED}', 'g'), $3, '${MASKED}', 'gi')
+WHERE no > $1 AND no <= $2 AND (reason ~ '[?&]email=(?![*]{4}(&|$))' OR reason ~* $3)`
+
+/** A regular expression of PostgreSQL for an address, as people write it and as a URL has it. */
+const patternOf = (address: string): string =>
+  [address, encodeURIComponent(address)].map((text) => text.replace(/[\\.*+?^${}()|[\]]/g, "\\$&")).join("|")
 
 /** What an erasure removes of an ended account beyond its deletion. Every statement is idempotent and bounded. */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
+  /** Undefined if there never was such an account. */
+  readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
+  /** The end of the slice of audit rows after one; null if there are no more. */
+  readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
+  /** Masks the address, and searches by address, in a slice of the audit log. */
+  readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>
   /** The answers to its last requests; returns how many of at most so many. */
   readonly keys: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   readonly hides: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
@@ -65,6 +94,9 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
     ErasuresRepo,
     Effect.gen(function*() {
       const database = yield* Database
+      const account = database.prepared<{ readonly handle: string; readonly email: string }>("erase_account", ACCOUNT)
+      const auditSlice = database.prepared<{ last: number | null }>("erase_audit_slice", AUDIT_SLICE)
+      const audit = database.prepared("erase_audit", AUDIT)
       const keys = database.prepared("erase_keys", KEYS)
       const hides = database.prepared("erase_hides", HIDES)
       const hiddenConversations = database.prepared("erase_hidden_conversations", HIDDEN_CONVERSATIONS)
@@ -74,6 +106,9 @@ export class ErasuresRepo extends Context.Service<ErasuresRepo, {
       const secret = database.prepared("erase_secret", SECRET)
       const address = database.prepared("erase_address", ADDRESS)
       return ErasuresRepo.of({
+        account: (agentId) => Effect.map(account([agentId]), ([row]) => row),
+        auditSlice: (after, size) => Effect.map(auditSlice([after, size]), ([row]) => row?.last ?? null),
+        audit: (address, after, last) => Effect.asVoid(audit([after, last, patternOf(address)])),
         keys: (agentId, most) => Effect.map(keys([agentId, most]), (rows) => rows.length),
         hides: (agentId, most) => Effect.map(hides([agentId, most]), (rows) => rows.length),
         hiddenConversations: (agentId, most) => Effect.map(hiddenConversations([agentId, most]), (rows) => rows.length),

@@ -65,9 +65,12 @@ export const Description = Text(0, 500)
 /** The name to show for an agent: its handle unless it set one. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
+/** Stands for an e-mail address, or the part of it, that is not shown or not kept. */
+export const MASKED = "****"
+
 const maskEmail = (email: string): string => {
   const at = email.lastIndexOf("@")
-  return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}****${email.slice(at)}`
+  return `${String.fromCodePoint(email.codePointAt(0) ?? 0x2a)}${MASKED}${email.slice(at)}`
 }
 
 /** The record of an agent for itself. */
@@ -110,11 +113,16 @@ export class AgentSuspended extends WireError<AgentSuspended>()("AgentSuspended"
 
 const HANDLE = /^[a-z](?:[a-z0-9]|-(?=[a-z0-9])){2,29}$/
 
-/** Names that no agent may have: the API's own words, words of authority, and words for nobody or everybody (wire.md D). */
-const RESERVED: ReadonlySet<string> = new Set((
+/**
+ * Handles that nobody can register (wire.md D, which has the same list): words in the server's paths, paths that are planned, words of
+ * authority, and words for nobody or everybody. An account that already has such a handle keeps it.
+ */
+export const RESERVED: ReadonlySet<string> = new Set((
   "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +
   "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
-  "attachments webhooks health metrics openapi internal ws ready docs avatars mute read avatar rotate-key " +
+  "attachments webhooks health metrics openapi internal ws mcp a2a app console reply active claim claim-batch ready docs assets " +
+  "files avatars avatar mute read rotate-key agent conversation " +
+  "authorize token revoke oauth connections join search wake-webhook " +
   "admin root system support help official staff moderator security " +
   "null undefined none true false all everyone here anonymous unknown"
 ).split(" "))

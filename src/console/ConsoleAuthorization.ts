@@ -3,7 +3,7 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { HttpApi, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import type { SqlError } from "effect/sql"
 import { Budgets } from "../auth/Budgets.ts"
-import { AuditLog } from "../operator/AuditLog.ts"
+import { AuditLog, withoutAddresses } from "../operator/AuditLog.ts"
 import { type Access, ConsoleAccess } from "../operator/ConsoleAccess.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable, WireError } from "../wire/WireError.ts"
@@ -63,7 +63,10 @@ export const credentialOf = (
   return bearer === undefined ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
 }
 
-const detailOf = (url: string): string | null => url.includes("?") ? url.slice(url.indexOf("?"), url.indexOf("?") + 300) : null
+/** The longest part of a URL in the audit log, in UTF-16 units. */
+const DETAIL_LENGTH = 300
+
+const detailOf = (url: string): string | null => url.includes("?") ? withoutAddresses(url.slice(url.indexOf("?"))).slice(0, DETAIL_LENGTH) : null
 
 /**
  * Lets operators in, and nobody else (wire.md O.1): by a session's cookie or a program's token. Looks are written down
@@ -107,7 +110,7 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
               ? answered
               // A caller that has hung up was refused nothing.
               : Effect.onError(answered, (cause) =>
-                Cause.hasInterruptsOnly(cause) ? Effect.void : noted(`refused ${endpoint.identifier}`, request.url.slice(0, 300)))
+                Cause.hasInterruptsOnly(cause) ? Effect.void : noted(`refused ${endpoint.identifier}`, withoutAddresses(request.url).slice(0, DETAIL_LENGTH)))
           }))
     })
   )

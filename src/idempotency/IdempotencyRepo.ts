@@ -35,6 +35,14 @@ interface Row {
   readonly body: Buffer | null
 }
 
+interface AnswerColumns {
+  readonly status: number
+  readonly headers: string
+  readonly body: Buffer | null
+}
+
+interface AnsweredRow extends AttemptId, AnswerColumns {}
+
 /**
  * Table idempotency_keys. Claiming is one statement: of any number of attempts at the same request, in any number of
  * processes, one holds the claim until it ends or lapses. `finish`, `release` and `forget` do nothing once another
@@ -56,6 +64,14 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
   /** Removes the key, for a request that had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
+  /** The end of the slice of rows that were created after this time, in milliseconds; null if there are no more. */
+  readonly slice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
+  /** The answers of a slice whose body contains these bytes, each with the attempt that stored it. */
+  readonly mentioning: (
+    bytes: Buffer,
+    after: number,
+    last: number
+  ) => Effect.Effect<ReadonlyArray<{ readonly attempt: AttemptId; readonly answer: StoredAnswer }>, SqlError.SqlError>
   /** Removes a batch of the rows created at this time or earlier. */
   readonly sweep: (expired: number) => Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/idempotency/IdempotencyRepo") {
@@ -66,6 +82,8 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
       const { prepared } = yield* Database
       const claim = prepared<Row>("idempotency_claim", CLAIM)
       const finish = prepared("idempotency_finish", FINISH)
+      const slice = prepared<{ readonly last: number | null }>("idempotency_slice", SLICE)
+      const mentioning = prepared<AnsweredRow>("idempotency_mentioning", MENTIONING)
       return IdempotencyRepo.of({
         claim: ({ agentId, key, nonce }, { expired, fingerprint, lapsesAt, now }) =>
           Effect.flatMap(
@@ -81,6 +99,10 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
         forget: ({ agentId, key, nonce }) =>
           Effect.asVoid(sql`
             DELETE FROM idempotency_keys WHERE agent_id = ${agentId} AND key = ${key} AND nonce = ${nonce}`),
+        slice: (after, size) => Effect.map(slice([after, size]), ([row]) => row?.last ?? null),
+        mentioning: (bytes, after, last) =>
+          Effect.map(mentioning([bytes, after, last]), (rows) =>
+            rows.map(({ agentId, key, nonce, ...stored }) => ({ attempt: { agentId, key, nonce }, answer: answerOf(stored) }))),
         sweep: (expired) =>
           Effect.map(
             // The outer condition is tested again on the locked row, so a row that was claimed again meanwhile is kept.
@@ -100,10 +122,15 @@ const outcome = (row: Row, nonce: Buffer, fingerprint: Buffer): Claim => {
   if (row.nonce.equals(nonce)) return { _tag: "Claimed", createdAt: row.createdAt }
   if (!row.fingerprint.equals(fingerprint)) return { _tag: "Conflict" }
   if (row.status === null || row.headers === null) return { _tag: "Running" }
-  // `finish` wrote it.
-  const headers = JSON.parse(row.headers) as Record<string, string>
-  return { _tag: "Done", answer: { status: row.status, headers, body: row.body } }
+  return { _tag: "Done", answer: answerOf({ status: row.status, headers: row.headers, body: row.body }) }
 }
+
+const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
+  status,
+  // `finish` wrote it.
+  headers: JSON.parse(headers) as Record<string, string>,
+  body
+})
 
 /** An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request. */
 const EXPIRED = "k.created_at <= $7"
@@ -127,3 +154,13 @@ const CLAIM = `
 const FINISH = `
   UPDATE idempotency_keys SET status = $4::integer, headers = $5::text, body = $6::bytea
   WHERE agent_id = $1 AND key = $2 AND nonce = $3::bytea`
+
+/** In the order of an index that rows are inserted in, so that neighbours in a slice are neighbours on disk. */
+const SLICE = `
+  SELECT max(created_at) AS last FROM (
+    SELECT created_at FROM idempotency_keys WHERE created_at > $1 ORDER BY created_at LIMIT $2
+  ) s`
+
+const MENTIONING = `
+  SELECT agent_id AS "agentId", key, nonce, status, headers, body FROM idempotency_keys
+  WHERE created_at > $2 AND created_at <= $3 AND status IS NOT NULL AND position($1::bytea IN body) > 0`

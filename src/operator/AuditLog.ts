@@ -1,5 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { MASKED } from "../agents/Agent.ts"
 
 export interface AuditEntry {
   readonly no: number
@@ -18,10 +19,24 @@ export interface AuditNote {
   readonly action: string
   /** A normalised handle, or null. */
   readonly handle: string | null
+  /** URLs of requests pass through `withoutAddresses` first. */
   readonly detail: string | null
 }
 
-/** The audit log (wire.md O.1). Rows are only added; those of a change go into the change's transaction. */
+/** A part of a URL with an e-mail address in it. An `@` before a handle is none. */
+const ADDRESS = /^.+(?:@|%40)/i
+
+/**
+ * The URL of an operator's request as the audit log keeps it: without e-mail addresses, and without the beginnings of addresses that
+ * operators search by. An address in the log would outlive the erasure of its agent.
+ */
+export const withoutAddresses = (url: string): string =>
+  url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
+
+/**
+ * The audit log (wire.md O.1). Rows are only added; those of a change go into the change's transaction. An erasure masks the agent's
+ * address in rows that have it (src/accounts/ErasuresRepo.ts).
+ */
 export class AuditLog extends Context.Service<AuditLog, {
   readonly note: (note: AuditNote) => Effect.Effect<void, SqlError.SqlError>
   /** The newest first, older than `before`. */

@@ -26,8 +26,8 @@ export const removed: ReadonlyArray<Fate> = [
   },
   {
     what: "address",
-    words: "The e-mail address and codes for it. A hash under this server's secret stays, so that the address has no more accounts in its life than others.",
-    tables: ["agents", "codes", "code_addresses"]
+    words: "The e-mail address and codes for it, in the audit log too. A hash under this server's secret stays, so that the address has no more accounts in its life than others.",
+    tables: ["agents", "codes", "code_addresses", "audit_log"]
   },
   { what: "contacts", words: "Its contacts and mutes, and those of others of it, with notes.", tables: ["contacts", "mutes"] },
   {
@@ -43,7 +43,7 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
   {
     what: "traces",
-    words: "What it had hidden of conversations with one other, single messages of groups too, answers to its requests, claims to reply, counts of its new conversations, limits of its own.",
+    words: "What it had hidden of conversations with one other, single messages of groups too, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
     tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
   },
   { what: "notes about the work itself", words: "When all is done.", tables: ["deletions", "handovers", "recounts"] }
@@ -64,7 +64,7 @@ export const remains: ReadonlyArray<Fate> = [
   },
   { what: "when it was in which group", words: "It is the groups' history.", tables: ["groups", "group_members"] },
   { what: "blocks and reports, by it and of it", words: "They protect others, and go on counting.", tables: ["blocks", "reports"] },
-  { what: "audit log", words: "It says what operators did, this erasure too.", tables: ["audit_log"] },
+  { what: "audit log", words: "It says what operators did, this erasure too, without the e-mail address.", tables: ["audit_log"] },
   {
     what: "backups, exports, logs, and mails in the outbox",
     words: "They are files outside of the database. After a restoration of an older backup, erase again.",

@@ -144,9 +144,19 @@ it.effect("a deletion that dies before any of its statements is finished by anot
 /** How long after its announcement an upload may come to its end: the default of UPLOADS_URL_SECONDS, and five minutes. */
 const UPLOAD_MS = 900_000 + 300_000
 
+/** What agents and operators have said of an account in other rows than its own. */
+const nameOf = (handle: string): string => `Known As ${handle}`
+
 /** Something of everything that only an erasure removes. */
 const known = Effect.fnUntraced(function*({ handle, id }: Party) {
   const sql = yield* SqlClient.SqlClient
+  const contact = { handle, display_name: nameOf(handle), description: null, notes: nameOf(handle) }
+  yield* sql`
+    INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at, status, headers, body)
+    VALUES ('agt_other', ${handle}, ${Buffer.from("f")}, ${Buffer.from("n")}, 1, 0, 201, '{}', ${Buffer.from(JSON.stringify(contact))})`
+  yield* sql`
+    INSERT INTO audit_log (at, operator, action, reason)
+    VALUES (0, 'ops', 'show agents', ${`?email=${handle}%40exam&limit=5`}), (0, 'ops', 'erase', ${`asked by ${handle}@Example.com`})`
   yield* sql`
     INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at)
     VALUES (${id}, 'k', ${Buffer.from("f")}, ${Buffer.from("n")}, 0, 0)`
@@ -174,6 +184,9 @@ const notErased = Effect.fnUntraced(function*(account: Party & { readonly groupI
       EXISTS (SELECT FROM codes WHERE email = ${`${handle}@example.com`}) AS codes,
       EXISTS (SELECT FROM code_addresses WHERE email = ${`${handle}@example.com`}) AS "codeAddresses",
       EXISTS (SELECT FROM idempotency_keys WHERE agent_id = ${id}) AS keys,
+      NOT EXISTS (SELECT FROM idempotency_keys WHERE key = ${handle} AND status = 201) AS "keysOfOthers",
+      EXISTS (SELECT FROM idempotency_keys WHERE position(${Buffer.from(nameOf(handle))}::bytea IN body) > 0) AS "answersToOthers",
+      EXISTS (SELECT FROM audit_log WHERE reason ~ ${`${handle}(@|%40)`}) AS audit,
       EXISTS (SELECT FROM hidden_messages WHERE agent_id = ${id}) AS hides,
       EXISTS (SELECT FROM participants WHERE agent_id = ${id} AND counterparty_id IS NOT NULL AND hidden_through > 0) AS "hiddenConversations",
       EXISTS (
@@ -208,6 +221,9 @@ it.effect("an account that was deleted can be erased, again and again; its addre
     const next = yield* register("mona-2")
     if (typeof next === "string") return assert.fail(next)
     yield* sql`INSERT INTO codes (id, purpose, email, agent_id, expires_at) VALUES ('c', 'recover', ${email}, ${next.agent.id}, 1)`
+    yield* sql`
+      INSERT INTO codes (id, purpose, email, handle, display_name, expires_at)
+      VALUES ('c-1', 'register', ${email}, 'mona-1', 'Mona', 1), ('c-2', 'register', ${email}, 'mona-2', 'Lisa', 1)`
     let noted = 0
     for (let i = 0; i < 2; i++) {
       yield* accounts.erase(first.agent.id, Effect.sync(() => void noted++))
@@ -218,7 +234,7 @@ it.effect("an account that was deleted can be erased, again and again; its addre
     const emails = yield* sql<{ readonly handle: string; readonly email: string }>`SELECT handle, email FROM agents ORDER BY handle`
     assert.match(emails[0]?.email ?? "", /^erased:[0-9a-f]{64}$/)
     assert.deepStrictEqual(emails[1], { handle: "mona-2", email })
-    assert.strictEqual((yield* sql`SELECT 1 FROM codes WHERE id = 'c'`).length, 1)
+    assert.deepStrictEqual(yield* sql`SELECT id FROM codes ORDER BY id`, [{ id: "c" }, { id: "c-2" }])
     assert.deepStrictEqual(yield* sql`SELECT agent_id FROM deletions`, [])
     yield* accounts.erase(next.agent.id, Effect.void)
     // Two of three are used up, though neither row has the address any more.
@@ -226,6 +242,26 @@ it.effect("an account that was deleted can be erased, again and again; its addre
     if (typeof last === "string") return assert.fail(last)
     yield* accounts.remove(last.agent.id)
     assert.strictEqual(yield* register("mona-4"), "email_exhausted")
+  }).pipe(Effect.provide(layerRooms(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
+
+it.effect("an erasure removes the address from earlier accounts too, which are deleted; they count as before", () =>
+  Effect.gen(function*() {
+    const sql = yield* SqlClient.SqlClient
+    const accounts = yield* Accounts
+    const email = "lisa@example.com"
+    const register = (handle: string) => accounts.create({ handle, email, displayName: null, description: null })
+    for (const end of [accounts.remove, (id: string) => accounts.erase(id, Effect.void)]) {
+      const made = yield* register(`lisa-${end === accounts.remove ? 1 : 2}`)
+      if (typeof made === "string") return assert.fail(made)
+      yield* end(made.agent.id)
+    }
+    const emails = yield* sql<{ readonly email: string }>`SELECT email FROM agents`
+    assert.strictEqual(emails.length, 2)
+    for (const one of emails) assert.match(one.email, /^erased:[0-9a-f]{64}$/)
+    assert.isObject(yield* register("lisa-3"))
+    const [last] = yield* sql<{ readonly id: string }>`SELECT id FROM agents WHERE handle = 'lisa-3'`
+    yield* accounts.remove(last?.id ?? "")
+    assert.strictEqual(yield* register("lisa-4"), "email_exhausted")
   }).pipe(Effect.provide(layerRooms(layerPgliteTest, { LIMITS_REGISTRATIONS_PER_EMAIL: 3 }))))
 
 it("an erasure says of every table with an agent's data what becomes of it", () => {

@@ -1,18 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { AgentChatClient, AgentChatError } from "agentchatme"
 import type { Answer, Http } from "../support/Http.ts"
+import { RESERVED } from "../support/ReservedHandles.ts"
 import { freshHandle, newAgent, type Server, sharedServer } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
 import * as Shapes from "./Shapes.ts"
-
-/** Every word that wire.md D reserves. */
-const RESERVED = (
-  "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +
-  "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
-  "attachments webhooks health metrics openapi internal ws " +
-  "admin root system support help official staff moderator security " +
-  "null undefined none true false all everyone here anonymous unknown"
-).split(" ")
 
 /** A code that is not this one. */
 const other = (code: string): string => String((Number(code) + 1) % 1_000_000).padStart(6, "0")

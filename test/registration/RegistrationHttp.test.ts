@@ -4,15 +4,9 @@ import { TestClock } from "effect/testing"
 import { MailFailed } from "../../src/platform/Mailer.ts"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
+import { RESERVED } from "../support/ReservedHandles.ts"
 import { codeTo, fresh, mailsTo, Neighbours, newAccount, other } from "./Room.ts"
 import { layerWeb, refused, Web } from "./Web.ts"
-
-const RESERVED = (
-  "v1 api me register verify recover agents messages sync ack conversations participants context contacts blocks " +
-  "block report groups invites members promote demote leave accept presence batch mutes directory uploads " +
-  "attachments webhooks health metrics openapi internal ws admin root system support help official staff " +
-  "moderator security null undefined none true false all everyone here anonymous unknown"
-).split(" ")
 
 const lines: Array<string> = []
 

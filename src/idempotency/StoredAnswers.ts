@@ -1,0 +1,67 @@
+import { Context, Effect, Layer } from "effect"
+import type { SqlError } from "effect/sql"
+import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
+
+/** Rows that one statement reads. */
+const AT_ONCE = 1_000
+
+/** The fields of an answer that tell something of the agent whose `handle` stands beside them; `notes` are the caller's, about it. */
+const TEXTS: ReadonlySet<string> = new Set(["display_name", "description", "avatar_url", "notes"])
+
+/** Fields with JSON that agents wrote. It belongs to a message, which stays as it is. */
+const WRITTEN: ReadonlySet<string> = new Set(["content", "metadata"])
+
+/** Whether a text about the agent became null somewhere in the value. */
+const clear = (value: unknown, handle: string): boolean => {
+  if (typeof value !== "object" || value === null) return false
+  const fields = value as Record<string, unknown>
+  const isAbout = fields["handle"] === handle
+  let cleared = false
+  for (const name of Object.keys(fields)) {
+    if (isAbout && TEXTS.has(name) && fields[name] !== null) {
+      fields[name] = null
+      cleared = true
+    } else if (!WRITTEN.has(name) && clear(fields[name], handle)) cleared = true
+  }
+  return cleared
+}
+
+/** What every answer that shows an agent contains, as this server writes JSON. */
+const mentionOf = (handle: string): Buffer => Buffer.from(`"handle":${JSON.stringify(handle)}`)
+
+/** The answer with null in place of each text about the agent; undefined if it has none. */
+export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer | undefined => {
+  if (answer.body === null || !answer.body.includes(mentionOf(handle))) return undefined
+  const json: unknown = JSON.parse(answer.body.toString("utf8"))
+  if (!clear(json, handle)) return undefined
+  const body = Buffer.from(JSON.stringify(json))
+  const { headers } = answer
+  return { ...answer, body, headers: "content-length" in headers ? { ...headers, "content-length": String(body.length) } : headers }
+}
+
+/** The answers that are stored for repeated requests. */
+export class StoredAnswers extends Context.Service<StoredAnswers, {
+  /**
+   * Removes the texts about an erased agent from the answers to other agents. The rows stay, so that a repeated request has no
+   * second effect. Reads all stored answers in slices, each in a statement of its own; repeatable.
+   */
+  readonly eraseTexts: (agentId: string, handle: string) => Effect.Effect<void, SqlError.SqlError>
+}>()("parley/idempotency/StoredAnswers") {
+  static readonly layer = Layer.effect(
+    StoredAnswers,
+    Effect.map(IdempotencyRepo, (repo) =>
+      StoredAnswers.of({
+        eraseTexts: Effect.fn("StoredAnswers.eraseTexts")(function*(agentId, handle) {
+          for (let after = -1;;) {
+            const last = yield* repo.slice(after, AT_ONCE)
+            if (last === null) return
+            for (const { answer, attempt } of yield* repo.mentioning(mentionOf(handle), after, last)) {
+              const changed = attempt.agentId === agentId ? undefined : withoutTexts(answer, handle)
+              if (changed !== undefined) yield* repo.finish(attempt, changed)
+            }
+            after = last
+          }
+        })
+      }))
+  )
+}
