@@ -1,4 +1,5 @@
 import { Config as EffectConfig, Context, Data, Effect, Layer, Redacted, Result } from "effect"
+import { isIP } from "node:net"
 import { Environment, type Misspelt, misspelt } from "./Misspelt.ts"
 
 /** The configuration is invalid. Lists every problem, each with its remedy. */
@@ -63,6 +64,19 @@ const url = (...protocols: ReadonlyArray<string>): Setting<string>["parse"] => (
 const secretUrl = (...protocols: ReadonlyArray<string>): Setting<Redacted.Redacted<string>>["parse"] => (text) =>
   Result.map(url(...protocols)(text), (value) => Redacted.make(value))
 
+/** Addresses and networks in CIDR notation, or `none`. */
+const networks: Setting<ReadonlyArray<string>>["parse"] = (text) => {
+  const parts = text === "none" ? [] : text.split(",").map((part) => part.trim())
+  const isNetwork = (part: string): boolean => {
+    const [address = "", prefix, ...more] = part.split("/")
+    const bits = { 0: -1, 4: 32, 6: 128 }[isIP(address)] ?? -1
+    return bits > 0 && more.length === 0 && (prefix === undefined || (/^\d{1,3}$/.test(prefix) && Number(prefix) <= bits))
+  }
+  return parts.every(isNetwork)
+    ? Result.succeed(parts)
+    : Result.fail("expected IP addresses and networks such as 10.0.0.0/8 with commas between them, or none")
+}
+
 const share: Setting<number>["parse"] = (text) =>
   /^(?:0|1|[01]?\.\d+)$/.test(text) && Number(text) <= 1 ? Result.succeed(Number(text)) : Result.fail("expected a number from 0 to 1")
 
@@ -113,6 +127,7 @@ export const settings = {
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of the mail with one-time codes"),
   MAIL_OUTBOX: maybe(anyText, "folder that gets each mail as an .eml file when SMTP_URL is not set", "DATA_DIR/outbox"),
   TRUST_PROXY: int(0, "number of proxies in front of the server whose X-Forwarded-For is believed; 0 uses the connection's own address", 0, 16),
+  TRUST_PROXY_ADDRESSES: maybe(networks, "IP addresses and networks of the proxies in front of the server, which HTTP_CONNECTIONS_PER_PEER does not bound", "loopback; while TRUST_PROXY is above 0, every address"),
   ECHO_OWN: make(oneOf("on", "off"), "on", "on sends an agent's own messages to its own sockets as well"),
   ALLOWED_ORIGINS: make(anyText, "*", "web origins whose pages may call the API from a browser: * for all, or a list with commas"),
   WEBHOOK_ALLOW_PRIVATE: make(oneOf("none", "loopback", "all"), "none", "addresses besides public ones that webhooks may reach: none, loopback, or all private ones"),
@@ -143,6 +158,7 @@ export const settings = {
   RUNNER_HOST: make(anyText, "127.0.0.1", "address at which the other nodes of the cluster reach this node, and the only one it listens on for them"),
   RUNNER_PORT: make(wholeNumber(1, 65535), 14431, "TCP port at which the other nodes of the cluster reach this node"),
   RUNNER_SECRET: maybe(secrets, "secret with which the nodes of a cluster authenticate each other and encrypt what they say; while it is being changed two, as new,old", "none: whoever reaches RUNNER_PORT is a node", true),
+  RUNNER_CONNECTIONS: maybe(wholeNumber(1, 1_000_000), "connections that the other nodes of the cluster may have open to RUNNER_PORT at once; half of them from one address", "a sixteenth of ulimit -n, 32 or more"),
   SHARED_DIR: maybe(anyText, "folder that all nodes of a cluster share for attachments and avatars, in place of an S3 bucket"),
   DRAIN_SECONDS: maybe(wholeNumber(0, 5), "seconds for which a server that is asked to stop still serves while /v1/ready already says no", "2 for a node, else 0"),
   LIMITS_SENDS_PER_SECOND: int(60, "messages that an agent may send per second, direct and group together", 1),
@@ -205,6 +221,10 @@ export const settings = {
   SOCKETS_PING_SECONDS: int(30, "seconds from one ping of a WebSocket to the next", 1, 3_600),
   SOCKETS_PONG_SECONDS: int(10, "seconds in which a client must answer a ping on its WebSocket", 1, 3_600),
   PRESENCE_LIFETIME_SECONDS: int(300, "seconds after an agent's last sign of life at which it counts as offline", 60, 86_400),
+  HTTP_CONNECTIONS: maybe(wholeNumber(1, 10_000_000), "connections that clients may have open to this server at once, WebSockets included", "ulimit -n less what the server needs for itself"),
+  HTTP_CONNECTIONS_RESERVE: maybe(wholeNumber(0, 10_000_000), "files and connections that the server keeps for itself when HTTP_CONNECTIONS is not set, connections of other nodes apart", "100, WEBHOOK_POSTS, and DATABASE_POOL or 500 for PGlite"),
+  HTTP_CONNECTIONS_PER_PEER: maybe(wholeNumber(1, 10_000_000), "connections that one IP address, or one /64 network of IPv6, may have open to this server at once", "a quarter of HTTP_CONNECTIONS"),
+  HTTP_FIRST_BYTE_SECONDS: int(10, "seconds in which a client must send the first byte on a new connection", 1, 3_600),
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the headers of an HTTP request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(60, "seconds for which a client may read nothing of an HTTP answer before it is cut off", 1, 3_600),
