@@ -1,5 +1,5 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { Crowd, freshSend, median, metric } from "../support/Crowd.ts"
+import { Crowd, freshSend, median, metric, untilQuiet } from "../support/Crowd.ts"
 import { eventually } from "../support/Eventually.ts"
 import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
 import { newAgent, type TestAgent } from "../support/Server.ts"
@@ -32,7 +32,11 @@ describe.skipIf(missingForNodes !== "" || process.platform === "win32")(`connect
     }
     const before = await talk("before", 5)
     const crowds = await Promise.all(cluster.nodes.flatMap((node) =>
-      [node.url, `http://127.0.0.1:${cluster.runnerPort(node)}`].map((url) => Crowd.gather(url, MANY))))
+      ([["http", node.url], ["nodes", `http://127.0.0.1:${cluster.runnerPort(node)}`]] as const).map(async ([port, url]) => {
+        const crowd = await Crowd.gather(url, MANY)
+        await untilQuiet(node, port)
+        return crowd
+      })))
     const during = await talk("during", 15)
     assert.isBelow(median(during), Math.max(3 * median(before), 1_000), `${before} -> ${during}`)
     for (const node of cluster.nodes) {

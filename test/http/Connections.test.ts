@@ -4,7 +4,7 @@ import { rm } from "node:fs/promises"
 import { boundsOf, openFilesLimit } from "../../src/http/Connections.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
-import { Crowd, freshSend, median, metric } from "../support/Crowd.ts"
+import { Crowd, freshSend, median, metric, untilQuiet } from "../support/Crowd.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { exchange, RawConnection } from "../support/RawConnection.ts"
 import { makeDataDir, newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
@@ -98,6 +98,7 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
     const [before, during]: [Array<number>, Array<number>] = [[], []]
     for (let i = 0; i < 20; i++) before.push(await freshSend(alice, bob, `before ${i}`))
     const crowd = await Crowd.gather(server.url, MANY)
+    await untilQuiet(server, "http")
     for (let i = 0; i < 60; i++) {
       during.push(await freshSend(alice, bob, `during ${i}`))
       // On a connection that is kept, too.

@@ -2,6 +2,8 @@ import { assert } from "@effect/vitest"
 import { Agent, request } from "node:http"
 import { connect, type Socket } from "node:net"
 import { once } from "node:events"
+import { setTimeout as pause } from "node:timers/promises"
+import { eventually } from "./Eventually.ts"
 import type { Server, TestAgent } from "./Server.ts"
 
 /** Connections that send nothing. */
@@ -75,4 +77,16 @@ export const metric = async (server: Server, series: string): Promise<number> =>
   const text = await (await fetch(`${server.url}/internal/metrics`)).text()
   const line = text.split("\n").find((one) => one.startsWith(`${series} `))
   return line === undefined ? assert.fail(`no ${series} in the metrics`) : Number(line.slice(series.length + 1))
+}
+
+/** Waits until a server at its bound has accepted what had come: until it has turned nobody away for a while. */
+export const untilQuiet = async (server: Server, port: "http" | "nodes"): Promise<void> => {
+  let before = -1
+  await eventually("the server to turn nobody away", async () => {
+    const now = await metric(server, `connections_turned_away_total{port="${port}",reason="gave_way"}`)
+    const quiet = now > 0 && now === before
+    before = now
+    if (!quiet) await pause(100)
+    return quiet || undefined
+  })
 }
