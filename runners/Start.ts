@@ -47,7 +47,7 @@ export const start = (): void => serve({
   settle: (config) =>
     config.ROLE === "gateway"
       ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with parley runner"] }))
-      : Effect.succeed(config),
+      : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
   own: DataDir.layer,
   database,
   cluster: () => Layer.merge(Cluster.layerStandalone, NodeProcedures.layerAlone),

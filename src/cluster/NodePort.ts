@@ -8,6 +8,7 @@ import { createServer as createTlsServer } from "node:tls"
 import type { Settings } from "../platform/Config.ts"
 import { AT_ONCE } from "./NodeLinks.ts"
 import { serverTls } from "./NodeSecret.ts"
+import { nodeConnections } from "../http/Connections.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { CONNECTIONS, connectionsRefused } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -98,7 +99,10 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         ))
       }
 
-      const open = new Set<NetSocket>()
+      /** The connections, by the address and port of the other side. */
+      const open = new Map<string, NetSocket>()
+      const nameOf = ({ remoteAddress, remotePort }: NetSocket): string => `${remoteAddress} ${remotePort}`
+      const connections = yield* nodeConnections(config)
       /** Accepted connections that came before `run` was called. */
       const waiting = new Set<NetSocket>()
       let serve: ((connection: NetSocket) => void) | undefined
@@ -106,6 +110,8 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
         if (lastAccepted.size >= MAX_REMEMBERED) lastAccepted.clear()
         lastAccepted.set(host, now())
         connection.pause()
+        // With TLS, `connection` is not the socket that was accepted.
+        connections.began(open.get(nameOf(connection)) ?? connection)
         if (serve !== undefined) return serve(connection)
         waiting.add(connection)
         connection.once("close", () => waiting.delete(connection))
@@ -147,11 +153,13 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
 
       const listener = config.RUNNER_SECRET === undefined ? plain() : encrypted(config.RUNNER_SECRET)
       listener.on("connection", (connection: NetSocket) => {
-        open.add(connection)
-        connection.once("close", () => open.delete(connection))
+        const name = nameOf(connection)
+        open.set(name, connection)
+        connection.once("close", () => open.delete(name))
         // The reader, if there is one yet, handles errors; without any listener an error would end the process.
         connection.on("error", () => {})
       })
+      connections.guard(listener)
       stallGuard.listensOn("nodes")
       yield* Effect.acquireRelease(
         Effect.callback<void, NodeListenFailed>((resume) => {
@@ -163,7 +171,7 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
             const closed = once(listener, "close")
             listener.close()
             yield* Effect.timeoutOption(Effect.promise(() => closed), CLOSED_WITHIN)
-            for (const connection of open) connection.destroy()
+            for (const connection of open.values()) connection.destroy()
           })
       )
 

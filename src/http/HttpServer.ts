@@ -18,12 +18,13 @@ import {
 import { FindMyWay, HttpIncomingMessage, HttpRouter, HttpServerError, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { isUtf8 } from "node:buffer"
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http"
-import type { AddressInfo } from "node:net"
+import { type AddressInfo, Socket } from "node:net"
 import type { Duplex } from "node:stream"
 import { Asked } from "./Asked.ts"
 import { addressKey, clientAddress } from "./ClientAddress.ts"
 import { HeldBytes } from "./HeldBytes.ts"
 import { Answer, CORS_METHODS, CORS_REQUEST_HEADERS, MCP_REQUEST_HEADERS } from "./Answer.ts"
+import { clientConnections } from "./Connections.ts"
 import { makeDirect } from "./Direct.ts"
 import { isDirect } from "./Endpoints.ts"
 import { lateEnded } from "./LateResponse.ts"
@@ -63,8 +64,9 @@ export type SelfContained<L> = L extends Layer.Layer<infer _A, infer _E, infer R
   : "a handler asks for a service at request time"
   : never
 
-/** Time limits of the server, in milliseconds. `headers`, `request`, `stalled` and `linger` come from settings. */
+/** Time limits of the server, in milliseconds. `firstByte`, `headers`, `request`, `stalled` and `linger` come from settings. */
 export interface Patience {
+  readonly firstByte: number
   readonly headers: number
   readonly request: number
   readonly stalled: number
@@ -83,6 +85,7 @@ const patienceOf = (config: Settings): Patience => {
   const request = config.HTTP_REQUEST_SECONDS * 1_000
   const linger = (config.DRAIN_SECONDS ?? 0) * 1_000
   return {
+    firstByte: config.HTTP_FIRST_BYTE_SECONDS * 1_000,
     headers,
     request,
     stalled: config.HTTP_STALLED_SECONDS * 1_000,
@@ -397,6 +400,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     const onClientError = (error: NodeJS.ErrnoException, socket: Duplex) => {
+      // Node gives up on a connection without a byte after `headers`.
+      if (socket instanceof Socket && socket.bytesRead === 0) return void socket.destroy()
       // The unfinished response of this connection, which Node keeps on the socket.
       const current = (socket as Duplex & { readonly _httpMessage?: ServerResponse | null })._httpMessage
       if (error.code === "ECONNRESET" || !socket.writable || current?.headersSent === true) {
@@ -443,6 +448,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     yield* ready
     stallGuard.listensOn("http")
+    const connections = yield* clientConnections(config, patience.firstByte)
+    connections.guardRequests(server)
     const stopListening = yield* listen(server, config)
     const { port } = server.address() as AddressInfo
     listensOn(config, port)

@@ -75,6 +75,32 @@ export const largeReads = new Gauge({
   labels: { state: ["under way", "waiting"] }
 })
 
+const PORTS = ["http", "nodes"]
+export const connectionsOpen = new Gauge({
+  name: "connections_open",
+  help: "open connections, of clients (`http`) and of other nodes (`nodes`)",
+  look: "It nears `connections_bound`: raise `ulimit -n` or `HTTP_CONNECTIONS`, or find out who opens them.",
+  labels: { port: PORTS }
+})
+export const connectionsBound = new Gauge({
+  name: "connections_bound",
+  help: "connections that may be open at once on a port",
+  look: "",
+  labels: { port: PORTS }
+})
+export const TURNED_AWAY = ["full", "peer", "gave_way"] as const
+export const connectionsTurnedAway = new Counter({
+  name: "connections_turned_away_total",
+  help: "connections that were closed because too many are open: new ones at the port's bound (`full`) and at the bound of their address (`peer`), and idle ones that gave way to a new one (`gave_way`)",
+  look: "`peer` rises: the log names the address; if it is a proxy, name it in `TRUST_PROXY_ADDRESSES`. `full` and `gave_way`: compare `connections_open`.",
+  labels: { port: PORTS, reason: [...TURNED_AWAY] }
+})
+export const connectionsSilent = new Counter({
+  name: "connections_silent_total",
+  help: "connections of clients that were closed because they sent no byte within `HTTP_FIRST_BYTE_SECONDS`",
+  look: "It rises fast: somebody opens connections and sends nothing, or a balancer opens more than it uses."
+})
+
 // Sending
 
 const storedMessages = new Counter({
@@ -446,7 +472,22 @@ export const spansTotal = new Counter({
 })
 
 export const catalogue: ReadonlyArray<Chapter> = [
-  { title: "Requests", metrics: [httpRequests, httpSeconds, refusals, limitsAlone, heldBytes, heldCuts, largeReads] },
+  {
+    title: "Requests",
+    metrics: [
+      httpRequests,
+      httpSeconds,
+      refusals,
+      limitsAlone,
+      heldBytes,
+      heldCuts,
+      largeReads,
+      connectionsOpen,
+      connectionsBound,
+      connectionsTurnedAway,
+      connectionsSilent
+    ]
+  },
   {
     title: "Sending",
     metrics: [

@@ -4,20 +4,22 @@ import { SocketServer } from "effect/socket"
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
-import { Config } from "../../src/platform/Config.ts"
+import { Config, type Settings } from "../../src/platform/Config.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { clientTls } from "../../src/cluster/NodeSecret.ts"
+import { Crowd } from "../support/Crowd.ts"
 import { eventually } from "../support/Eventually.ts"
 
 /** A port for nodes with this secret, who was served there, and what was logged of it. */
-const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number) {
+const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number, settings: Partial<Settings> = {}) {
   const lines: Array<string> = []
   const served: Array<"begun" | "ended"> = []
   const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
   const config = yield* Config.pipe(Effect.provide(Config.layerTest({
     RUNNER_HOST: "127.0.0.1",
     RUNNER_PORT: 0,
-    RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret)
+    RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret),
+    ...settings
   })))
   const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provideMerge(logger)))
   const server = Context.get(context, SocketServer.SocketServer)
@@ -112,5 +114,47 @@ describe("the port for other nodes", () => {
       assert.isFalse(isOver)
       busy.destroy()
       yield* Effect.promise(() => busyEnd)
+    }).pipe(Effect.scoped))
+
+  it.live("takes nodes while strangers hold connections on which they say nothing, and keeps the nodes it has", () =>
+    Effect.gen(function*() {
+      const crowds: Array<Crowd> = []
+      yield* Effect.addFinalizer(() => Effect.sync(() => crowds.forEach((crowd) => crowd.leave())))
+      const secured = yield* open("a secret", undefined, { RUNNER_CONNECTIONS: 4 })
+      const plain = yield* open(undefined, undefined, { RUNNER_CONNECTIONS: 4 })
+      const [way] = clientTls(Redacted.make("a secret"))
+      for (const { port, served } of [secured, plain]) {
+        const node = port === plain.port ? connect(port, "127.0.0.1") : connectTls({ ...way, port, host: "127.0.0.1" })
+        const over = closed(node)
+        node.write("x")
+        yield* Effect.promise(() => eventually("the node to be served", () => served.length === 1 || undefined))
+        const crowd = yield* Effect.promise(() => Crowd.gather(`http://127.0.0.1:${port}`, 12))
+        crowds.push(crowd)
+        // The port takes three besides the node.
+        yield* Effect.promise(() => eventually("the others to be closed", () => crowd.open === 3 || undefined))
+        if (port === secured.port) assert.isTrue(yield* knows(port, "a secret"))
+        node.write("y")
+        assert.isFalse(node.destroyed)
+        assert.deepStrictEqual(served.slice(0, 1), ["begun"])
+        node.destroy()
+        yield* Effect.promise(() => over)
+      }
+    }).pipe(Effect.scoped))
+
+  it.live.skipIf(process.platform !== "linux")("takes half of its connections from one address, unless the address is trusted", () =>
+    Effect.gen(function*() {
+      const { lines, port } = yield* open(undefined, undefined, { RUNNER_CONNECTIONS: 8, TRUST_PROXY_ADDRESSES: ["127.0.0.1"] })
+      const gather = (count: number, from: string) =>
+        Effect.acquireRelease(
+          Effect.promise(() => Crowd.gather(`http://127.0.0.1:${port}`, count, from)),
+          (crowd) => Effect.sync(() => crowd.leave())
+        )
+      const strangers = yield* gather(6, "127.0.0.2")
+      yield* Effect.promise(() => eventually("the others to be closed", () => strangers.open === 4 || undefined))
+      const nodes = yield* gather(4, "127.0.0.1")
+      assert.deepStrictEqual([strangers.open, nodes.open], [4, 4])
+      assert.deepStrictEqual(lines, [
+        "Refused a connection from 127.0.0.2: this address has 4 connections open. RUNNER_CONNECTIONS is twice as many."
+      ])
     }).pipe(Effect.scoped))
 })

@@ -123,6 +123,17 @@ describe("the configuration", () => {
       assert.notInclude(`${JSON.stringify(config)} ${String(config.SMTP_URL)}`, "secret")
     }))
 
+  it.effect("takes addresses and networks of proxies, and nothing else", () =>
+    Effect.gen(function*() {
+      const taken = (text: string) => Effect.map(loaded({ TRUST_PROXY_ADDRESSES: text }), (config) => config.TRUST_PROXY_ADDRESSES)
+      assert.deepStrictEqual(yield* taken("10.0.0.0/8, 192.0.2.1,fd00::/8"), ["10.0.0.0/8", "192.0.2.1", "fd00::/8"])
+      assert.deepStrictEqual(yield* taken("none"), [])
+      for (const text of ["proxy.example", "10.0.0.0/33", "fd00::/129", "10.0.0.0/8/8", "10.0.0.0/", "10.0.0.1,", "10.0.0/8"]) {
+        const error = yield* Effect.flip(taken(text))
+        assert.match(error.message, /^TRUST_PROXY_ADDRESSES: expected IP addresses and networks/, text)
+      }
+    }))
+
   it.effect("tells all problems at once, and no secret", () =>
     Effect.gen(function*() {
       const error = yield* Effect.flip(loaded({

@@ -20,7 +20,7 @@ const ground = {
   /** Sliding windows, in memory and shared through Redis. */
   rates: ["wire", "platform", "http"],
   /** Nodes: who belongs, who owns what, calls between them, jobs. */
-  cluster: ["wire", "platform", "database"],
+  cluster: ["wire", "platform", "database", "http"],
   /** Bytes of attachments and pictures, on disk or in S3. */
   files: ["wire", "platform"]
 }

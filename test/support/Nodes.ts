@@ -48,14 +48,17 @@ export class Cluster {
   private readonly folder: string
   readonly env: Readonly<Record<string, string>>
   private readonly redis: RedisServer
+  /** The most files that each node may have open. */
+  private readonly openFiles: number | undefined
 
-  private constructor(folder: string, redis: RedisServer, env: Readonly<Record<string, string>>) {
+  private constructor(folder: string, redis: RedisServer, env: Readonly<Record<string, string>>, openFiles: number | undefined) {
+    this.openFiles = openFiles
     this.folder = folder
     this.redis = redis
     this.env = env
   }
 
-  static async start(nodes: number, env: Readonly<Record<string, string>> = {}): Promise<Cluster> {
+  static async start(nodes: number, env: Readonly<Record<string, string>> = {}, openFiles?: number): Promise<Cluster> {
     const folder = await mkdtemp(join(tmpdir(), "parley-nodes-"))
     const redis = await RedisServer.start()
     const cluster = new Cluster(folder, redis, {
@@ -68,7 +71,7 @@ export class Cluster {
       RUNNER_SECRET: "known to the nodes of this test",
       LOG_LEVEL: "info",
       ...env
-    })
+    }, openFiles)
     await Promise.all(Array.from({ length: nodes }, () => cluster.add()))
     return cluster
   }
@@ -79,7 +82,12 @@ export class Cluster {
       ? { PORT: String(await freePort()), RUNNER_PORT: String(await freePort()) }
       : { PORT: new URL(again.url).port, RUNNER_PORT: this.runnerPorts.get(again) ?? "" }
     const dataDir = await mkdtemp(join(this.folder, "node-"))
-    const node = await startServer({ program: parley("runner"), dataDir, env: { ...this.env, ...ports, ...env } })
+    const node = await startServer({
+      program: parley("runner"),
+      dataDir,
+      env: { ...this.env, ...ports, ...env },
+      ...this.openFiles === undefined ? {} : { openFiles: this.openFiles }
+    })
     // A node is ready without waiting for Redis.
     if (env["REDIS_URL"] === undefined) {
       await eventually("a connection to Redis", () => node.stderr.includes("Connected to Redis") || undefined)

@@ -62,6 +62,8 @@ export interface ServerOptions {
   readonly dataDir?: string
   /** The program to run in place of a standalone server. */
   readonly program?: ReadonlyArray<string>
+  /** The most files that its process may have open (`ulimit -n`); that of this process by default. */
+  readonly openFiles?: number
 }
 
 /** An agent that registered through the API. */
@@ -106,7 +108,8 @@ export class Server {
     ownsData: boolean,
     env: Readonly<Record<string, string>>,
     program: ReadonlyArray<string> = parley("start"),
-    outlivesFile = false
+    outlivesFile = false,
+    openFiles?: number
   ) {
     this.dataDir = dataDir
     this.ownsData = ownsData
@@ -114,9 +117,12 @@ export class Server {
     const { DATABASE_URL } = env
     this.place = DATABASE_URL === undefined ? { DATA_DIR: dataDir } : { DATA_DIR: dataDir, DATABASE_URL }
     this.outbox = new Outbox(env["MAIL_OUTBOX"] ?? join(dataDir, "outbox"))
+    const limited = openFiles === undefined ? [] : ["/bin/sh", "-c", `ulimit -n ${openFiles}; exec "$@"`, "sh"]
+    const [command = "", ...words] = [...limited, join(ROOT, "node_modules/.bin/node")]
     this.process = spawn(
-      join(ROOT, "node_modules/.bin/node"),
+      command,
       [
+        ...words,
         ...SHORT_LIVED,
         ...outlivesFile ? ["--import", "./test/support/EndWithParent.ts"] : [],
         ...program
@@ -285,7 +291,7 @@ export const startServer = async (options: ServerOptions = {}): Promise<Server> 
     ...onPostgres ? { DATABASE_URL: await freshDatabase() } : {},
     ...options.env
   }
-  const server = new Server(dataDir, options.dataDir === undefined, env, options.program)
+  const server = new Server(dataDir, options.dataDir === undefined, env, options.program, false, options.openFiles)
   try {
     await server.ready()
   } catch (error) {

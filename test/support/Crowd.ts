@@ -1,0 +1,92 @@
+import { assert } from "@effect/vitest"
+import { Agent, request } from "node:http"
+import { connect, type Socket } from "node:net"
+import { once } from "node:events"
+import { setTimeout as pause } from "node:timers/promises"
+import { eventually } from "./Eventually.ts"
+import type { Server, TestAgent } from "./Server.ts"
+
+/** Connections that send nothing. */
+export class Crowd {
+  private readonly sockets: Array<Socket> = []
+  private readonly port: number
+  private readonly host: string
+  private readonly from: string | undefined
+
+  private constructor(url: string, from: string | undefined) {
+    const { hostname, port } = new URL(url)
+    this.host = hostname
+    this.port = Number(port)
+    this.from = from
+  }
+
+  /** Opens `count` connections and waits until each is established or has failed. */
+  static async gather(url: string, count: number, from?: string): Promise<Crowd> {
+    const crowd = new Crowd(url, from)
+    await Promise.all(crowd.more(count).map((socket) => Promise.race([once(socket, "connect"), once(socket, "close")]).catch(() => undefined)))
+    return crowd
+  }
+
+  /** Opens further connections and does not wait. */
+  more(count: number): ReadonlyArray<Socket> {
+    const added = Array.from({ length: count }, () => {
+      const socket = connect({ host: this.host, port: this.port, ...this.from === undefined ? {} : { localAddress: this.from } })
+      socket.on("error", () => {})
+      return socket
+    })
+    this.sockets.push(...added)
+    return added
+  }
+
+  /** How many are open still, as far as this side knows. */
+  get open(): number {
+    return this.sockets.filter(({ closed, destroyed, readyState }) => !closed && !destroyed && readyState === "open").length
+  }
+
+  leave(): void {
+    for (const socket of this.sockets) socket.destroy()
+  }
+}
+
+/** Sends a message on a connection of its own, which has to be answered with 201; returns the milliseconds that it took. */
+export const freshSend = async (from: TestAgent, to: TestAgent, text: string): Promise<number> => {
+  const since = performance.now()
+  const agent = new Agent()
+  try {
+    const body = JSON.stringify({ to: to.handle, client_msg_id: `${text} ${Math.random()}`, type: "text", content: { text } })
+    const sending = request(`${from.http.base}/v1/messages`, {
+      method: "POST",
+      agent,
+      headers: { "authorization": `Bearer ${from.key}`, "content-type": "application/json", "content-length": Buffer.byteLength(body) }
+    })
+    sending.end(body)
+    const [response] = await once(sending, "response")
+    response.resume()
+    await once(response, "end")
+    assert.strictEqual(response.statusCode, 201, text)
+    return performance.now() - since
+  } finally {
+    agent.destroy()
+  }
+}
+
+export const median = (values: ReadonlyArray<number>): number => values.toSorted((a, b) => a - b)[values.length >> 1] ?? Number.NaN
+
+/** The value of a series in the server's metrics. */
+export const metric = async (server: Server, series: string): Promise<number> => {
+  const text = await (await fetch(`${server.url}/internal/metrics`)).text()
+  const line = text.split("\n").find((one) => one.startsWith(`${series} `))
+  return line === undefined ? assert.fail(`no ${series} in the metrics`) : Number(line.slice(series.length + 1))
+}
+
+/** Waits until a server at its bound has accepted what had come: until it has turned nobody away for a while. */
+export const untilQuiet = async (server: Server, port: "http" | "nodes"): Promise<void> => {
+  let before = -1
+  await eventually("the server to turn nobody away", async () => {
+    const now = await metric(server, `connections_turned_away_total{port="${port}",reason="gave_way"}`)
+    const quiet = now > 0 && now === before
+    before = now
+    if (!quiet) await pause(100)
+    return quiet || undefined
+  })
+}
