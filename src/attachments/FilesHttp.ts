@@ -3,11 +3,8 @@ import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { IncomingMessage } from "node:http"
 import { Readable } from "node:stream"
 import { Budgets } from "../auth/Budgets.ts"
-import { type LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
+import { LargeReads } from "../rates/LargeReads.ts"
 import { Blobs, type SignedFiles } from "../files/Blobs.ts"
-
-/** What a file that is sent piece by piece takes in memory. */
-const FILE: LargeAnswer = { usual: 1, max: 1, bytes: 131_072 }
 
 /** The token of a signed URL, which is the rest of its path. */
 const tokenOf = (request: HttpServerRequest.HttpServerRequest): string =>
@@ -28,7 +25,10 @@ const routes = (files: SignedFiles) =>
           const length = request.headers["content-length"]
           // This server's requests always have an IncomingMessage as their source.
           const bytes = request.source instanceof IncomingMessage ? request.source : Readable.from([])
-          yield* files.accept(tokenOf(request), bytes, length === undefined ? undefined : Number(length))
+          yield* reads.file(
+            budgets.addressOf(request),
+            files.accept(tokenOf(request), bytes, length === undefined ? undefined : Number(length))
+          )
           return HttpServerResponse.jsonUnsafe({ ok: true, message: "The file is stored." })
         })
       )
@@ -39,7 +39,7 @@ const routes = (files: SignedFiles) =>
         Effect.gen(function*() {
           const request = yield* HttpServerRequest.HttpServerRequest
           yield* budgets.ofAddress(request)
-          const { contentType, disposition, size, stream } = yield* reads.ofAddress(budgets.addressOf(request), FILE, files.open(tokenOf(request)))
+          const { contentType, disposition, size, stream } = yield* reads.file(budgets.addressOf(request), files.open(tokenOf(request)))
           return HttpServerResponse.raw(stream, {
             contentType,
             contentLength: size,

@@ -62,7 +62,7 @@ export class Budgets extends Context.Service<Budgets, {
         effect: Effect.Effect<A, E, R>
       ): Effect.Effect<A, E | RateLimited | Unavailable, R> => {
         const large = Context.get(endpoint.annotations, LargeAnswer)
-        const bounded = large === undefined ? effect : rule === perAgent ? reads.ofAgent(key, large, effect) : reads.ofAddress(key, large, effect)
+        const bounded = large === undefined ? effect : reads.ofAgent(key, large, effect)
         return Effect.withFiber((fiber) => {
           if (fiber.getRef(Counted)) return bounded
           return Context.get(endpoint.annotations, OwnBudget)

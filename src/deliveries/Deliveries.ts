@@ -22,18 +22,23 @@ const LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
+/** Bytes of contents at which a page of an inbox ends: the process does nothing else while it makes frames of a page. */
+const PAGE_BYTES = 262_144
+
+type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
+
 /** Numbered inboxes, acknowledgements and reads. */
 export class Deliveries extends Context.Service<Deliveries, {
   readonly ids: DeliveryIds
   /**
-   * Undelivered envelopes above a number; undefined for an unknown agent. `within` is run around the query alone, not around
+   * Undelivered envelopes above a number, `limit` of them or 256 kB; undefined for an unknown agent. `within` is run around the query alone, not around
    * the wait for acknowledgements before it.
    */
   readonly page: (
     agentId: string,
     after: number,
     limit: number,
-    within?: (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
+    within?: Within
   ) => Effect.Effect<InboxPage | undefined, Unavailable>
   /** The pull inbox: SyncRows as JSON texts, oldest first (wire.md C.6). */
   readonly sync: (
@@ -42,7 +47,7 @@ export class Deliveries extends Context.Service<Deliveries, {
     limit: number
   ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
-  readonly render: (page: InboxPage) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
+  readonly render: (page: Pick<InboxPage, "rows">) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
   /** Marks all envelopes up to and including this one as delivered; returns how many there were. */
   readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
   /**
@@ -104,8 +109,8 @@ export class Deliveries extends Context.Service<Deliveries, {
       const settled = Effect.andThen(acks.idle, reads.idle)
       yield* Effect.addFinalizer(() => Effect.ignore(Effect.timeout(settled, LAST_COMMITS)))
 
-      const pageOf: Deliveries["Service"]["page"] = (agentId, after, limit, within = (query) => query) => {
-        const read = within(unavailableOnSqlError(repo.page(agentId, after, limit)))
+      const pageOf = (agentId: string, after: number, limit: number, maxBytes: number, within: Within = (query) => query) => {
+        const read = within(unavailableOnSqlError(repo.page(agentId, after, limit, maxBytes)))
         return after === 0 ? Effect.andThen(acks.underWay(agentId), read) : read
       }
 
@@ -130,7 +135,7 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const find = (agentId: string, messageId: string) => unavailableOnSqlError(repo.find(agentId, messageId))
 
-      const render = Effect.fnUntraced(function*(page: InboxPage) {
+      const render = Effect.fnUntraced(function*(page: Pick<InboxPage, "rows">) {
         const senders = yield* agents.byIds([...new Set(page.rows.map((row) => row.message.senderId))])
         const contextOf = yield* groupReads.contexts(page.rows.map((row) => row.message.conversationId))
         return page.rows.map((row): RenderedPending => ({
@@ -146,15 +151,16 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       return Deliveries.of({
         ids,
-        page: pageOf,
+        page: (agentId, after, limit, within) => pageOf(agentId, after, limit, PAGE_BYTES, within),
         render,
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
           if (from === undefined) return []
-          let page = yield* pageOf(agentId, from, limit)
+          // Clients take a page that is shorter than they asked for as the last one, so its bytes are not bounded.
+          let page = yield* pageOf(agentId, from, limit, Number.MAX_SAFE_INTEGER)
           // A number above the newest is from before a backup was restored: every undelivered envelope is
           // offered again.
-          if (page !== undefined && from > page.lastInboxNo) page = yield* pageOf(agentId, 0, limit)
+          if (page !== undefined && from > page.lastInboxNo) page = yield* pageOf(agentId, 0, limit, Number.MAX_SAFE_INTEGER)
           if (page === undefined) return []
           const rows = yield* render(page)
           return rows.map((row) => messageJson(row.rendered, ids.encode(agentId, row.inboxNo)))

@@ -17,6 +17,8 @@ export interface InboxPage {
   readonly lastInboxNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
+  /** Whether there was nothing undelivered above the page. */
+  readonly isLast: boolean
 }
 
 export interface Ack {
@@ -53,17 +55,23 @@ export interface ReadChange {
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP = 100
 
+/** The lengths of texts are known without reading those that are stored outside of their rows. */
 const PAGE = `
-SELECT b.last_no, b.undelivered, b.delivered_through, e.no, m.*
-FROM inboxes b
-LEFT JOIN LATERAL (
-  SELECT no, conversation_id, seq FROM envelopes
-  WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
-  ORDER BY no LIMIT $3
-) e ON true
-LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
-WHERE b.agent_id = $1
-ORDER BY e.no`
+SELECT p.*
+FROM (
+  SELECT b.last_no, b.undelivered, b.delivered_through, e.no, m.*, count(*) OVER () AS found,
+    sum(octet_length(m.content) + octet_length(m.metadata)) OVER (ORDER BY e.no ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS bytes_before
+  FROM inboxes b
+  LEFT JOIN LATERAL (
+    SELECT no, conversation_id, seq FROM envelopes
+    WHERE recipient_id = b.agent_id AND no > GREATEST($2, b.delivered_through) AND delivered_at IS NULL
+    ORDER BY no LIMIT $3
+  ) e ON true
+  LEFT JOIN messages m ON m.conversation_id = e.conversation_id AND m.seq = e.seq
+  WHERE b.agent_id = $1
+) p
+WHERE p.bytes_before IS NULL OR p.bytes_before < $4
+ORDER BY p.no`
 
 /**
  * Locks the inbox rows first, as every statement does: the counter changes under their lock, together
@@ -243,8 +251,11 @@ export interface FoundMessage {
 
 /** All SQL of inbox numbers, envelopes and acknowledgements. */
 export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
-  /** Undelivered envelopes above a number, in order; undefined for an unknown agent. */
-  readonly page: (agentId: string, after: number, limit: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
+  /**
+   * Undelivered envelopes above a number, in order; undefined for an unknown agent. The page ends with the message that reaches
+   * `maxBytes` of contents and metadata.
+   */
+  readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
   readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
   /** Marks everything undelivered up to and including a number as delivered; returns how many there were. */
   readonly acknowledgeThrough: (agentId: string, inboxNo: number, at: number) => Effect.Effect<number, SqlError.SqlError>
@@ -266,7 +277,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     Effect.gen(function*() {
       const database = yield* Database
       const page = database.prepared<
-        MessageRow & { last_no: number; undelivered: number; delivered_through: number; no: number | null }
+        MessageRow & { last_no: number; undelivered: number; delivered_through: number; no: number | null; found: number }
       >("inbox_page", PAGE)
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
       const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
@@ -281,8 +292,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
         MessageRow & { no: number | null; delivered_at: number | null; read_at: number | null }
       >("find_message", FIND)
       return DeliveriesRepo.of({
-        page: Effect.fnUntraced(function*(agentId, after, limit) {
-          const rows = yield* page([agentId, after, limit])
+        page: Effect.fnUntraced(function*(agentId, after, limit, maxBytes) {
+          const rows = yield* page([agentId, after, limit, maxBytes])
           const [first] = rows
           if (first === undefined) return undefined
           const pending: Array<Pending> = []
@@ -291,7 +302,8 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           if (after <= first.delivered_through && clear - first.delivered_through > CATCH_UP) {
             yield* deliveredThrough([agentId, clear])
           }
-          return { lastInboxNo: first.last_no, undelivered: first.undelivered, rows: pending }
+          const isLast = pending.length < limit && pending.length === (first.no === null ? 0 : first.found)
+          return { lastInboxNo: first.last_no, undelivered: first.undelivered, rows: pending, isLast }
         }),
         acknowledge: (batch, lockMs) =>
           Effect.asVoid(

@@ -68,7 +68,7 @@ export const boundsOf = (
 ): Bounds => {
   const ofHeap = Math.floor(heap / HEAP_PER_CONNECTION)
   const reserve = config.HTTP_CONNECTIONS_RESERVE
-    ?? RESERVE + config.WEBHOOK_POSTS + (config.DATABASE_URL === undefined ? PGLITE_FILES : config.DATABASE_POOL)
+    ?? RESERVE + config.WEBHOOK_POSTS + (config.S3_BUCKET === undefined ? config.HTTP_FILES : 0) + (config.DATABASE_URL === undefined ? PGLITE_FILES : config.DATABASE_POOL)
   const nodes = config.RUNNER_CONNECTIONS ?? Math.min(ofHeap, Math.max(LEAST_NODES, Math.floor(files * NODES_SHARE)))
   const left = files - reserve - 2 * nodes
   const clients = config.HTTP_CONNECTIONS

@@ -1,6 +1,6 @@
 import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
-import { Asked } from "../http/Asked.ts"
+import { Asked, type Reading } from "../http/Asked.ts"
 import { Config } from "../platform/Config.ts"
 import { largeReads } from "../platform/Metrics.ts"
 import { RateLimited, Unavailable } from "../wire/WireError.ts"
@@ -206,8 +206,8 @@ type Bounded = <A, E, R>(key: string, size: LargeAnswer, effect: Effect.Effect<A
 export class LargeReads extends Context.Service<LargeReads, {
   /** Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left. */
   readonly ofAgent: Bounded
-  /** The same for a request without a key, by the key of its IP address. */
-  readonly ofAddress: Bounded
+  /** Runs the transfer of a file in a slot of this IP address, until the answer to the current request has left. */
+  readonly file: <A, E, R>(address: string, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
   /** Runs the effect in a slot of this agent that is free again when the effect has ended: for answers that may take minutes. */
   readonly during: Bounded
 }>()("parley/rates/LargeReads") {
@@ -215,9 +215,13 @@ export class LargeReads extends Context.Service<LargeReads, {
     LargeReads,
     Effect.gen(function*() {
       const config = yield* Config
-      const queue = new LargeReadQueue({ waiting: config.HTTP_LARGE_READS_WAITING, bytes: config.HTTP_READING_BYTES })
-      yield* largeReads.at("under way").readsIn(() => queue.underWay)
-      yield* largeReads.at("waiting").readsIn(() => queue.waiting)
+      const waiting = config.HTTP_LARGE_READS_WAITING
+      const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES })
+      // Of a file it is its open file that is bounded, so each counts 1.
+      const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES })
+      const queues = [answers, files]
+      yield* largeReads.at("under way").readsIn(() => queues.reduce((sum, { underWay }) => sum + underWay, 0))
+      yield* largeReads.at("waiting").readsIn(() => queues.reduce((sum, { waiting }) => sum + waiting, 0))
       const perItem = { message: config.LIMITS_MESSAGE_BYTES + BESIDE_CONTENT }
 
       const tooMany = (slots: number) =>
@@ -227,7 +231,7 @@ export class LargeReads extends Context.Service<LargeReads, {
         })
 
       /** A slot, of which `granted` hears in the turn in which it is granted. */
-      const slotOf = (key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
+      const slotOf = (queue: LargeReadQueue, key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
         Effect.suspend((): Effect.Effect<Slot, RateLimited | Unavailable> => {
           const entered = queue.enter(key, slots, bytes)
           if (entered === "full") return Effect.fail(tooMany(slots))
@@ -261,10 +265,16 @@ export class LargeReads extends Context.Service<LargeReads, {
             slot = it
           }
           return Effect.ensuring(
-            Effect.andThen(slotOf(key, slots, bytesOf(size, fiber.context), granted), effect),
+            Effect.andThen(slotOf(answers, key, slots, bytesOf(size, fiber.context), granted), effect),
             Effect.sync(() => slot?.left())
           )
         })
+
+      const attach = (source: Asked, reading: Reading): void => {
+        // The client may have gone while the request waited: then no answer leaves.
+        if (source.socket.destroyed) reading.left()
+        else source.reading = reading
+      }
 
       const untilLeft = (slots: number): Bounded => (key, size, effect) =>
         Effect.withFiber((fiber) => {
@@ -273,18 +283,23 @@ export class LargeReads extends Context.Service<LargeReads, {
           // A request that calls the API for its answer has one slot for all of it.
           if (source.reading !== undefined) return effect
           return Effect.andThen(
-            slotOf(key, slots, bytesOf(size, fiber.context), (slot) => {
-              // The client may have gone while the request waited: then no answer leaves.
-              if (source.socket.destroyed) slot.left()
-              else source.reading = slot
-            }),
+            slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),
             effect
           )
         })
 
       return LargeReads.of({
         ofAgent: untilLeft(config.HTTP_LARGE_READS),
-        ofAddress: untilLeft(config.HTTP_LARGE_READS_PER_ADDRESS),
+        file: (address, effect) =>
+          Effect.withFiber((fiber) => {
+            const { source } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+            return Effect.andThen(
+              slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
+                // The file is open until the answer has left, however soon its last bytes are read.
+                attach(source as Asked, { encoded: () => undefined, left: () => slot.left() })),
+              effect
+            )
+          }),
         during: during(config.HTTP_LARGE_READS)
       })
     })

@@ -400,7 +400,7 @@ export class Session implements LiveSession {
           if (agent.mutes?.covers(row.senderId, row.rendered.conversationId) === true) this.pass(row.inboxNo)
           else this.push(row.inboxNo, row.messageId, row.rendered)
         }
-        if (page.rows.length < PAGE) {
+        if (page.isLast) {
           if (page.lastInboxNo > this.cursor) this.cursor = page.lastInboxNo
           this.releaseEchoes(this.cursor)
           if (this.head <= this.cursor) {

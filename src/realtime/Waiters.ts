@@ -261,7 +261,7 @@ export class Waiters extends Context.Service<Waiters, {
             if (listener.agent.mutes?.covers(message.senderId, message.conversationId) !== true) return { found: true, read: from }
           }
           const last = page.rows.at(-1)
-          if (page.rows.length < PAGE || last === undefined) return { found: false, read: Math.max(from, page.lastInboxNo) }
+          if (page.isLast || last === undefined) return { found: false, read: Math.max(from, page.lastInboxNo) }
           from = last.inboxNo
         }
       })

@@ -56,11 +56,7 @@ export class EventData extends Context.Service<EventData, {
       const message = Effect.fnUntraced(function*(agentId: string, messageId: string) {
         const found = yield* deliveries.find(agentId, messageId)
         if (found === undefined || found.inboxNo === null) return undefined
-        const [row] = yield* deliveries.render({
-          lastInboxNo: found.inboxNo,
-          undelivered: 0,
-          rows: [{ inboxNo: found.inboxNo, message: found.message }]
-        })
+        const [row] = yield* deliveries.render({ rows: [{ inboxNo: found.inboxNo, message: found.message }] })
         if (row === undefined) return undefined
         return { data: messageJson(row.rendered, deliveries.ids.encode(agentId, row.inboxNo)), envelope: row.inboxNo }
       })

@@ -1,5 +1,4 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { eventually } from "../support/Eventually.ts"
 import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { getOf, type Latencies, peakMemory, postOf, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
 
@@ -64,7 +63,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
       await othersDoNotNotice(2_000)
       const [eve] = silent as [TestAgent & { conversation: string }]
       const refused = await eve.http.get(`/v1/messages/${eve.conversation}?limit=200`)
-      assert.deepStrictEqual([refused.status, refused.code, refused.headers.get("retry-after")], [429, "RATE_LIMITED", "1"])
+      assert.deepStrictEqual([refused.status, (refused.body as { code: string }).code, refused.headers.get("retry-after")], [429, "RATE_LIMITED", "1"])
       // What is small has no part in it.
       assert.strictEqual((await eve.http.get("/v1/agents/me")).status, 200)
     }))

@@ -31,6 +31,7 @@ const open = Effect.fnUntraced(function*(backlog: number) {
       Effect.sync(() => ({
         lastInboxNo: state.lastInboxNo,
         undelivered: 0,
+        isLast: state.lastInboxNo - after < limit,
         rows: Array.from({ length: state.lastInboxNo }, (__, i) => i + 1).filter((inboxNo) => inboxNo > after).slice(0, limit)
       })),
     render: ({ rows }: { readonly rows: ReadonlyArray<number> }) =>

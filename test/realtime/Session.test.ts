@@ -57,12 +57,9 @@ const open = Effect.fnUntraced(function*(options: { readonly acknowledges?: bool
           state.failing--
           return yield* new Unavailable()
         }
-        const page = {
-          lastInboxNo: state.lastInboxNo,
-          undelivered: 0,
-          rows: Array.from({ length: state.lastInboxNo }, (_, i) => i + 1)
-            .filter((inboxNo) => inboxNo > after && !state.delivered.has(inboxNo)).slice(0, limit)
-        }
+        const rows = Array.from({ length: state.lastInboxNo }, (_, i) => i + 1)
+          .filter((inboxNo) => inboxNo > after && !state.delivered.has(inboxNo)).slice(0, limit)
+        const page = { lastInboxNo: state.lastInboxNo, undelivered: 0, rows, isLast: rows.length < limit }
         if (state.gate !== undefined) yield* Deferred.await(state.gate)
         return page
       })),
