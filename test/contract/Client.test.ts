@@ -321,6 +321,48 @@ describe("wire.md J 137, 143 and E.4, with ECHO_OWN=off and a heartbeat of a sec
     await lively.close()
   })
 
+  it("143. two hundred gaps at once are all filled: ordinary use never meets the bound of large answers", async () => {
+    const { alice, bob } = await newPair(server)
+    const lost = words()
+    class Lossy extends WebSocket {
+      constructor(url: string | URL) {
+        super(url)
+        this.addEventListener("message", (event) => {
+          if (String(event.data).includes(lost)) event.stopImmediatePropagation()
+        })
+      }
+    }
+    const groups: Array<string> = []
+    while (groups.length < 200) {
+      groups.push(...await Promise.all(Array.from({ length: 20 }, async () => {
+        const made = await alice.http.post("/v1/groups", { name: "A gap", member_handles: [bob.handle] })
+        const { add_results: [invite], group } = made.body as { add_results: [{ invite_id: string }]; group: { id: string } }
+        const accepted = await bob.http.post(`/v1/groups/invites/${invite.invite_id}/accept`)
+        assert.strictEqual(accepted.status, 200, `${accepted}`)
+        return group.id
+      })))
+    }
+    const toAll = async (text: string): Promise<ReadonlyArray<string>> => {
+      const ids: Array<string> = []
+      for (let at = 0; at < groups.length; at += 50) {
+        const sent = groups.slice(at, at + 50).map((group) => alice.client.sendMessage({ conversation_id: group, content: { text } }))
+        ids.push(...(await Promise.all(sent)).map(({ message }) => message.id))
+      }
+      return ids
+    }
+    const listener = await new Listener(bob, { webSocket: Lossy }).connect()
+    const first = await toAll("Before the gap.")
+    await listener.has(first.at(-1)!)
+    const missing = await toAll(`${lost} ${"x".repeat(20_000)}`)
+    const last = await toAll("After the gap.")
+    await eventually("all of them", () => new Set(listener.ids()).size >= first.length + missing.length + last.length || undefined)
+    assert.sameMembers([...listener.ids()], [...first, ...missing, ...last])
+    assert.deepStrictEqual(listener.gaps.map(({ reason }) => reason), groups.map(() => "gap_filled"))
+    await listener.caughtUp()
+    listener.gaps.length = 0
+    listener.close()
+  })
+
   it("143. the client fills the gap that its own silent message leaves", async () => {
     const { alice, bob } = await newPair(server)
     await Promise.all([alice, bob].map((agent) => catchUp(agent).catch(() => undefined)))
