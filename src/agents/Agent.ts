@@ -59,7 +59,7 @@ export const Card = Schema.Struct({
  * The name to show; an empty one is none (wire.md B16). Names that were stored before this rule are shown
  * as they are.
  */
-export const DisplayName = Name(100)
+export const DisplayName = Name(0, 100)
 export const Description = Text(0, 500)
 
 /** The name to show for an agent: its handle unless it set one. */

@@ -2,7 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "../http/Documented.ts"
 import { Limit } from "../wire/Page.ts"
-import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
+import { Reason } from "../operator/OperatorCommand.ts"
+import { DateTimeString, HandleInput } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
 import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 import { Why } from "./Why.ts"
@@ -87,7 +88,7 @@ export const AgentDetail = Schema.Struct({
 }).annotate({ identifier: "AgentDetail" })
 export type AgentDetail = typeof AgentDetail.Type
 
-const Reason = Schema.Struct({ reason: Schema.optionalKey(Schema.NullOr(Text(1, 1_000))) })
+const Because = Schema.Struct({ reason: Schema.optionalKey(Reason) })
 const because = { reason: "sends advertisements" }
 
 /** What operators see of agents, and do about them (wire.md O.1). Bodies of messages are never among it. */
@@ -122,7 +123,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     })),
     HttpApiEndpoint.post("disconnect", "/console/api/agents/:handle/disconnect", {
       params,
-      payload: Reason,
+      payload: Because,
       success: Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, sockets: Schema.Int }),
       error: NotFound
     }).annotateMerge(documented({
@@ -134,7 +135,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     })),
     HttpApiEndpoint.post("suspend", "/console/api/agents/:handle/suspend", {
       params,
-      payload: Reason,
+      payload: Because,
       success: AgentDetail,
       error: [NotFound, Conflict]
     }).annotateMerge(documented({
@@ -145,7 +146,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     })),
     HttpApiEndpoint.post("restore", "/console/api/agents/:handle/restore", {
       params,
-      payload: Reason,
+      payload: Because,
       success: AgentDetail,
       error: [NotFound, Conflict]
     }).annotateMerge(documented({
@@ -156,7 +157,7 @@ export class AgentsApi extends HttpApiGroup.make("operatedAgents")
     })),
     HttpApiEndpoint.post("erase", "/console/api/agents/:handle/erase", {
       params,
-      payload: Schema.Struct({ confirm: Schema.String, reason: Schema.optionalKey(Schema.NullOr(Text(1, 1_000))) }),
+      payload: Schema.Struct({ confirm: Schema.String, reason: Schema.optionalKey(Reason) }),
       success: Schema.Struct({
         ok: Schema.Literal(true),
         message: Schema.String,

@@ -2,7 +2,8 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "../http/Documented.ts"
 import { Limit as PageLimit } from "../wire/Page.ts"
-import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
+import { Reason } from "../operator/OperatorCommand.ts"
+import { DateTimeString, HandleInput } from "../wire/Text.ts"
 import { NotFound, ValidationFailed } from "../wire/WireError.ts"
 import { Conflict, ConsoleAuthorization } from "./ConsoleAuthorization.ts"
 
@@ -56,7 +57,7 @@ export class LimitsApi extends HttpApiGroup.make("limits")
         value: Schema.Int,
         agent: Schema.optionalKey(Schema.NullOr(HandleInput)),
         until: Schema.optionalKey(Schema.NullOr(Schema.String)),
-        reason: Schema.optionalKey(Schema.NullOr(Text(1, 1_000)))
+        reason: Schema.optionalKey(Reason)
       }),
       success: LimitShown,
       error: [NotFound, Conflict, ValidationFailed]

@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { documented } from "../http/Documented.ts"
 import { Limit, QueryInt } from "../wire/Page.ts"
+import { Reason } from "../operator/OperatorCommand.ts"
 import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
 import { NotFound } from "../wire/WireError.ts"
 import { AgentStatusSchema } from "../agents/Agent.ts"
@@ -58,7 +59,7 @@ const DeadDelivery = Schema.Struct({
 }).annotate({ identifier: "DeadDelivery" })
 const Retried = Schema.Struct({ ok: Schema.Literal(true), message: Schema.String, retried: Schema.Int })
 
-const decide = { params: { id: Schema.String }, payload: Schema.Struct({ note: Schema.optionalKey(Schema.NullOr(Text(1, 1_000))) }) }
+const decide = { params: { id: Schema.String }, payload: Schema.Struct({ note: Schema.optionalKey(Reason) }) }
 const report = {
   id: "rpt_0f1e2d3c4b5a6978",
   created_at: "2026-11-22T09:00:00.000Z",

@@ -14,7 +14,7 @@ import { grace, GROUP_ID, INVITE_ID, wholeList } from "../wire/Examples.ts"
 import { Idempotency, RawBodyLimit } from "../idempotency/Idempotency.ts"
 import { LargeAnswer } from "../rates/LargeReads.ts"
 import { pageQuery } from "../wire/Page.ts"
-import { DateTimeString, HandleInput, Text } from "../wire/Text.ts"
+import { DateTimeString, HandleInput, Name, Text } from "../wire/Text.ts"
 import { Forbidden, NotFound } from "../wire/WireError.ts"
 import {
   AddResult,
@@ -30,9 +30,9 @@ import {
 import { createdGroup, group, groupOfGrace, invite, invited, pendingInvite } from "./GroupsExamples.ts"
 import { GroupInvite, MOST_INVITES } from "./Invite.ts"
 
-const Name = Schema.String.pipe(
+const GroupName = Schema.String.pipe(
   Schema.decodeTo(
-    Text(1, 100),
+    Name(1, 100),
     SchemaTransformation.transform({ decode: (text: string) => text.trim(), encode: (text: string) => text })
   )
 )
@@ -75,7 +75,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
   .add(
     HttpApiEndpoint.post("create", "/v1/groups", {
       payload: Schema.Struct({
-        name: Name,
+        name: GroupName,
         description: Schema.optionalKey(Schema.NullOr(Description)),
         avatar_url: Schema.optionalKey(Schema.NullOr(AvatarUrl)),
         member_handles: Schema.optionalKey(Schema.Array(HandleInput).check(Schema.isMaxLength(255))),
@@ -125,7 +125,7 @@ export class GroupsApi extends HttpApiGroup.make("groups")
     HttpApiEndpoint.patch("update", "/v1/groups/:id", {
       params,
       payload: Schema.Struct({
-        name: Schema.optionalKey(Name),
+        name: Schema.optionalKey(GroupName),
         description: Schema.optionalKey(Schema.NullOr(Description)),
         avatar_url: Schema.optionalKey(Schema.NullOr(AvatarUrl)),
         settings: Schema.optionalKey(Settings)

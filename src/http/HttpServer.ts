@@ -125,6 +125,24 @@ const pathOf = (target: string): string => {
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
 
+/** A path with its escapes decoded, but for those of separators; undefined if it is not valid percent-encoded UTF-8. */
+const decodedPath = (path: string): string | undefined => {
+  if (!path.includes("%")) return path
+  try {
+    return decodeURI(path)
+  } catch {
+    return undefined
+  }
+}
+
+/** The paths of the operators' API as the router takes them: in upper or lower case, with escapes, behind a host. */
+const CONSOLE_API = /^(?:https?:\/[^/]*)?\/console\/api(?:\/|$)/i
+/** Whether outsiders must get the same answer as from all other paths of the operators' API (wire.md O.1). */
+const isConsoleApi = (path: string): boolean => CONSOLE_API.test(decodedPath(path) ?? path)
+/** A path of the operators' API that no endpoint has. */
+const NO_ENDPOINT = "/console/api/"
+const NO_PATH = "This API has no such path."
+
 /** Errors on `/mcp` and below `/a2a` have those protocols' bodies wherever the path is known (wire.md M, N). */
 const bodyOf = (path: string): Body => {
   if (path === MCP) return rpcBody
@@ -212,7 +230,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     const noRoute = (request: HttpServerRequest.HttpServerRequest) => {
       const methods = methodsOf(request.url)
       return methods.length === 0
-        ? toResponse(new NotFound({ message: "This API has no such path." }), undefined, bodyFor(request.url))
+        ? toResponse(new NotFound({ message: NO_PATH }), undefined, bodyFor(request.url))
         : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") }, bodyFor(request.url))
     }
     const withBody = Effect.withFiber((fiber) => {
@@ -320,14 +338,16 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (request.url?.includes("%00") === true) {
         return new ValidationFailed({ message: "The address holds a NUL character." })
       }
-      if (path.includes("%")) {
-        try {
-          decodeURIComponent(path)
-        } catch {
-          return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
-        }
-      }
+      if (decodedPath(path) === undefined) return new ValidationFailed({ message: "The path is not valid percent-encoded UTF-8." })
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
+    }
+
+    /** Refuses a request before its route. On the operators' API everybody gets the 404 of a path without an endpoint instead. */
+    const refuseEarly = (request: Asked, response: Answer, failure: WireFailure): void => {
+      if (!isConsoleApi(response.path)) return response.refuse(failure)
+      request.url = NO_ENDPOINT
+      request.body = ""
+      handle(request, response)
     }
 
     const onRequest = (request: Asked, response: Answer, expectsContinue = false) => {
@@ -344,7 +364,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (path === MCP) {
         response.allowOrigin = allowMcpOrigin(request.headers.origin)
       }
-      if (request.method === "OPTIONS") {
+      if (request.method === "OPTIONS" && !isConsoleApi(path)) {
         request.resume()
         const methods = methodsOf(path)
         response.writeHead(204, {
@@ -362,9 +382,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       const maxBytes = takesFiles(path) ? config.LIMITS_BODY_BYTES * BASE64_BODY : config.LIMITS_BODY_BYTES
       const refused = refusal(request, path, raw, maxBytes)
       if (refused !== undefined) {
-        if (expectsContinue) return response.refuse(refused, { connection: "close" })
-        response.refuse(refused)
-        return discard(request, 0, maxBytes)
+        if (expectsContinue) response.shouldKeepAlive = false
+        else discard(request, 0, maxBytes)
+        return refuseEarly(request, response, refused)
       }
       if (expectsContinue) response.writeContinue()
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
@@ -377,9 +397,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       }
       request.headers["content-type"] = "application/json"
       readBody(request, maxBytes, (bytes) => response.receives(bytes), (body) => {
-        if (body === undefined) return response.refuse(new PayloadTooLarge())
+        if (body === undefined) return refuseEarly(request, response, new PayloadTooLarge())
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
-        if (!isUtf8(body)) return response.refuse(new ValidationFailed({ message: "The body is not valid UTF-8." }))
+        if (!isUtf8(body)) return refuseEarly(request, response, new ValidationFailed({ message: "The body is not valid UTF-8." }))
         request.body = body.toString("utf8")
         handle(request, response)
       })
@@ -387,8 +407,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     const onUpgrade = (request: IncomingMessage, socket: Duplex, head: Buffer) => {
       const id = requestIdFrom(request.headers["x-request-id"], ids)
-      if (pathOf(request.url ?? "/").toLowerCase() !== "/v1/ws") {
-        refuse(socket, new NotFound({ message: "This path has no socket: it is at /v1/ws." }), id)
+      const path = pathOf(request.url ?? "/")
+      if (path.toLowerCase() !== "/v1/ws") {
+        refuse(socket, new NotFound({ message: isConsoleApi(path) ? NO_PATH : "This path has no socket: it is at /v1/ws." }), id)
       } else if (
         request.headers.origin !== undefined && allowOrigin(request.headers.origin) === "" &&
         !isOwnOrigin(config, request.headers.origin, request.headers.host)
@@ -436,6 +457,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     server.timeout = patience.stalled
     server.on("checkContinue", (request, response) => onRequest(request, response, true))
     server.on("checkExpectation", (request, response) => {
+      // A server need not heed an expectation: outsiders get the same answer as without one.
+      if (isConsoleApi(pathOf(request.url ?? "/"))) return onRequest(request, response)
       response.requestId = requestIdFrom(request.headers["x-request-id"], ids)
       response.refuse({ code: "VALIDATION_ERROR", message: "The only expectation is 100-continue.", status: 417 }, {
         connection: "close"

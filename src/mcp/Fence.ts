@@ -1,10 +1,29 @@
 import { CLOSE, label, OPEN } from "./Texts.ts"
 
-/** Escaped besides what JSON escapes: marks, line separators, other control characters, and overrides of the direction of writing. */
-const ESCAPED = /[<>\p{Cc}\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]/gu
+/**
+ * Everything that is escaped besides what JSON escapes:
+ * - `<` and `>`, their compatibility forms, their confusables (Unicode TR 39), and all other single angle brackets;
+ * - full-width square and curly brackets, which look like those of the JSON;
+ * - control characters, line and paragraph separators, interlinear annotations;
+ * - characters that are invisible: zero-width characters, fillers, direction marks and overrides, variation selectors, tags.
+ */
+const ESCAPED_CLASS = String.raw`[<>\uff1c\uff1e\ufe64\ufe65\u2039\u203a\u02c2\u02c3\u1433\u1438\u16b2\u{16f3f}\u{1d236}\u{1d237}` +
+  String.raw`\u2329\u232a\u276c-\u2771\u27e8\u27e9\u29fc\u29fd\u3008\u3009\ufe3f\ufe40\uff3b\uff3d\uff5b\uff5d` +
+  String.raw`\p{Cc}\p{Zl}\p{Zp}\ufff9-\ufffb\u2800\p{Default_Ignorable_Code_Point}]`
 
-const escape = (text: string): string =>
-  Array.from({ length: text.length }, (_, at) => `\\u${text.charCodeAt(at).toString(16).padStart(4, "0")}`).join("")
+/** Two invisible characters that stay where emoji consist of them: a variation selector 16, and a joiner between two pictographs. */
+const OF_EMOJI = [
+  String.raw`(?:\p{Extended_Pictographic}|[0-9#*](?=\ufe0f\u20e3))\ufe0f`,
+  String.raw`\p{Extended_Pictographic}[\ufe0f\p{Emoji_Modifier}]?\u200d(?=\p{Extended_Pictographic})`
+]
+
+const ESCAPED = new RegExp(`${ESCAPED_CLASS}(?<!${OF_EMOJI.join("|")})`, "gu")
+
+const unit = (code: number): string => `\\u${(0x10000 + code).toString(16).slice(1)}`
+
+/** Writes each UTF-16 unit of one character as `\u` and four digits, which every reader of JSON decodes. */
+const escape = (character: string): string =>
+  unit(character.charCodeAt(0)) + (character.length === 1 ? "" : unit(character.charCodeAt(1)))
 
 /** A value as JSON on one line in which nothing can look like a mark, a line or anything but itself. */
 export const safeJson = (value: unknown): string => JSON.stringify(value).replace(ESCAPED, escape)

@@ -1,9 +1,10 @@
 import { Schema } from "effect"
-import { Text } from "../wire/Text.ts"
+import { Name, Text } from "../wire/Text.ts"
 
 /** The operating system's user who gives a command. */
 const Who = Text(1, 200)
-const Reason = Schema.NullOr(Text(1, 1_000))
+/** Why an operator does something: one line for the audit log. */
+export const Reason = Schema.NullOr(Name(1, 1_000))
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
 const Handle = Schema.String.check(Schema.isMaxLength(100))
 const Id = Schema.String.check(Schema.isMaxLength(100))

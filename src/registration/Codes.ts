@@ -38,8 +38,10 @@ export type CodeRequest =
 
 /**
  * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several
- * pending ids may stand for one code; they share its attempts, so that requesting a
- * code again gives no more guesses.
+ * pending ids may stand for one code. Each has wrong tries of its own, so that an
+ * outsider who requests a code for an address does not use up those of its owner. All
+ * pending ids of a code together have a limit too, so that requesting a code again and
+ * again does not give any number of guesses.
  *
  * No request waits for its mail, which is sent in the background with a few retries:
  * the time that a mail server takes would reveal what it knows of the address. A
@@ -90,7 +92,7 @@ export class Codes extends Context.Service<Codes, {
         perHour: config.LIMITS_OTP_PER_HOUR,
         ttlMs: config.LIMITS_OTP_TTL_SECONDS * 1000
       }
-      const attempts = config.LIMITS_OTP_ATTEMPTS
+      const tries = { perPending: config.LIMITS_OTP_ATTEMPTS, perCode: config.LIMITS_OTP_ATTEMPTS_PER_CODE }
 
       const background = yield* FiberSet.make<void, never>()
       const inBackground = (effect: Effect.Effect<void>) => FiberSet.run(background, effect)
@@ -226,7 +228,7 @@ export class Codes extends Context.Service<Codes, {
                   purpose: answer.purpose,
                   digest: sha256(answer.code),
                   agentId: answer.agentId,
-                  attempts
+                  ...tries
                 },
                 now
               )
@@ -236,7 +238,7 @@ export class Codes extends Context.Service<Codes, {
               case "used":
                 return settled.result
               case "wrong":
-                return yield* new CodeInvalid({ details: { attempts_remaining: attempts - settled.attempts } })
+                return yield* new CodeInvalid({ details: { attempts_remaining: settled.remaining } })
               case "exhausted":
                 return yield* new OtpAttemptsExhausted()
               case "none":

@@ -44,12 +44,15 @@ export interface Try {
   readonly digest: Buffer
   /** If given, only a code of this agent is accepted. */
   readonly agentId: string | undefined
-  readonly attempts: number
+  /** The wrong tries that one pending id may have, and those that a code may have over all its pending ids. */
+  readonly perPending: number
+  readonly perCode: number
 }
 
 export type Tried =
   | { readonly outcome: "used"; readonly code: RedeemedCode }
-  | { readonly outcome: "wrong"; readonly attempts: number }
+  /** `remaining`: the wrong tries that this pending id has left. */
+  | { readonly outcome: "wrong"; readonly remaining: number }
   | { readonly outcome: "exhausted" }
   /** There is no open code with this pending id, for this purpose and agent. */
   | { readonly outcome: "none" }
@@ -73,7 +76,10 @@ export class CodesRepo extends Context.Service<CodesRepo, {
   ) => Effect.Effect<Wait, SqlError.SqlError>
   /** Closes a code whose mail could not be sent, and gives its slot back. */
   readonly withdraw: (id: string, email: string, purpose: Purpose, now: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. */
+  /**
+   * Checks and counts an attempt in one statement. The right code is used up, and its cooldown ends. The statement locks
+   * the pending id before the code, so that both counts are exact.
+   */
   readonly attempt: (attempt: Try, now: number) => Effect.Effect<Tried, SqlError.SqlError>
   /** Whether a pending id stands for a code of this purpose that belongs to another agent. */
   readonly isAnothers: (pendingId: string, purpose: Purpose, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
@@ -146,30 +152,34 @@ export class CodesRepo extends Context.Service<CodesRepo, {
 
         attempt: (attempt, now) =>
           Effect.map(
-            sql<RedeemedCode & { readonly outcome: "used" | "wrong" | "exhausted"; readonly attempts: number }>`
-              WITH tried AS (
-                UPDATE codes AS c SET
-                  attempts = c.attempts +
-                    CASE WHEN c.attempts < ${attempt.attempts}::integer AND ${matches(sql, attempt.digest)} THEN 0 ELSE 1 END,
-                  closed_at =
-                    CASE WHEN c.attempts >= ${attempt.attempts}::integer OR ${matches(sql, attempt.digest)} THEN ${now}::bigint END
-                FROM pending_codes AS p
+            sql<RedeemedCode & { readonly outcome: "used" | "wrong" | "exhausted"; readonly remaining: number }>`
+              WITH pending AS (
+                UPDATE pending_codes AS p SET attempts = p.attempts + 1 FROM codes AS c
                 WHERE p.id = ${attempt.pendingId} AND c.id = p.code_id AND c.purpose = ${attempt.purpose}
-                  AND c.closed_at IS NULL AND c.expires_at > ${now}::bigint
                   AND (${attempt.agentId ?? null}::text IS NULL OR c.agent_id = ${attempt.agentId ?? null}::text)
-                RETURNING c.id, c.email, c.purpose, c.agent_id, c.handle, c.display_name, c.description, c.attempts,
-                  CASE WHEN c.attempts > ${attempt.attempts}::integer THEN 'exhausted'
-                    WHEN c.closed_at IS NOT NULL THEN 'used' ELSE 'wrong' END AS outcome
+                RETURNING p.code_id, ${attempt.perPending}::integer - p.attempts AS remaining
+              ), tried AS (
+                UPDATE codes AS c SET
+                  attempts = c.attempts + CASE WHEN ${exhausted(sql, attempt)} OR ${matches(sql, attempt.digest)} THEN 0 ELSE 1 END,
+                  closed_at =
+                    CASE WHEN c.attempts >= ${attempt.perCode}::integer OR p.remaining >= 0 AND ${matches(sql, attempt.digest)}
+                      THEN ${now}::bigint END
+                FROM pending AS p
+                WHERE c.id = p.code_id AND p.remaining >= -1 AND c.closed_at IS NULL AND c.expires_at > ${now}::bigint
+                RETURNING c.id, c.email, c.purpose, c.agent_id, c.handle, c.display_name, c.description,
+                  least(p.remaining, ${attempt.perCode}::integer - c.attempts) AS remaining,
+                  CASE WHEN c.closed_at IS NULL AND p.remaining >= 0 THEN 'wrong'
+                    WHEN ${exhausted(sql, attempt)} THEN 'exhausted' ELSE 'used' END AS outcome
               ), cleared AS (
                 UPDATE code_addresses AS a SET cleared = true FROM tried AS t
                 WHERE t.outcome = 'used' AND a.email = t.email AND a.purpose = t.purpose AND a.code_id = t.id
               )
-              SELECT outcome, attempts, email, agent_id AS "agentId", handle, display_name AS "displayName", description
+              SELECT outcome, remaining, email, agent_id AS "agentId", handle, display_name AS "displayName", description
               FROM tried`,
             ([row]): Tried => {
               if (row === undefined) return { outcome: "none" }
-              const { attempts, outcome, ...code } = row
-              return outcome === "used" ? { outcome, code } : outcome === "wrong" ? { outcome, attempts } : { outcome }
+              const { outcome, remaining, ...code } = row
+              return outcome === "used" ? { outcome, code } : outcome === "wrong" ? { outcome, remaining } : { outcome }
             }
           ),
 
@@ -208,3 +218,6 @@ const SWEEP_ROWS = 500
 /** The hash of a code is salted with its id, so that equal digits have different hashes. */
 const matches = (sql: SqlClient.SqlClient, digest: Buffer) =>
   sql`c.code_hash = sha256(convert_to(c.id, 'UTF8') || ${digest}::bytea)`
+
+/** Whether the tries of a pending id, or those of its code, were used up before this one. */
+const exhausted = (sql: SqlClient.SqlClient, { perCode }: Try) => sql`(p.remaining < 0 OR c.attempts >= ${perCode}::integer)`

@@ -46,11 +46,11 @@ export const withoutControls = (text: string): string => text.replace(CONTROLS, 
 export const isBlank = (text: string): boolean => /^[\p{White_Space}\p{Default_Ignorable_Code_Point}\u2800]*$/u.test(text)
 
 /**
- * A display name of at most `max` code points, without control characters and not blank. The empty string is allowed:
- * no name.
+ * A text that is shown on one line beside others (display names, group names, operators' reasons): `min` to `max` code
+ * points, without control characters and not blank. If `min` is 0, the empty string is allowed.
  */
-export const Name = (max: number) =>
-  Text(0, max).check(
+export const Name = (min: number, max: number) =>
+  Text(min, max).check(
     Schema.makeFilter(
       (text) =>
         withoutControls(text) === text || "must hold no line breaks, other control characters, or overrides of the direction of writing",

@@ -8,6 +8,7 @@ import { Config } from "../../src/platform/Config.ts"
 import { adminHere } from "../support/Admin.ts"
 import { bare } from "../support/Http.ts"
 import { cookieOf, COOKIE, newLink, newToken, Operating, redeem, request } from "../support/Operating.ts"
+import { exchange } from "../support/RawConnection.ts"
 import { newAgent, type Server, sharedServer } from "../support/Server.ts"
 
 const calls = Object.entries(OpenApi.fromApi(ConsoleApi).paths).flatMap(([path, item]) =>
@@ -74,10 +75,49 @@ describe("who may use the operators' API", () => {
         }
       }
       const options = await bare(server.url, "OPTIONS", `/console/api${path}`)
-      assert.strictEqual(options.header("allow"), (await bare(server.url, "OPTIONS", "/console/api/none")).header("allow"))
+      assert.deepStrictEqual([options.status, options.text, options.header("allow")], [404, nothing.text, nothing.header("allow")], `${options}`)
     }
     const program = await newToken(server)
     assert.strictEqual((await request(server, "GET", `/session?token=${program}&api_key=${program}`)).status, 404)
+  })
+
+  it("outsiders get the same answer where other paths refuse a request early", async () => {
+    const ask = async (line: string, headers: ReadonlyArray<string> = [], body = "") => {
+      const received = await exchange(server, `${[`${line} HTTP/1.1`, ...headers, "connection: close"].join("\r\n")}\r\n\r\n${body}`)
+      const [head = "", text = ""] = received.split("\r\n\r\n")
+      const [status, ...fields] = head.split("\r\n")
+      return { status, fields: fields.map((field) => field.toLowerCase().replace(/^(date|x-request-id|ratelimit-\w+):.*/, "$1")).toSorted(), text }
+    }
+    const host = ["host: parley"]
+    const nothing = await ask("GET /console/api/none", host)
+    assert.match(nothing.status ?? "", /404/)
+    assert.include(nothing.text, "NOT_FOUND")
+    const answers = {
+      "the path itself": await ask("GET /console/api", host),
+      "a slash at its end": await ask("GET /console/api/", host),
+      "repeated slashes": await ask("GET //console///api//session", host),
+      "OPTIONS": await ask("OPTIONS /console/api/session", host),
+      "OPTIONS of the path itself": await ask("OPTIONS /console/api", host),
+      "OPTIONS of a path with capitals and escapes": await ask("OPTIONS /c%6fnsole/API/session", host),
+      "OPTIONS with a host in the path": await ask("OPTIONS http://parley/console/api/session", host),
+      "a method that nobody has": await ask("PROPFIND /console/api/session", host),
+      "an escape that is none": await ask("GET /console/api/agents/%zz", host),
+      "an escape that is not UTF-8": await ask("GET /console/api/agents/%ff", host),
+      "an escaped NUL": await ask("GET /console/api/agents/%00", host),
+      "an escaped NUL in the query": await ask("GET /console/api/agents?handle=%00", host),
+      "no Host": await ask("GET /console/api/session"),
+      "a body that is too large": await ask("POST /console/api/session", [...host, "content-length: 2000000"]),
+      "a body that is too large, after 100 Continue": await ask("POST /console/api/session", [...host, "expect: 100-continue", "content-length: 2000000"]),
+      // One byte more than a body may have, and no end.
+      "a chunked body that is too large": await ask("POST /console/api/session", [...host, "transfer-encoding: chunked"], `100001\r\n${"x".repeat(0x100001)}`),
+      "a body that is not UTF-8": await ask("POST /console/api/agents/nobody/suspend", [...host, "content-length: 1"], "\xff"),
+      "an unknown expectation": await ask("GET /console/api/session", [...host, "expect: a miracle"])
+    }
+    for (const [what, answer] of Object.entries(answers)) assert.deepStrictEqual(answer, nothing, what)
+    const head = await ask("HEAD /console/api/session", host)
+    assert.deepStrictEqual(head, { ...nothing, text: "" })
+    const upgrade = await ask("GET /console/api/stream", [...host, "connection: upgrade", "upgrade: websocket"])
+    assert.deepStrictEqual([upgrade.status, upgrade.text], [nothing.status, nothing.text])
   })
 
   it("a change with the cookie comes from a page of this server, or is refused and changes nothing", async () => {

@@ -201,6 +201,32 @@ describe("the operators' API of a standalone server", () => {
     assert.strictEqual((await operator.ok<{ status: string }>("GET", `/agents/${bad.handle}`)).status, "active")
   })
 
+  it("takes as a reason one line of visible text, by the console and by the command line", async () => {
+    const [bad, good] = [await newAgent(server, "reasoned"), await newAgent(server, "reasoner")]
+    await say(bad, good, "an advertisement")
+    assert.strictEqual((await good.http.post(`/v1/contacts/${bad.handle}/report`)).status < 300, true)
+    const { reports } = await operator.ok<{ reports: ReadonlyArray<{ id: string }> }>("GET", `/reports?agent=${bad.handle}`)
+    const calls = [
+      ["POST", `/agents/${good.handle}/disconnect`, {}, "reason"],
+      ["POST", `/agents/${good.handle}/suspend`, {}, "reason"],
+      ["POST", `/agents/${bad.handle}/restore`, {}, "reason"],
+      ["POST", `/agents/${good.handle}/erase`, { confirm: good.handle }, "reason"],
+      ["PUT", "/limits/LIMITS_CARDS_PER_MINUTE", { value: 5, agent: good.handle }, "reason"],
+      ["POST", `/reports/${reports[0]!.id}/dismiss`, {}, "note"]
+    ] as const
+    const { log } = await operator.ok<{ log: unknown }>("GET", `/agents/${good.handle}`)
+    for (const reason of ["two\nlines", "turned \u202earound", "\u200b", " "]) {
+      for (const [method, path, body, field] of calls) {
+        (await operator.ask(method, path, { ...body, [field]: reason })).refused(400, "VALIDATION_ERROR")
+      }
+      const told = await adminHere(server.place, "suspend", good.handle, "--reason", reason)
+      assert.strictEqual(told.code, 1, told.stdout)
+    }
+    const after = await operator.ok<{ log: ReadonlyArray<{ action: string }>; status: string }>("GET", `/agents/${good.handle}`)
+    assert.strictEqual(after.status, "active")
+    assert.deepStrictEqual(after.log.filter(({ action }) => !/^(show|refused) /.test(action)), log)
+  })
+
   it("shows a group with its members, found by a part of its name or by a member", async () => {
     const [a, b] = [await newAgent(server, "founder"), await newAgent(server, "member")]
     const created = (await a.http.post("/v1/groups", { name: "The Harbour Watch", member_handles: [b.handle] })).body as { group: { id: string } }

@@ -96,6 +96,9 @@ describe("wire.md J, Groups", () => {
       { name: "" },
       { name: "   " },
       { name: "x".repeat(101) },
+      { name: "two\nlines" },
+      { name: "turned \u202earound" },
+      { name: "\u200b" },
       { name: "n", description: "x".repeat(501) },
       { name: "n", avatar_url: "ftp://example.com/a" },
       { name: "n", avatar_url: "no url" },
@@ -104,7 +107,12 @@ describe("wire.md J, Groups", () => {
       { name: "n", settings: { who_can_invite: "member" } }
     ]
     for (const fields of bad) (await alice.http.post("/v1/groups", fields)).refused(400, "VALIDATION_ERROR")
-    assert.strictEqual((await create(alice, [], { name: "\u{1f98a}".repeat(100) })).group.description, null)
+    const { group } = await create(alice, [], { name: "\u{1f98a}".repeat(100) })
+    assert.strictEqual(group.description, null)
+    for (const name of ["a\u2028b", "a\u2066b", "a\u0007b", "\u3164"]) {
+      (await alice.http.patch(`/v1/groups/${group.id}`, { name })).refused(400, "VALIDATION_ERROR")
+    }
+    assert.strictEqual((await create(alice, [], { name: "\u05d0\u200e1 \n" })).group.name, "\u05d0\u200e1")
   })
 
   it("104. an unknown handle is skipped; more invites than the budget holds are refused as a whole", async () => {

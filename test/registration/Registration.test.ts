@@ -452,25 +452,45 @@ describe("a recovery", () => {
         yield* registration.completeRecovery({ pendingId, code: yield* codeTo(account.email) })
       }))
 
-    it.effect("asking again buys no more guesses, of a decoy no more than of a code", () =>
+    /** What the wrong code gets with each of these pending ids, one after the other: the tries that are left, or the error. */
+    const tryAll = Effect.fnUntraced(function*(pendings: ReadonlyArray<string>, wrong: string) {
+      const registration = yield* Registration
+      const answers: Array<unknown> = []
+      for (const pendingId of pendings) {
+        const error = yield* Effect.flip(registration.completeRecovery({ pendingId, code: wrong }))
+        answers.push(error.code === "INVALID_CODE" ? error.details?.attempts_remaining : error.code)
+      }
+      return answers
+    })
+    const times = <A>(n: number, one: A): ReadonlyArray<A> => Array.from({ length: n }, () => one)
+
+    it.effect("six wrong tries of an outsider use up his own pending id, and the owner's still works", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const account = yield* newAccount()
+        const [own, outsiders] = [yield* registration.recover(account.email), yield* registration.recover(account.email)]
+        yield* settle
+        const code = yield* codeTo(account.email)
+        const answers = yield* tryAll(times(7, outsiders), other(code))
+        assert.deepStrictEqual(answers, [4, 3, 2, 1, 0, "OTP_ATTEMPTS_EXHAUSTED", "EXPIRED"])
+        assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: outsiders, code })), "EXPIRED")
+        assert.deepStrictEqual(yield* tryAll([own], other(code)), [4])
+        yield* registration.completeRecovery({ pendingId: own, code })
+      }))
+
+    it.effect("all pending ids of a code together have twenty tries, of a decoy no more and no fewer", () =>
       Effect.gen(function*() {
         const registration = yield* Registration
         const account = yield* newAccount()
         for (const email of [account.email, `un${account.email}`]) {
-          const pendings = [yield* registration.recover(email), yield* registration.recover(email)]
+          const pendings = yield* Effect.all(times(5, registration.recover(email)))
           yield* settle
-          const wrong = other(yield* codeTo(account.email))
-          const remaining: Array<unknown> = []
-          for (let i = 0; i < 5; i++) {
-            const error = yield* Effect.flip(registration.completeRecovery({ pendingId: pendings[i % 2]!, code: wrong }))
-            remaining.push(error.code === "INVALID_CODE" && error.details?.attempts_remaining)
-          }
-          assert.deepStrictEqual(remaining, [4, 3, 2, 1, 0])
-          assert.strictEqual(
-            yield* codeOf(registration.completeRecovery({ pendingId: pendings[1]!, code: wrong })),
-            "OTP_ATTEMPTS_EXHAUSTED"
-          )
-          assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: pendings[0]!, code: wrong })), "EXPIRED")
+          const code = yield* codeTo(account.email)
+          for (const pendingId of pendings.slice(0, 4)) assert.deepStrictEqual(yield* tryAll(times(4, pendingId), other(code)), [4, 3, 2, 1])
+          // 16 of 20 are used: the code has fewer left than this pending id.
+          assert.deepStrictEqual(yield* tryAll(times(4, pendings[4]!), other(code)), [3, 2, 1, 0])
+          assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId: pendings[0]!, code })), "OTP_ATTEMPTS_EXHAUSTED")
+          for (const pendingId of pendings) assert.strictEqual(yield* codeOf(registration.completeRecovery({ pendingId, code })), "EXPIRED")
         }
       }))
 
@@ -631,6 +651,18 @@ eachDatabase((database) => {
             Array.from({ length: 50 }, () => registration.completeRegistration({ pendingId, code: wrong }))
           )
           assert.deepStrictEqual(answers, { INVALID_CODE: 5, OTP_ATTEMPTS_EXHAUSTED: 1, EXPIRED: 44 })
+        }))
+
+      it.effect("fifty wrong verifies over ten pending ids of one code are twenty tries", () =>
+        Effect.gen(function*() {
+          const registration = yield* Registration
+          // Of an address without an account, so that no code is right.
+          const { email } = fresh()
+          const pendings = yield* Effect.all(Array.from({ length: 10 }, () => registration.recover(email)))
+          const answers = yield* atOnce(
+            pendings.flatMap((pendingId) => Array.from({ length: 5 }, () => registration.completeRecovery({ pendingId, code: "123456" })))
+          )
+          assert.deepStrictEqual(answers, { INVALID_CODE: 20, OTP_ATTEMPTS_EXHAUSTED: 1, EXPIRED: 29 })
         }))
 
       it.effect("twenty registrations with one new address mail one code", () =>

@@ -33,7 +33,7 @@ describe("text", () => {
 })
 
 describe("a name to show", () => {
-  const fits = accepts(Name(10))
+  const fits = accepts(Name(0, 10))
 
   it("is ordinary text of any script, with the marks that its direction needs, or none", () => {
     const arabic = "\u0639\u0644\u064a\u061c"
@@ -43,6 +43,7 @@ describe("a name to show", () => {
       assert.isTrue(fits(name), JSON.stringify(name))
     }
     assert.isFalse(fits("x".repeat(11)))
+    assert.isFalse(accepts(Name(1, 10))(""))
   })
 
   it("holds nothing that acts on the text around it", () => {

@@ -39,7 +39,8 @@ describe("answers about an address that has an account take as long as about one
         LOG_LEVEL: "warn",
         LIMITS_OTP_COOLDOWN_SECONDS: "0",
         LIMITS_OTP_PER_HOUR: "1000000",
-        LIMITS_OTP_ATTEMPTS: "1000000"
+        LIMITS_OTP_ATTEMPTS: "1000000",
+        LIMITS_OTP_ATTEMPTS_PER_CODE: "1000000"
       }
     })
     const addresses = (prefix: string, n: number) => Array.from({ length: n }, () => `${freshHandle(prefix)}@agents.example`)

@@ -7,6 +7,7 @@ import { Database } from "../../src/database/Sql.ts"
 import type { RateLimited } from "../../src/wire/WireError.ts"
 import { layerPgliteTest, type TestDatabase } from "../../test/support/Databases.ts"
 import { replacing } from "./Mutants.ts"
+import { CODES } from "./rules/Codes.ts"
 import { codeStepsOf, layerCodes, makeCodesWorld } from "./rules/CodesWorld.ts"
 import { Ledger } from "./rules/Ledger.ts"
 import { layerRates, makeRatesWorld, rateStepsOf } from "./rules/RatesWorld.ts"
@@ -132,9 +133,11 @@ describe("society", () => {
 
 describe("codes", () => {
   const about = [
-    ["a code that survives six wrong tries", { LIMITS_OTP_ATTEMPTS: 6 }],
+    ["a pending id that survives six wrong tries", { LIMITS_OTP_ATTEMPTS: 6 }],
+    ["pending ids that share five tries", { LIMITS_OTP_ATTEMPTS_PER_CODE: 5 }],
     ...ALL
       ? [
+        ["a code with a try too many over all its pending ids", { LIMITS_OTP_ATTEMPTS_PER_CODE: CODES.perCode + 1 }],
         ["a code that lives a second too long", { LIMITS_OTP_TTL_SECONDS: 601 }],
         ["a cooldown of 59 seconds", { LIMITS_OTP_COOLDOWN_SECONDS: 59 }]
       ] as const

@@ -1,7 +1,7 @@
 import type { Purpose } from "../../../src/registration/Code.ts"
 
-/** Limits of one-time codes, as few mails an hour as a history reaches. */
-export const CODES = { ttl: 600_000, attempts: 5, cooldown: 60_000, perHour: 4, lifetime: 3 }
+/** Limits of one-time codes, with as few mails an hour, and as few tries of a code, as a history reaches. */
+export const CODES = { ttl: 600_000, attempts: 5, perCode: 6, cooldown: 60_000, perHour: 4, lifetime: 3 }
 
 const HOUR = 3_600_000
 
@@ -13,10 +13,19 @@ export interface Code {
   readonly handle: number | undefined
   readonly decoy: boolean
   readonly expires: number
+  /** Wrong tries, over all its pending ids. */
   attempts: number
   state: "open" | "used" | "exhausted"
   /** The six digits, once they were read. */
   digits: string
+}
+
+/** An id that was given out, and the code that it stands for. */
+export interface Pending {
+  readonly code: number
+  /** Its own wrong tries. */
+  attempts: number
+  exhausted: boolean
 }
 
 export interface Account {
@@ -41,7 +50,7 @@ interface TooSoon {
 export type Issued =
   | TooSoon
   | { readonly refused: "HandleTaken"; readonly wait: number }
-  | { readonly code: number; readonly bound: boolean }
+  | { readonly pending: number; readonly bound: boolean }
 
 /** What may be known of a code when it is tried. */
 export type Tried =
@@ -57,6 +66,7 @@ export type Tried =
 /** Codes by e-mail and the accounts that come of them (wire.md C.2, D, F). Plain data, so that one order after another can be tried. */
 export class Codes {
   readonly codes: Array<Code> = []
+  readonly pendings: Array<Pending> = []
   readonly accounts: Array<Account> = []
   private readonly addresses = new Map<string, Address>()
 
@@ -100,46 +110,64 @@ export class Codes {
     const key = `${email} ${purpose}`
     const sent = this.addresses.get(key)?.sent ?? []
     this.addresses.set(key, { last: now, cleared: false, sent: [...sent, now], code: this.codes.length - 1 })
-    return this.codes.length - 1
+    return this.stand(this.codes.length - 1)
+  }
+
+  /** Another pending id for a code. */
+  private stand(code: number): number {
+    return this.pendings.push({ code, attempts: 0, exhausted: false }) - 1
+  }
+
+  /** The code that a pending id stands for. */
+  codeOf(pending: number): Code {
+    return this.codes[this.pendings[pending]!.code]!
+  }
+
+  /** What has become of a pending id, apart from time. */
+  stateOf(pending: number): Code["state"] {
+    return this.pendings[pending]!.exhausted ? "exhausted" : this.codeOf(pending).state
   }
 
   register(email: number, handle: number, now: number): Issued {
     if (this.accounts.some((account) => account.handle === handle)) return { refused: "HandleTaken", wait: 0 }
-    return this.room(email, "register", now) ?? { code: this.issue("register", email, { handle, decoy: false }, now), bound: false }
+    return this.room(email, "register", now) ?? { pending: this.issue("register", email, { handle, decoy: false }, now), bound: false }
   }
 
   rotate(account: number, now: number): Issued {
     const { email } = this.accounts[account]!
-    return this.room(email, "rotate", now) ?? { code: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
+    return this.room(email, "rotate", now) ?? { pending: this.issue("rotate", email, { account, decoy: false }, now), bound: false }
   }
 
   /** Never refused: what cannot be mailed again stands for what was mailed last. */
-  recover(email: number, now: number): { readonly code: number; readonly bound: boolean } {
+  recover(email: number, now: number): { readonly pending: number; readonly bound: boolean } {
     if (this.room(email, "recover", now) !== undefined) {
-      return { code: this.addresses.get(`${email} recover`)!.code, bound: true }
+      return { pending: this.stand(this.addresses.get(`${email} recover`)!.code), bound: true }
     }
     const account = this.live(email)
-    return { code: this.issue("recover", email, { account, decoy: account === undefined }, now), bound: false }
+    return { pending: this.issue("recover", email, { account, decoy: account === undefined }, now), bound: false }
   }
 
-  /** One try of a code for a purpose; `by` is who tries a rotation. */
+  /** One try of a pending id for a purpose; `by` is who tries a rotation. */
   attempt(n: number, purpose: Purpose, digits: string, by: number | undefined, now: number): Tried {
-    const code = this.codes[n]!
+    const pending = this.pendings[n]!
+    const code = this.codeOf(n)
     if (code.purpose !== purpose) return "CodeExpired"
     // Whose it is, only its owner need not be told.
     if (by !== undefined && code.account !== by) return "Forbidden"
-    if (code.state !== "open" || code.expires <= now) return "CodeExpired"
-    if (code.attempts >= CODES.attempts) {
-      code.state = "exhausted"
+    if (this.stateOf(n) !== "open" || code.expires <= now) return "CodeExpired"
+    if (pending.attempts >= CODES.attempts || code.attempts >= CODES.perCode) {
+      pending.exhausted = true
+      if (code.attempts >= CODES.perCode) code.state = "exhausted"
       return "OtpAttemptsExhausted"
     }
     if (code.decoy || digits !== code.digits) {
+      pending.attempts++
       code.attempts++
-      return { remaining: CODES.attempts - code.attempts }
+      return { remaining: Math.min(CODES.attempts - pending.attempts, CODES.perCode - code.attempts) }
     }
     code.state = "used"
     const address = this.addresses.get(`${code.email} ${purpose}`)
-    if (address?.code === n) address.cleared = true
+    if (address?.code === pending.code) address.cleared = true
     if (purpose !== "register") {
       const account = code.account!
       return this.accounts[account]!.alive ? { account } : "CodeExpired"

@@ -16,7 +16,7 @@ const EMAILS = 2
 const HANDLES = 10
 
 export const layerCodes = (database: TestDatabase, changes: Partial<Settings> = {}) =>
-  layerRoom(database, { LIMITS_OTP_PER_HOUR: CODES.perHour, ...changes }).pipe(Layer.provideMerge(layerLeapingClock))
+  layerRoom(database, { LIMITS_OTP_PER_HOUR: CODES.perHour, LIMITS_OTP_ATTEMPTS_PER_CODE: CODES.perCode, ...changes }).pipe(Layer.provideMerge(layerLeapingClock))
 
 export type CodeStep =
   | { readonly _tag: "Jump"; readonly ms: number }
@@ -65,9 +65,11 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const mark = (serial++).toString(36)
     const addressOf = (n: number) => `c${mark}-${n}@example.com`
     const handleOf = (n: number) => `c${mark}-${"abcdefghij"[n]}`
-    /** Ids that were given out, and the code that each stands for. */
-    const pending: Array<{ readonly id: string; readonly code: number }> = []
-    /** Codes that are over, of which nobody has asked since. */
+    /** The ids of the model's pendings. */
+    const ids: Array<string> = []
+    const openPendings = () =>
+      [...ids.keys()].filter((n) => model.stateOf(n) === "open" && model.codeOf(n).expires > now())
+    /** Pendings that are over, of which nobody has asked since. */
     const expired = new Set<number>()
 
     const failureOf = (exit: Exit.Exit<unknown, unknown>): { readonly _tag?: string; readonly details?: Record<string, unknown> } | undefined => {
@@ -100,8 +102,8 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       expect(exit, undefined, what)
       if (!Exit.isSuccess(exit)) return
       check(exit.value.startsWith("pnd_"), () => `an id ${exit.value}`)
-      pending.push({ id: exit.value, code: outcome.code })
-      const code = model.codes[outcome.code]!
+      ids[outcome.pending] = exit.value
+      const code = model.codeOf(outcome.pending)
       // A recovery's mail leaves a moment later.
       if (what === "recover") yield* TestClock.adjust(400)
       const fresh = mails.slice(before)
@@ -143,17 +145,19 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       ledger.answered(`try: ${typeof tried === "string" ? tried : "remaining" in tried ? `CodeInvalid, ${tried.remaining} left` : "done"}`)
     }
 
-    const attempt = Effect.fnUntraced(function*(id: string, n: number, purpose: Purpose, digits: string, by: number | undefined) {
-      const code = model.codes[n]!
-      const was = code.state
-      const late = code.state === "open" && code.expires <= now()
-      const exit = yield* Effect.exit(complete(purpose, id, digits, by))
+    const attempt = Effect.fnUntraced(function*(n: number, purpose: Purpose, digits: string, by: number | undefined) {
+      const code = model.codeOf(n)
+      const was = model.stateOf(n)
+      const late = was === "open" && code.expires <= now()
+      const exit = yield* Effect.exit(complete(purpose, ids[n]!, digits, by))
       const tried = model.attempt(n, purpose, digits, by, now())
       check(agrees(tried, exit), () =>
         `a try of a code for ${purpose}: got ${JSON.stringify(failureOf(exit) ?? "a success")}, expected ${JSON.stringify(tried)}`)
       settle(tried, exit)
       if (code.purpose !== purpose) return
-      if (tried === "OtpAttemptsExhausted") ledger.add("Pending code", "open → exhausted")
+      if (tried === "OtpAttemptsExhausted") {
+        ledger.add("Pending code", code.state === "exhausted" ? "open → exhausted: all tries of its code" : "open → exhausted: its own tries")
+      }
       else if (was === "open" && code.state === "used") ledger.add("Pending code", "open → used")
       if (tried !== "CodeExpired") return
       if (late) {
@@ -166,7 +170,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     /** Who may try a rotation: its owner, or another account. */
     const rotator = (n: number, wild: boolean): number | undefined => {
       const live = model.accounts.flatMap((account, i) => account.alive ? [i] : [])
-      const owner = model.codes[n]?.account
+      const owner = model.codeOf(n).account
       return wild ? live.find((one) => one !== owner) ?? live[0] : live.find((one) => one === owner)
     }
 
@@ -190,28 +194,28 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         }
         case "Try": {
           // Mostly what is open.
-          const open = pending.filter(({ code }) => model.codes[code]!.state === "open" && model.codes[code]!.expires > now())
-          const tried = choose(one.pick % 3 === 0 || open.length === 0 ? pending : open, one.pick >> 2)
-          if (tried === undefined) return
-          const code = model.codes[tried.code]!
+          const open = openPendings()
+          const n = choose(one.pick % 3 === 0 || open.length === 0 ? [...ids.keys()] : open, one.pick >> 2)
+          if (n === undefined) return
+          const code = model.codeOf(n)
           const purpose = one.wild === 0 ? choose(["register", "recover", "rotate"] as const, one.pick)! : code.purpose
-          const by = purpose === "rotate" ? rotator(tried.code, one.wild === 1) : undefined
+          const by = purpose === "rotate" ? rotator(n, one.wild === 1) : undefined
           if (purpose === "rotate" && by === undefined) return
           const wrong = other(code.digits === "" ? "123456" : code.digits)
           for (let i = 0; i < (one.right ? 1 : one.times); i++) {
-            yield* attempt(tried.id, tried.code, purpose, one.right ? (code.digits === "" ? "123456" : code.digits) : wrong, by)
+            yield* attempt(n, purpose, one.right ? (code.digits === "" ? "123456" : code.digits) : wrong, by)
           }
           return
         }
         case "Race": {
-          const open = pending.filter(({ code }) => model.codes[code]!.state === "open" && model.codes[code]!.expires > now())
+          const open = openPendings()
           const first = choose(open, one.pick)
           const second = one.other % 3 === 0 ? first : choose(open, one.other)
           if (first === undefined || second === undefined) return
-          const racers = [first, second].flatMap(({ code: n, id }) => {
-            const { digits, purpose } = model.codes[n]!
+          const racers = [first, second].flatMap((n) => {
+            const { digits, purpose } = model.codeOf(n)
             const by = purpose === "rotate" ? rotator(n, false) : undefined
-            return purpose === "rotate" && by === undefined ? [] : [{ id, n, purpose, by, digits: digits === "" ? "123456" : digits }]
+            return purpose === "rotate" && by === undefined ? [] : [{ id: ids[n]!, n, purpose, by, digits: digits === "" ? "123456" : digits }]
           })
           const exits = yield* Effect.all(
             racers.map((racer) => Effect.exit(complete(racer.purpose, racer.id, racer.digits, racer.by))),
@@ -225,7 +229,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             const outcomes = order.map((racer) => model.attempt(racer.n, racer.purpose, racer.digits, racer.by, now()))
             if (!order.every(({ exit }, i) => agrees(outcomes[i]!, exit))) continue
             order.forEach(({ exit }, i) => settle(outcomes[i]!, exit))
-            for (const n of new Set(order.map((racer) => racer.n))) {
+            for (const n of new Set(order.map((racer) => model.pendings[racer.n]!.code))) {
               if (before.codes[n]!.state === "open" && model.codes[n]!.state === "used") ledger.add("Pending code", "open → used")
             }
             ledger.answered("race")
