@@ -240,15 +240,20 @@ export class LargeReads extends Context.Service<LargeReads, {
             granted(entered)
             return Effect.succeed(entered)
           }
+          // Whether it waited for the process alone, when it stopped waiting.
+          let hadFreeSlot = false
           return Effect.callback<Slot>((resume) => {
             entered.granted = (slot) => {
               granted(slot)
               resume(Effect.succeed(slot))
             }
-            return Effect.sync(() => entered.leave())
+            return Effect.sync(() => {
+              hadFreeSlot = queue.hasFreeSlot(key)
+              entered.leave()
+            })
           }).pipe(Effect.timeoutOrElse({
             duration: config.HTTP_LARGE_READS_SECONDS * 1_000,
-            orElse: () => Effect.fail(queue.hasFreeSlot(key) ? new Unavailable() : tooMany(slots))
+            orElse: () => Effect.fail(hadFreeSlot ? new Unavailable() : tooMany(slots))
           }))
         })
 

@@ -1,0 +1,164 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { TestClock } from "effect/testing"
+import fc from "fast-check"
+import { Config } from "../../src/platform/Config.ts"
+import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket } from "../../src/rates/LargeReads.ts"
+
+const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
+
+/** Enters, and notes under `name` when it has its slot. */
+const entering = (queue: LargeReadQueue, log: Array<string>) => (name: string, key: string, bytes = 10, slots = 2) => {
+  const entered = queue.enter(key, slots, bytes)
+  const mine = { slot: undefined as Slot | undefined, entered }
+  const granted = (slot: Slot) => {
+    log.push(name)
+    mine.slot = slot
+  }
+  if (entered instanceof Slot) granted(entered)
+  else if (entered instanceof Ticket) entered.granted = granted
+  return mine
+}
+
+describe("the queue for large answers", () => {
+  it("gives a peer its slots at once, and the next one when an answer has left", () => {
+    const log: Array<string> = []
+    const enter = entering(new LargeReadQueue({ waiting: 10, bytes: 1_000 }), log)
+    const first = enter("one", "eve")
+    enter("two", "eve")
+    enter("three", "eve")
+    enter("four", "bob")
+    assert.deepStrictEqual(log, ["one", "two", "four"])
+    first.slot!.encoded()
+    assert.deepStrictEqual(log, ["one", "two", "four"])
+    first.slot!.left()
+    assert.deepStrictEqual(log, ["one", "two", "four", "three"])
+  })
+
+  it("lets peers take turns where the process is at its bound, and what is encoded makes room", () => {
+    const log: Array<string> = []
+    const enter = entering(new LargeReadQueue({ waiting: 10, bytes: 20 }), log)
+    const running = [enter("eve 1", "eve"), enter("eve 2", "eve")]
+    enter("eve 3", "eve", 10, 4)
+    enter("eve 4", "eve", 10, 4)
+    enter("bob 1", "bob")
+    running[0]!.slot!.encoded()
+    running[1]!.slot!.encoded()
+    assert.deepStrictEqual(log, ["eve 1", "eve 2", "eve 3", "bob 1"])
+  })
+
+  it("admits one that is larger than the process's bound alone, so that it is not refused for ever", () => {
+    const log: Array<string> = []
+    const enter = entering(new LargeReadQueue({ waiting: 10, bytes: 20 }), log)
+    const first = enter("first", "eve")
+    enter("huge", "bob", 1_000)
+    assert.deepStrictEqual(log, ["first"])
+    first.slot!.left()
+    assert.deepStrictEqual(log, ["first", "huge"])
+  })
+
+  it("refuses what its queue cannot hold, and keeps nothing of who has left", () => {
+    const log: Array<string> = []
+    const queue = new LargeReadQueue({ waiting: 1, bytes: 1_000 })
+    const enter = entering(queue, log)
+    const running = [enter("one", "eve"), enter("two", "eve")]
+    const waiting = enter("three", "eve")
+    assert.strictEqual(enter("four", "eve").entered, "full")
+    ;(waiting.entered as Ticket).leave()
+    running.forEach(({ slot }) => slot!.left())
+    assert.deepStrictEqual([queue.underWay, queue.waiting], [0, 0])
+    assert.deepStrictEqual(log, ["one", "two"])
+  })
+
+  it("never exceeds its bounds, and serves everybody in the end", () => {
+    fc.assert(fc.property(
+      fc.array(fc.tuple(fc.nat(3), fc.integer({ min: 1, max: 30 }), fc.constantFrom("enter", "enter", "encoded", "left", "leave")), { maxLength: 120 }),
+      (steps) => {
+        const log: Array<string> = []
+        const queue = new LargeReadQueue({ waiting: 5, bytes: 40 })
+        const enter = entering(queue, log)
+        const all: Array<{ readonly key: string; readonly bytes: number; reading: boolean; over: boolean } & ReturnType<typeof enter>> = []
+        const check = () => {
+          const live = all.filter(({ over, slot }) => slot !== undefined && !over)
+          for (const key of ["0", "1", "2", "3"]) assert.isAtMost(live.filter((one) => one.key === key).length, 2)
+          const reading = live.filter(({ reading }) => reading)
+          if (reading.length > 1) assert.isAtMost(reading.reduce((sum, { bytes }) => sum + bytes, 0), 40)
+          assert.strictEqual(queue.underWay, live.length)
+        }
+        for (const [i, bytes, what] of steps) {
+          const one = all[(i * 7 + bytes) % Math.max(all.length, 1)]
+          if (what === "enter") all.push(Object.assign(enter(`${all.length}`, String(i), bytes), { key: String(i), bytes, reading: true, over: false }))
+          else if (one?.slot !== undefined && what === "encoded") {
+            one.reading = false
+            one.slot.encoded()
+          } else if (one?.slot !== undefined && what === "left") {
+            one.reading = false
+            one.over = true
+            one.slot.left()
+          } else if (what === "leave" && one?.entered instanceof Ticket && one.slot === undefined) {
+            one.over = true
+            one.entered.leave()
+          }
+          check()
+        }
+        for (let round = 0; round <= all.length; round++) {
+          for (const one of all) {
+            if (one.slot === undefined || one.over) continue
+            one.reading = false
+            one.over = true
+            one.slot.left()
+          }
+        }
+        assert.deepStrictEqual([queue.underWay, queue.waiting], [0, 0])
+        assert.isTrue(all.every(({ entered, over, slot }) => entered === "full" || slot !== undefined || over))
+      }
+    ))
+  })
+})
+
+const layer = LargeReads.layer.pipe(Layer.provide(Config.layerTest({ HTTP_LARGE_READS: 1, HTTP_LARGE_READS_WAITING: 2, HTTP_READING_BYTES: 150 })))
+
+const refusalOf = (exit: Exit.Exit<unknown, unknown>) => Exit.isFailure(exit) ? Cause.squash(exit.cause) : undefined
+
+describe("requests for large answers", () => {
+  it.effect("wait ten seconds for a slot of their agent, then are refused with 429", () =>
+    Effect.gen(function*() {
+      const reads = yield* LargeReads
+      const gate = yield* Deferred.make<void>()
+      const first = yield* Effect.forkChild(reads.during("eve", size, Deferred.await(gate)))
+      const second = yield* Effect.forkChild(reads.during("eve", size, Effect.succeed("second")))
+      yield* TestClock.adjust("9 seconds")
+      assert.isUndefined(second.pollUnsafe())
+      yield* TestClock.adjust("2 seconds")
+      const refused = refusalOf(yield* Fiber.await(second)) as { readonly code: string; readonly retryAfterMs: number }
+      assert.deepStrictEqual([refused.code, refused.retryAfterMs], ["RATE_LIMITED", 1_000])
+      yield* Deferred.succeed(gate, undefined)
+      yield* Fiber.join(first)
+      assert.strictEqual(yield* reads.during("eve", size, Effect.succeed("third")), "third")
+    }).pipe(Effect.provide(layer)))
+
+  it.effect("are refused with 503 where the process is at its bound, which is no fault of theirs", () =>
+    Effect.gen(function*() {
+      const reads = yield* LargeReads
+      const first = yield* Effect.forkChild(reads.during("eve", size, Effect.never))
+      const other = yield* Effect.forkChild(reads.during("bob", size, Effect.succeed("never")))
+      yield* TestClock.adjust("11 seconds")
+      assert.strictEqual((refusalOf(yield* Fiber.await(other)) as { readonly code: string }).code, "UNAVAILABLE")
+      yield* Fiber.interrupt(first)
+      assert.strictEqual(yield* reads.during("bob", size, Effect.succeed("served")), "served")
+    }).pipe(Effect.provide(layer)))
+
+  it.effect("leave the queue when their client hangs up, and are refused at once where it is full", () =>
+    Effect.gen(function*() {
+      const reads = yield* LargeReads
+      const first = yield* Effect.forkChild(reads.during("eve", size, Effect.never))
+      const gone = yield* Effect.forkChild(reads.during("eve", size, Effect.void))
+      const waiting = yield* Effect.forkChild(reads.during("eve", size, Effect.succeed("served")))
+      yield* TestClock.adjust("1 second")
+      const full = yield* Effect.exit(reads.during("eve", size, Effect.void))
+      assert.strictEqual((refusalOf(full) as { readonly code: string }).code, "RATE_LIMITED")
+      yield* Fiber.interrupt(gone)
+      yield* Fiber.interrupt(first)
+      assert.strictEqual(yield* Fiber.join(waiting), "served")
+    }).pipe(Effect.provide(layer)))
+})
