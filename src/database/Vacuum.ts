@@ -6,8 +6,8 @@ import { Database } from "./Sql.ts"
 
 /** The age in transactions from which a table is vacuumed although nothing in it has changed. */
 export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/FreezeAge", { defaultValue: () => 10_000_000 })
-/** The age from which a table is vacuumed however large it is: PostgreSQL takes no writes at about twice this age. */
-const OVERDUE_AGE = 1_000_000_000
+/** At so many times that age, a billion, a table is vacuumed however large it is: PostgreSQL takes no writes at about twice a billion. */
+const OVERDUE = 100
 /** The share of a second in which statements run, up to which little is under way. */
 const QUIET = 0.1
 /** For how long a vacuum waits until little is under way. After that it runs, and the next one waits again. */
@@ -87,7 +87,7 @@ export class Vacuum extends Context.Service<Vacuum, {
 
       const tables = Effect.gen(function*() {
         if (database.driver !== "pglite") return undefined
-        const found = yield* due([freezeAge, OVERDUE_AGE])
+        const found = yield* due([freezeAge, OVERDUE * freezeAge])
         const fits = found.filter(({ bytes, overdue }) => overdue || bytes <= mb * 1_000_000)
         const large = found.filter((table) => !fits.includes(table))
         for (const { bytes, name } of large) {

@@ -106,6 +106,39 @@ describe("PGlite", () => {
     )
   })
 
+  it.effect("a table with very old transaction ids is vacuumed however large it is, and the log says so", () => {
+    const lines: Array<string> = []
+    return Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill
+      for (let i = 0; i < 120; i++) yield* sql`INSERT INTO inboxes (agent_id) VALUES (${`agt_${i}`})`
+      yield* steps
+      const [row] = yield* sql<{ readonly age: number }>`SELECT age(relfrozenxid) AS age FROM pg_class WHERE relname = 'idempotency_keys'`
+      assert.isBelow(row?.age ?? NaN, 50)
+      assert.include(lines, "The table idempotency_keys has very old transaction ids and is vacuumed now, whatever its size")
+    }).pipe(
+      Effect.provide(layerVacuum(layerPgliteTest, { freezeAge: 1, mb: 1 })),
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+    )
+  })
+
+  it.live("a statement beside the vacuum of a table of 15 MB waits for moments only", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      for (let i = 0; i < 4; i++) {
+        yield* fill
+        yield* sql`UPDATE idempotency_keys SET agent_id = ${`agt_old_${i}`} WHERE agent_id = 'agt_1'`
+      }
+      assert.isAbove(yield* sizeOf("idempotency_keys"), 12_000_000)
+      const began = performance.now()
+      const waited = (yield* Effect.all([
+        sql`VACUUM (FREEZE) idempotency_keys`,
+        Effect.map(sql`SELECT 1`, () => performance.now() - began)
+      ], { concurrency: 2 }))[1]
+      // A tenth of this on an idle machine, and less.
+      assert.isBelow(waited, 3_000)
+    }).pipe(Effect.provide(layerPgliteTest)))
+
   it.effect("a vacuum waits while much is under way, for ten minutes", () =>
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
