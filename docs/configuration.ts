@@ -18,7 +18,7 @@ const beginning = (...beginnings: ReadonlyArray<string>) => (name: string): bool
 const GROUPS: ReadonlyArray<Group> = [
   { title: "Addresses and logs", names: beginning("PORT", "HOST", "PUBLIC_URL", "TRUST_PROXY", "ALLOWED_ORIGINS", "LOG_LEVEL", "METRICS_TOKEN", "PROBE_", "DRAIN_SECONDS") },
   { title: "Traces", names: beginning("OTEL_") },
-  { title: "Database", names: beginning("DATA_DIR", "DATABASE_") },
+  { title: "Database", names: beginning("DATA_DIR", "DATABASE_", "VACUUM_") },
   { title: "Redis", names: beginning("REDIS_") },
   { title: "Files", names: beginning("S3_", "SHARED_DIR", "UPLOADS_", "DOWNLOADS_") },
   { title: "Mail", names: beginning("SMTP_", "MAIL_") },
@@ -46,6 +46,7 @@ const UNITS: ReadonlyArray<readonly [ending: RegExp, unit: string]> = [
   [/_SECONDS$/, "seconds"],
   [/_HOURS$/, "hours"],
   [/_DAYS$/, "days"],
+  [/_MB$/, "megabytes"],
   [/_BYTES$|^LIMITS_STORAGE_/, "bytes"],
   [/_PERCENT$/, "percent"],
   [/_PIXELS$|_SIDE$/, "pixels"]

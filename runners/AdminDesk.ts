@@ -1,9 +1,11 @@
 import { Console, Context, Effect, Layer, Schema } from "effect"
-import { SqlError } from "effect/sql"
-import { resolve } from "node:path"
+import { SqlClient, SqlError } from "effect/sql"
+import { existsSync, readdirSync, statSync } from "node:fs"
+import { join, resolve } from "node:path"
 import * as Admin from "../src/Admin.ts"
 import { unpack } from "../src/archives/Backup.ts"
 import { Desk, type Errand } from "../src/operator/AdminDesk.ts"
+import { AuditLog } from "../src/operator/AuditLog.ts"
 import { askServer } from "../src/operator/AdminSocket.ts"
 import { Operator, OperatorRefused, showConfig } from "../src/operator/Operator.ts"
 import type { OperatorCommand } from "../src/operator/OperatorCommand.ts"
@@ -15,6 +17,7 @@ import * as Migrations from "../src/database/Migrations.ts"
 import { databaseIsNew } from "../src/database/Pglite.ts"
 import { layerPglite } from "../src/database/SqlPglite.ts"
 import { layerPg } from "../src/database/SqlPostgres.ts"
+import { compact } from "../src/database/Vacuum.ts"
 import { layerLogger } from "../src/platform/Telemetry.ts"
 
 /** The servers' database: PostgreSQL, used alongside running servers, or PGlite, only while no server runs. */
@@ -27,18 +30,23 @@ const database = (config: Settings) =>
       Layer.provide(DataDir.layer)
     )
 
-/** Carries out commands in this process, until the scope ends. */
-const here = Effect.fnUntraced(function*(config: Settings) {
+/** What commands need that are carried out in this process, until the scope ends. */
+const services = Effect.fnUntraced(function*(config: Settings) {
   if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
     return yield* new OperatorRefused({
       message: `There is no database in ${resolve(config.DATA_DIR)}: set DATA_DIR or DATABASE_URL as for the server, or start the server once.`
     })
   }
-  const context = yield* Layer.build(Admin.layer.pipe(
+  return yield* Layer.build(Layer.merge(Admin.layer, AuditLog.layer).pipe(
     Layer.provideMerge(database(config)),
     Layer.provide(Layer.mergeAll(Ids.layer, layerLogger)),
     Layer.provide(Layer.succeed(Config, config))
   ))
+})
+
+/** Carries out commands in this process, until the scope ends. */
+const here = Effect.fnUntraced(function*(config: Settings) {
+  const context = yield* services(config)
   const operator = Context.get(context, Operator)
   // Provided around the command too, so that it runs on the database's clock.
   return (command: OperatorCommand) => Effect.provideContext(operator.run(command), context)
@@ -79,6 +87,48 @@ const restore = Effect.fnUntraced(function*(config: Settings, file: string, fold
   return {
     text: `${resolve(folder)} is as the server was at ${unpacked.madeAt}: start it with DATA_DIR=${resolve(folder)}.${elsewhere}\n${text}`,
     data: { folder: resolve(folder), made_at: unpacked.madeAt, files: unpacked.files, moved: data }
+  }
+})
+
+const bytesOf = (folder: string): number =>
+  readdirSync(folder, { recursive: true, encoding: "utf8" }).reduce((sum, name) => sum + statSync(join(folder, name)).size, 0)
+
+const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
+
+/** Tables smaller than this many bytes are not worth a line. */
+const TOLD_FROM = 1_000_000
+
+/** Compacts the database of a stopped server; says on standard error how far it is. */
+const compactHere = Effect.fnUntraced(function*(config: Settings, operator: string) {
+  if (config.DATABASE_URL !== undefined) {
+    return yield* new OperatorRefused({
+      message: "DATABASE_URL is set: in PostgreSQL, VACUUM FULL does this for each table, and locks the table meanwhile (docs/operations.md)."
+    })
+  }
+  const folder = join(resolve(config.DATA_DIR), "database")
+  const before = existsSync(folder) ? bytesOf(folder) : 0
+  const unfinished = yield* Effect.scoped(Effect.gen(function*() {
+    const context = yield* Effect.catchTag(services(config), "DataDirInUse", ({ holder, path }) =>
+      new OperatorRefused({
+        message: `A server runs on ${path}${holder === undefined ? "" : ` (${holder})`}: stop it, and give the command again.`
+      }))
+    return yield* Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* compact(({ after, before, table }) =>
+        before < TOLD_FROM ? Effect.void : Console.error(`${table}: ${megabytes(before)} → ${megabytes(after)}`)
+      )
+      yield* Effect.flatMap(AuditLog, (audit) => audit.note({ operator, action: "compact", handle: null, detail: null }))
+      const [row] = yield* sql<{ readonly n: number }>`SELECT count(*) AS n FROM deletions WHERE erase`
+      return row?.n ?? 0
+    }).pipe(Effect.provideContext(context))
+  }))
+  const after = bytesOf(folder)
+  const rest = unfinished === 0
+    ? ""
+    : ` ${unfinished} ${unfinished === 1 ? "erasure is" : "erasures are"} not finished: start the server for five minutes, stop it, and give this command again.`
+  return {
+    text: `${folder} had ${megabytes(before)} and has ${megabytes(after)}.${rest}`,
+    data: { folder, bytes_before: before, bytes_after: after, unfinished_erasures: unfinished }
   }
 })
 
@@ -133,6 +183,7 @@ export const layer = Layer.effect(
       perform: (command) => mended(perform(config, command)),
       connect: Effect.map(mended(connect(config)), (run) => (command) => mended(Effect.flatMap(Admin.checked(command), run))),
       restore: (file, folder, operator) => mended(restore(config, file, folder, operator)),
+      compact: (operator) => mended(compactHere(config, operator)),
       ask: (errand) => mended(ask(config, errand))
     })
   })

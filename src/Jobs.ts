@@ -6,12 +6,14 @@ import { Deletions } from "./agents/Deletions.ts"
 import { Attachments } from "./attachments/Attachments.ts"
 import { MessageRetention } from "./conversations/MessageRetention.ts"
 import { Enforcement } from "./enforcement/Enforcement.ts"
+import { ErasedFiles } from "./operator/ErasedFiles.ts"
 import { Groups } from "./groups/Groups.ts"
 import { Mutes } from "./mutes/Mutes.ts"
 import { sweepIdempotencyKeys } from "./idempotency/Idempotency.ts"
 import { job } from "./cluster/Job.ts"
 import { AddressLimits } from "./registration/AddressLimits.ts"
 import { Codes } from "./registration/Codes.ts"
+import { Vacuum } from "./database/Vacuum.ts"
 import { Replies } from "./replies/Replies.ts"
 import { Backlog } from "./service/Backlog.ts"
 import { WebhookActors } from "./webhooks/WebhookActors.ts"
@@ -22,6 +24,8 @@ export const layer = Layer.mergeAll(
   job({ name: "recounts", every: "15 seconds", batch: Effect.flatMap(Enforcement, ({ sweep }) => sweep) }),
   job({ name: "webhook_outbox", every: "5 seconds", batch: Effect.flatMap(WebhookActors, ({ rearm }) => rearm) }),
   job({ name: "backlog", every: "1 minute", batch: Effect.flatMap(Backlog, ({ count }) => count) }),
+  job({ name: "vacuum", every: "1 minute", batch: Effect.flatMap(Vacuum, ({ step }) => step) }),
+  job({ name: "erased_files", every: "1 minute", batch: Effect.flatMap(ErasedFiles, ({ sweep }) => sweep) }),
   job({ name: "webhooks_abandoned", every: "10 minutes", batch: Effect.flatMap(WebhookActors, ({ abandon }) => abandon) }),
   job({
     name: "webhooks_deleted",

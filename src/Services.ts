@@ -57,6 +57,8 @@ import { Registration } from "./registration/Registration.ts"
 import { Replies } from "./replies/Replies.ts"
 import { RepliesRepo } from "./replies/RepliesRepo.ts"
 import { Backlog } from "./service/Backlog.ts"
+import { ErasedFiles } from "./operator/ErasedFiles.ts"
+import { Vacuum } from "./database/Vacuum.ts"
 import { EventData } from "./webhooks/EventData.ts"
 import { PresencePosts } from "./webhooks/PresencePosts.ts"
 import { TaskPosts } from "./webhooks/TaskPosts.ts"
@@ -81,7 +83,7 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(SessionsLive),
   Layer.provideMerge(LiveAgents.layer),
   Layer.provideMerge(PushRouter.layer),
-  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer, ConversationFeed.layer)),
+  Layer.provideMerge(Layer.mergeAll(Agents.layer, Blobs.layer, ConversationFeed.layer, ErasedFiles.layer)),
   Layer.provideMerge(Layer.mergeAll(
     ActiveMutes.layer,
     AddressAttemptsRepo.layer,
@@ -115,6 +117,7 @@ export const services = Registration.layer.pipe(
     Secrets.layer,
     TaskPosts.layer,
     TasksRepo.layer,
+    Vacuum.layer,
     WebhookSignals.layer,
     WebhooksRepo.layer
   )),

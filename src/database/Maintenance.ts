@@ -5,13 +5,33 @@ import { Database } from "./Sql.ts"
 /** A table is analysed again when it has twice its size at the last analysis plus this many bytes. */
 const GROWTH_BYTES = 65_536
 
+/** The settings of PostgreSQL without which its tables are never vacuumed. */
+const autovacuumIsOn = Effect.gen(function*() {
+  const sql = yield* SqlClient.SqlClient
+  const settings = yield* sql<{ readonly name: string }>`
+    SELECT name FROM pg_settings WHERE name IN ('autovacuum', 'track_counts') AND setting <> 'on' ORDER BY name`
+  const tables = yield* sql<{ readonly name: string }>`
+    SELECT relname AS name FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND lower(reloptions::text) ~ 'autovacuum_enabled=(f|off|n|0)' ORDER BY relname`
+  for (const { name } of settings) {
+    yield* Effect.logWarning(
+      `PostgreSQL's setting ${name} is off: its tables grow, and after 2 billion transactions it takes no writes. Set ${name} = on and reload PostgreSQL.`
+    )
+  }
+  if (tables.length > 0) {
+    yield* Effect.logWarning(
+      `PostgreSQL does not vacuum ${tables.map(({ name }) => name).join(", ")}: ALTER TABLE … RESET (autovacuum_enabled).`
+    )
+  }
+})
+
 /**
- * Analyses tables that have grown, so that plans made when they were empty are made again. Only for PGlite, which has
- * no autovacuum. A small sample limits this to about ten milliseconds per table.
+ * Warns if PostgreSQL's autovacuum is off. In PGlite, which has none, analyses tables that have grown, so that plans made when
+ * they were empty are made again. A small sample limits this to about ten milliseconds per table. (`Vacuum.ts` vacuums them.)
  */
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const { driver } = yield* Database
-  if (driver !== "pglite") return
+  if (driver !== "pglite") return yield* autovacuumIsOn
   const sql = yield* SqlClient.SqlClient
   yield* sql`SET default_statistics_target = 10`
   const known = new Map<string, number>()

@@ -121,7 +121,15 @@ export interface PgliteSettings {
   readonly snapshot?: Blob | undefined
   /** Called with each file that was synced. */
   readonly onSync?: ((file: string) => void) | undefined
+  /** The age in transactions from which `open` freezes the template databases; 100 million if undefined. */
+  readonly templateAge?: number | undefined
 }
+
+/**
+ * Every server has the template databases of PostgreSQL beside its own. No statement ever reaches them, but their age counts
+ * against the limit of 2^31 transactions, and PGlite has no autovacuum. Freezing both takes about a second.
+ */
+const TEMPLATE_AGE = 100_000_000
 
 const folderOf = (dataDir: string): string => path.join(dataDir, "database")
 
@@ -165,6 +173,26 @@ const makeFolder = async (folder: string): Promise<void> => {
  */
 const SEGMENTS_PER_CHECKPOINT = 4
 
+const TABLE_FILE = /^(\d+)(?:_(?:fsm|vm|init))?(?:\.\d+)?$/
+
+/**
+ * Removes files that belong to no table or index: a crash within a `VACUUM FULL`, or while an index was built, leaves them,
+ * and PostgreSQL never removes them. Only directly after opening, when no transaction is in progress.
+ */
+const removeOrphans = (folder: string, session: PgliteSession): void => {
+  const { rows } = session.query("SELECT pg_relation_filenode(oid)::text FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL", [])
+  const known = new Set(rows.map(([node]) => node))
+  const [[oid] = []] = session.query("SELECT oid::text FROM pg_database WHERE datname = current_database()", []).rows
+  const files = path.join(folder, "base", String(oid))
+  for (const name of fs.readdirSync(files)) {
+    const node = TABLE_FILE.exec(name)?.[1]
+    if (node !== undefined && !known.has(node)) fs.rmSync(path.join(files, name))
+  }
+  // The folder itself stays: this PostgreSQL cannot create it.
+  const temporary = path.join(folder, "base", "pgsql_tmp")
+  if (fs.existsSync(temporary)) for (const name of fs.readdirSync(temporary)) fs.rmSync(path.join(temporary, name), { recursive: true })
+}
+
 /**
  * The database of a folder, or in memory. It survives crashes of PGlite: a folder can be opened again, which recovers
  * everything that was committed.
@@ -188,7 +216,27 @@ export class PgliteDatabase {
     const database = new PgliteDatabase(settings, onCheckpointDue)
     if (databaseIsNew(settings) && settings.dataDir !== undefined) await makeFolder(folderOf(settings.dataDir))
     await database.reopen()
+    await database.#freezeTemplates()
     return database
+  }
+
+  async #freezeTemplates(): Promise<void> {
+    const { folder } = this
+    if (folder === undefined) return
+    const age = this.#settings.templateAge ?? TEMPLATE_AGE
+    const { rows } = this.session.query(
+      `SELECT datname FROM pg_database WHERE datname <> current_database() AND age(datfrozenxid) > ${age}`,
+      []
+    )
+    if (rows.length === 0) return
+    await this.close()
+    for (const [database] of rows) {
+      const files = new SyncedNodeFS(folder, () => {}, undefined)
+      const template = await PGlite.create({ fs: files, startParams: durable, database: String(database) })
+      await template.exec("VACUUM (FREEZE)")
+      await template.close()
+    }
+    await this.reopen()
   }
 
   /** An in-memory database on a session of the caller, who gets it back with `takeBack`; then the database is closed. */
@@ -243,6 +291,7 @@ export class PgliteDatabase {
     }
     files.opened()
     this.#segments = 0
+    removeOrphans(folder, this.session)
   }
 
   readonly #synced = (file: string): void => {
@@ -260,6 +309,10 @@ export class PgliteDatabase {
   /** While the WAL is kept no checkpoint is written, because each removes the WAL before it. */
   keepLog(): void {
     this.#logKeepers++
+  }
+
+  get keepsLog(): boolean {
+    return this.#logKeepers > 0
   }
 
   /** Takes one `keepLog` back. */

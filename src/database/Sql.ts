@@ -37,6 +37,11 @@ export interface OnlineBackup {
   readonly begin: Effect.Effect<void, SqlError.SqlError, Scope.Scope>
   /** Ends it, once all files but the log are copied. */
   readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
+  /**
+   * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would use again.
+   * False: a backup is under way, which needs the log. It is several statements, each of which writes a file of 16 MB.
+   */
+  readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }
 
 /** What has to be copied after `OnlineBackup.end`, before the scope ends. */

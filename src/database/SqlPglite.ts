@@ -1,6 +1,8 @@
 import { Clock, Effect, Latch, Layer, Semaphore } from "effect"
 import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
+import { readdirSync } from "node:fs"
+import { join } from "node:path"
 import { databaseTimes } from "../platform/Metrics.ts"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
@@ -83,6 +85,10 @@ const RECOVERY_INTERVAL_MILLIS = 1_000
 /** How often a probe checks whether the current transaction has ended. */
 const BETWEEN_TRANSACTIONS = "5 millis"
 
+const LOG_FILE = /^[0-9A-F]{24}$/
+/** Ends the current file of the log. The record comes before it, because a file without records is not ended. */
+const NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'parley', ''); SELECT pg_switch_wal()"
+
 const BACKUP_STOP = "SELECT labelfile AS label, pg_walfile_name(lsn) AS last FROM pg_backup_stop(false)"
 
 /** How a database is opened and closed. */
@@ -142,7 +148,19 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
       end: Effect.map(inTurn(BACKUP_STOP), ({ rows: [row] }) => {
         const label = String(row?.["label"])
         return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
-      })
+      }),
+      // A checkpoint renames files of the log to later names, with their old bytes. Here each of these is used, which fills it
+      // with zeros, and then a checkpoint removes all files before the current one.
+      clearLog: Effect.gen(function*() {
+        yield* inTurn("SET wal_recycle = off")
+        for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* inTurn(NEXT_LOG_FILE)
+        return yield* turn.withPermit(Effect.suspend(() =>
+          database.keepsLog ? Effect.succeed(false) : Effect.as(Effect.andThen(session.ready, session.checkpoint), true)
+        ))
+      }).pipe(
+        Effect.ensuring(Effect.ignore(inTurn("RESET wal_recycle"))),
+        (cleared) => Effect.suspend(() => database.keepsLog ? Effect.succeed(false) : cleared)
+      )
     }
     return yield* services({
       driver: "pglite",

@@ -1,7 +1,7 @@
 import { Console, Effect, Option } from "effect"
 import { Argument, Command, Flag } from "effect/cli"
 import { Desk, example, handle, json, reason, whoAmI } from "./AdminDesk.ts"
-import { backup, exportCommand, erase, restore as restoreBackup } from "./DataCli.ts"
+import { backup, compact, exportCommand, erase, restore as restoreBackup } from "./DataCli.ts"
 import type { OperatorCommand } from "./OperatorCommand.ts"
 import { agentCommands, groups, limits, nodes, reportCommands, webhookCommands } from "./ServerCli.ts"
 
@@ -168,5 +168,5 @@ export const admin = Command.make("admin").pipe(
     { command: `${commandPath.join(" ")} agents create scout`, description: "An agent that is ready to use" },
     { command: `${commandPath.join(" ")} config`, description: "Every setting of the server that runs on ./data" }
   ]),
-  Command.withSubcommands([agents, nodes, limits, groups, reports, webhooks, audit, access, exportCommand, erase, backup, restoreBackup, restored, config])
+  Command.withSubcommands([agents, nodes, limits, groups, reports, webhooks, audit, access, exportCommand, erase, backup, restoreBackup, restored, compact, config])
 )

@@ -67,6 +67,16 @@ export const restore = Command.make("restore", {
     example("And start it", "parley-2026-11-22.tar /var/lib/parley")
   )
 
+/** Space and old bytes of a stopped server. */
+export const compact = Command.make("compact", { json }, (given) =>
+  Effect.flatMap(Desk, (desk) => desk.compact(whoAmI())).pipe(Effect.flatMap(printed(given.json)))).pipe(
+    Command.withDescription(
+      "Write the files of a stopped server's database in DATA_DIR anew: what was deleted or erased is in none of them afterwards, and their space is given back. It may be interrupted, and given again"
+    ),
+    Command.withShortDescription("Give back the space of deleted rows, while the server is stopped"),
+    example("After stopping the server")
+  )
+
 /** Everything that may go of an agent. */
 export const erase = Command.make("erase", {
   handle,

@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { Accounts } from "../agents/Accounts.ts"
+import { Database } from "../database/Sql.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { AuditLog } from "./AuditLog.ts"
 
@@ -72,6 +73,19 @@ export const remains: ReadonlyArray<Fate> = [
   }
 ]
 
+/** Where bytes of what is removed stay for a while, although no row has them. */
+const files = {
+  pglite: {
+    what: "old bytes in the database's files and write-ahead log",
+    why: "Within minutes of the last step, when little is under way, the server writes the tables anew and clears the log; once more after a day. " +
+      "Tables that are too large for that wait for `npm run admin -- compact`; the log names them. Disks keep what files leave until it is overwritten."
+  },
+  pg: {
+    what: "old bytes in PostgreSQL's files, write-ahead log, archives and replicas",
+    why: "PostgreSQL overwrites them in its own time. VACUUM FULL of a table writes its files anew at once (docs/operations.md)."
+  }
+}
+
 export interface Erased {
   readonly message: string
   readonly removed: ReadonlyArray<{ readonly what: string; readonly words: string }>
@@ -96,6 +110,7 @@ export class Erasure extends Context.Service<Erasure, {
       const accounts = yield* Accounts
       const audit = yield* AuditLog
       const sql = yield* SqlClient.SqlClient
+      const { driver } = yield* Database
       return Erasure.of({
         erase: Effect.fn("Erasure.erase")(function*({ agentId, handle, operator, reason }) {
           yield* accounts.erase(agentId, audit.note({ operator, action: "erase", handle, detail: reason }))
@@ -105,7 +120,7 @@ export class Erasure extends Context.Service<Erasure, {
               ? `@${handle} is erased. What was being written meanwhile goes within two minutes.`
               : `@${handle} has ended, and a server that runs removes the rest within two minutes.`,
             removed: removed.map(({ what, words }) => ({ what, words: what === KEY && row?.done !== true ? KEY_LATER : words })),
-            remains: remains.map(({ what, words }) => ({ what, why: words }))
+            remains: [...remains.map(({ what, words }) => ({ what, why: words })), files[driver]]
           }
         })
       })

@@ -122,6 +122,7 @@ export const settings = {
   S3_ACCESS_KEY_ID: maybe(anyText, "access key id with which the server signs its requests to the S3 store", "the machine's AWS credentials"),
   S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "secret access key with which the server signs its requests to the S3 store", "the machine's AWS credentials", true),
   S3_FORCE_PATH_STYLE: make(oneOf("on", "off"), "off", "on puts the S3 bucket's name into the URL's path instead of its host name"),
+  VACUUM_TABLE_MB: int(256, "megabytes that one vacuum of PGlite may read, during which nothing else is done (up to 4 ms for each); larger tables are left out, and the log names them", 1, 1_000_000),
   DATABASE_LANES: int(1, "batches of sends that may be committed to PostgreSQL at once; more pay where the database has cores to spare", 1, 16),
   SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "URL of the mail server that sends one-time codes", "none: mail goes to MAIL_OUTBOX", true),
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of the mail with one-time codes"),

@@ -267,6 +267,19 @@ export const databaseTimes = new Histogram({
   help: "seconds that a statement took on its connection, its answer included",
   look: "It rises for all: the database or its disk is busy. Rare long ones: locks, or a sweep over many rows."
 })
+const VACUUM = "the node that runs the job vacuum, once a minute"
+export const transactionAge = new Gauge({
+  name: "database_transaction_age",
+  help: "transactions since the oldest one that no vacuum has frozen; the database takes no writes near 2 147 483 648",
+  look: "Above 1 000 000 000: vacuum does not reach some table. PostgreSQL: see whether autovacuum is on, and `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `npm run admin -- compact`.",
+  only: VACUUM
+})
+export const vacuumSkipped = new Gauge({
+  name: "database_vacuum_skipped_tables",
+  help: "tables of PGlite that are due for vacuum and larger than `VACUUM_TABLE_MB`",
+  look: "Above 0: their space is not used again. The log names them. Stop the server and run `npm run admin -- compact`, or raise `VACUUM_TABLE_MB`.",
+  only: "a server on PGlite"
+})
 
 // Nodes
 
@@ -504,7 +517,7 @@ export const catalogue: ReadonlyArray<Chapter> = [
     title: "Sockets",
     metrics: [socketsOpen, waitsOpen, socketsOpened, reconnects, socketsClosed, slowSockets, catchingUp, pushes, pushWaits, actors, backlogMessages]
   },
-  { title: "Database", metrics: [databaseWaits, databaseTimes] },
+  { title: "Database", metrics: [databaseWaits, databaseTimes, transactionAge, vacuumSkipped] },
   {
     title: "Between nodes",
     metrics: [

@@ -1,9 +1,10 @@
-import { assert, layer } from "@effect/vitest"
-import { Effect, Layer } from "effect"
+import { assert, it, layer } from "@effect/vitest"
+import { Effect, Layer, Logger, Redacted } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import * as Maintenance from "../../src/database/Maintenance.ts"
-import { layerPgliteTest } from "../support/Databases.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
+import { freshDatabase, layerPgliteTest } from "../support/Databases.ts"
 
 layer(Maintenance.layer.pipe(Layer.provideMerge(layerPgliteTest)))((it) => {
   it.effect("a table that has grown is analysed, and a small one left alone", () =>
@@ -21,4 +22,33 @@ layer(Maintenance.layer.pipe(Layer.provideMerge(layerPgliteTest)))((it) => {
       assert.strictEqual(yield* rows("inboxes"), 5000)
       assert.strictEqual(yield* rows("secrets"), -1)
     }))
+})
+
+it.effect("a PostgreSQL without autovacuum is named at the start, with what to do; one with it is not", () => {
+  const lines: Array<string> = []
+  const start = (url: string) => Layer.build(Maintenance.layer.pipe(Layer.provide(layerPg({ url: Redacted.make(url), poolSize: 2 })))).pipe(
+    Effect.scoped,
+    Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+  )
+  return Effect.gen(function*() {
+    const url = yield* Effect.promise(() => freshDatabase())
+    yield* start(url)
+    assert.deepStrictEqual(lines, [])
+    yield* Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* sql`ALTER TABLE inboxes SET (autovacuum_enabled = false)`
+      // The settings belong to the whole server, which other tests use, so this database shows others.
+      yield* sql`
+        CREATE VIEW public.pg_settings AS SELECT name, CASE WHEN name IN ('autovacuum', 'track_counts') THEN 'off' ELSE setting END AS setting
+        FROM pg_catalog.pg_settings`
+      const [row] = yield* sql<{ readonly name: string }>`SELECT quote_ident(current_database()) AS name`
+      yield* sql`ALTER DATABASE ${sql.literal(row?.name ?? "")} SET search_path = public, pg_catalog`
+    }).pipe(Effect.provide(layerPg({ url: Redacted.make(url), poolSize: 2 })))
+    yield* start(url)
+    assert.deepStrictEqual(lines.map((line) => line.slice(0, 48)), [
+      "PostgreSQL's setting autovacuum is off: its tabl",
+      "PostgreSQL's setting track_counts is off: its ta",
+      "PostgreSQL does not vacuum inboxes: ALTER TABLE "
+    ])
+  })
 })

@@ -1,0 +1,109 @@
+import { Clock, Context, Duration, Effect, Layer } from "effect"
+import { SqlClient, type SqlError } from "effect/sql"
+import type { Batch } from "../cluster/Job.ts"
+import { Database } from "../database/Sql.ts"
+import { Vacuum } from "../database/Vacuum.ts"
+import { AuditLog } from "./AuditLog.ts"
+
+/** Tables that have nothing of what an erasure removes, and are large. */
+const HISTORY = ["messages", "envelopes", "conversations", "inboxes", "a2a_tasks", "a2a_conversations"]
+/** Some steps of an erasure take up to a day (`removed` in Erasure.ts): so long after it the tables are written anew once more. */
+const SECOND_MS = Duration.toMillis("25 hours")
+/** After this time an erasure that is not finished does not hold up the others. */
+const UNFINISHED_MS = Duration.toMillis("1 hour")
+const REWRITTEN = "rewrite files"
+
+const NOTHING: Batch = { rows: 0, more: false }
+
+/**
+ * After erasures, removes from PGlite's files the bytes that rows leave behind when they are updated or deleted: vacuum frees their place and
+ * does not overwrite it. The tables are written anew one by one, and then the write-ahead log is cleared. What is due is derived from the
+ * audit log, so a crash loses nothing. PostgreSQL is left to its operator, because `VACUUM FULL` locks a table on all nodes.
+ */
+export class ErasedFiles extends Context.Service<ErasedFiles, {
+  /** Writes the next table anew. */
+  readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
+}>()("parley/operator/ErasedFiles") {
+  static readonly layer = Layer.effect(
+    ErasedFiles,
+    Effect.gen(function*() {
+      const audit = yield* AuditLog
+      const { backup, driver } = yield* Database
+      const sql = yield* SqlClient.SqlClient
+      const vacuum = yield* Vacuum
+      /** Entries of the audit log up to this number have been read. */
+      let read = 0
+      let erased = { no: 0, at: 0 }
+      let rewritten = { no: 0, at: 0 }
+      /** The tables that are left of a round; undefined: there is no round. */
+      let left: Array<string> | undefined
+      let large: Array<string> = []
+      /** The erasure that the round began after. */
+      let through = 0
+
+      const lookAtLog = Effect.gen(function*() {
+        const [row] = yield* sql<Record<"last" | "erase" | "erasedAt" | "rewrite" | "rewrittenAt", number | null>>`
+          SELECT max(no) AS last, max(no) FILTER (WHERE action = 'erase') AS erase, max(at) FILTER (WHERE action = 'erase') AS "erasedAt",
+            max(no) FILTER (WHERE action = ${REWRITTEN}) AS rewrite, max(at) FILTER (WHERE action = ${REWRITTEN}) AS "rewrittenAt"
+          FROM audit_log WHERE no > ${read}`
+        read = row?.last ?? read
+        erased = { no: row?.erase ?? erased.no, at: row?.erasedAt ?? erased.at }
+        rewritten = { no: row?.rewrite ?? rewritten.no, at: row?.rewrittenAt ?? rewritten.at }
+      })
+
+      const isDue = Effect.gen(function*() {
+        yield* lookAtLog
+        if (erased.no === 0) return false
+        const now = yield* Clock.currentTimeMillis
+        const second = erased.at + SECOND_MS
+        if (rewritten.no > erased.no && (now < second || rewritten.at >= second)) return false
+        const unfinished = yield* sql`SELECT 1 FROM deletions WHERE erase LIMIT 1`
+        return unfinished.length === 0 || now > erased.at + UNFINISHED_MS
+      })
+
+      /** The statistics of all tables come last, because they have values from their rows. */
+      const begin = Effect.gen(function*() {
+        const tables = yield* sql<{ readonly name: string }>`
+          SELECT oid::regclass::text AS name FROM pg_class
+          WHERE relkind = 'r' AND relpersistence = 'p' AND relnamespace = 'public'::regnamespace AND relname <> ALL(${HISTORY}::text[])
+          ORDER BY relname`
+        large = []
+        through = erased.no
+        return [...tables.map(({ name }) => name), "pg_statistic"]
+      })
+
+      const end = Effect.gen(function*() {
+        yield* lookAtLog
+        if (erased.no !== through) {
+          // Another agent was erased after some tables had been written.
+          left = undefined
+          return NOTHING
+        }
+        if (backup !== undefined && !(yield* backup.clearLog)) return NOTHING
+        if (large.length > 0) {
+          yield* Effect.logWarning(
+            `Files of the database may still have bytes of what was erased, because these tables are too large to be written anew while the server runs: ${
+              large.join(", ")
+            }. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB.`
+          )
+        }
+        const detail = large.length === 0 ? "all tables with data of agents" : `all tables with data of agents but ${large.join(", ")}`
+        yield* audit.note({ operator: "server", action: REWRITTEN, handle: null, detail })
+        left = undefined
+        return NOTHING
+      })
+
+      return ErasedFiles.of({
+        sweep: driver === "pg" ? Effect.succeed(NOTHING) : Effect.gen(function*() {
+          if (left === undefined && (yield* isDue)) left = yield* begin
+          if (left === undefined || !(yield* vacuum.turn)) return NOTHING
+          const next = left[0]
+          if (next === undefined) return yield* end
+          if (!(yield* vacuum.rewrite(next))) large.push(next)
+          left.shift()
+          return { rows: 1, more: true }
+        })
+      })
+    })
+  ).pipe(Layer.provide(AuditLog.layer))
+}

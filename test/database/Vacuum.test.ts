@@ -1,0 +1,205 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Effect, Fiber, Layer, Logger } from "effect"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { readdirSync, rmSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { PgliteDatabase } from "../../src/database/Pglite.ts"
+import { FreezeAge, Vacuum } from "../../src/database/Vacuum.ts"
+import { Config } from "../../src/platform/Config.ts"
+import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "../../src/platform/Metrics.ts"
+import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { layerRooms } from "../support/Rooms.ts"
+import { makeDataDir } from "../support/Server.ts"
+
+const layerVacuum = (database: TestDatabase, { freezeAge = 1_000_000_000, mb = 256 } = {}) =>
+  Vacuum.layer.pipe(
+    Layer.provide(Layer.succeed(FreezeAge, freezeAge)),
+    Layer.provideMerge(database),
+    Layer.provide(Config.layerTest({ VACUUM_TABLE_MB: mb }))
+  )
+
+/** A batch of the job; the second in which it looks whether little is under way passes at once. */
+const step = Effect.gen(function*() {
+  const fiber = yield* Effect.forkChild((yield* Vacuum).step)
+  yield* TestClock.adjust("1 second")
+  return yield* Fiber.join(fiber)
+})
+
+const steps = Effect.gen(function*() {
+  let rows = 0
+  for (let made = yield* step; made.more; made = yield* step) rows++
+  return rows
+})
+
+/** PGlite counts dead rows at most once a second otherwise. */
+const countNow = Effect.flatMap(SqlClient.SqlClient, (sql) => Effect.andThen(sql`SELECT pg_stat_force_next_flush()`, sql`SELECT 1`))
+
+const fill = Effect.flatMap(SqlClient.SqlClient, (sql) => sql`
+  INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at, body)
+  SELECT 'agt_1', n::text, '\\x00', '\\x00', 0, 0, convert_to(repeat(md5(n::text), 10), 'UTF8') FROM generate_series(1, 5000) n`)
+
+const dead = Effect.flatMap(SqlClient.SqlClient, (sql) =>
+  Effect.map(
+    sql<{ readonly n: number }>`SELECT pg_stat_get_dead_tuples('idempotency_keys'::regclass) AS n`,
+    ([row]) => row?.n ?? NaN
+  ))
+
+const sizeOf = (table: string) =>
+  Effect.flatMap(SqlClient.SqlClient, (sql) =>
+    Effect.map(sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${table}::regclass) AS bytes`, ([row]) => row?.bytes ?? 0))
+
+describe("PGlite", () => {
+  it.effect("space of deleted rows is used again: four cycles of filling and deleting take no more than one", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const sizes: Array<number> = []
+      for (let i = 0; i < 4; i++) {
+        yield* fill
+        sizes.push(yield* sizeOf("idempotency_keys"))
+        yield* sql`DELETE FROM idempotency_keys`
+        yield* countNow
+        // On a busy machine a turn may find that too much is under way; after ten minutes it does not ask.
+        for (let minute = 0; minute < 15 && (yield* dead) > 0; minute++) yield* TestClock.adjust("1 minute")
+      }
+      // The job that does the same after erasures runs too.
+      assert.isAbove(jobRuns.at("erased_files", "done").value, 0)
+      assert.isAtMost(sizes[3] ?? Infinity, 1.2 * (sizes[0] ?? 0), sizes.join())
+    }).pipe(Effect.provide(layerRooms(layerPgliteTest))))
+
+  it.effect("the age of the oldest transaction falls, of the whole database, and nothing is vacuumed twice", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const age = Effect.map(
+        sql<{ readonly age: number }>`SELECT age(datfrozenxid) AS age FROM pg_database WHERE datname = current_database()`,
+        ([row]) => row?.age ?? NaN
+      )
+      for (let i = 0; i < 300; i++) yield* sql`INSERT INTO inboxes (agent_id) VALUES (${`agt_${i}`})`
+      assert.isAbove(yield* age, 300)
+      assert.isAbove(yield* steps, 50)
+      assert.isBelow(yield* age, 100)
+      assert.strictEqual(yield* steps, 0)
+      assert.isAbove(transactionAge.current ?? 0, 0)
+    }).pipe(Effect.provide(layerVacuum(layerPgliteTest, { freezeAge: 100 }))))
+
+  it.effect("a table that is too large is left out and named, once; new rows alone do not make it large", () => {
+    const lines: Array<string> = []
+    return Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const vacuumed = Effect.map(
+        sql<{ readonly n: number }>`SELECT count(*) AS n FROM pg_stat_user_tables WHERE relname = 'idempotency_keys' AND vacuum_count > 0`,
+        ([row]) => row?.n
+      )
+      yield* sql`SELECT pg_stat_reset()`
+      yield* fill
+      yield* sql`DELETE FROM idempotency_keys WHERE key LIKE '%1'`
+      yield* countNow
+      yield* steps
+      yield* steps
+      assert.strictEqual(yield* vacuumed, 0)
+      assert.strictEqual(lines.length, 1)
+      assert.match(lines[0] ?? "", /^The table idempotency_keys is not vacuumed while the server runs: \d+ MB would be read, and VACUUM_TABLE_MB is 1\. .*compact/)
+      assert.strictEqual(vacuumSkipped.current, 1)
+      const { rewrite } = yield* Vacuum
+      assert.isFalse(yield* rewrite("idempotency_keys"))
+      assert.isTrue(yield* rewrite("inboxes"))
+      // As compact would do, after which a few new rows are a small piece of work.
+      yield* sql`VACUUM (FULL) idempotency_keys`
+      yield* sql`VACUUM idempotency_keys`
+      yield* sql`SELECT pg_stat_reset()`
+      yield* sql`INSERT INTO idempotency_keys (agent_id, key, fingerprint, nonce, created_at, lapses_at) VALUES ('agt_2', 'k', '\\x00', '\\x00', 0, 0)`
+      yield* countNow
+      yield* steps
+      assert.strictEqual(yield* vacuumed, 1)
+      assert.strictEqual(vacuumSkipped.current, 0)
+    }).pipe(
+      Effect.provide(layerVacuum(layerPgliteTest, { mb: 1 })),
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+    )
+  })
+
+  it.effect("a table with very old transaction ids is vacuumed however large it is, and the log says so", () => {
+    const lines: Array<string> = []
+    return Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill
+      for (let i = 0; i < 120; i++) yield* sql`INSERT INTO inboxes (agent_id) VALUES (${`agt_${i}`})`
+      yield* steps
+      const [row] = yield* sql<{ readonly age: number }>`SELECT age(relfrozenxid) AS age FROM pg_class WHERE relname = 'idempotency_keys'`
+      assert.isBelow(row?.age ?? NaN, 50)
+      assert.include(lines, "The table idempotency_keys has very old transaction ids and is vacuumed now, whatever its size")
+    }).pipe(
+      Effect.provide(layerVacuum(layerPgliteTest, { freezeAge: 1, mb: 1 })),
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+    )
+  })
+
+  it.live("a statement beside the vacuum of a table of 15 MB waits for moments only", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      for (let i = 0; i < 4; i++) {
+        yield* fill
+        yield* sql`UPDATE idempotency_keys SET agent_id = ${`agt_old_${i}`} WHERE agent_id = 'agt_1'`
+      }
+      assert.isAbove(yield* sizeOf("idempotency_keys"), 12_000_000)
+      const began = performance.now()
+      const waited = (yield* Effect.all([
+        sql`VACUUM (FREEZE) idempotency_keys`,
+        Effect.map(sql`SELECT 1`, () => performance.now() - began)
+      ], { concurrency: 2 }))[1]
+      // A tenth of this on an idle machine, and less.
+      assert.isBelow(waited, 3_000)
+    }).pipe(Effect.provide(layerPgliteTest)))
+
+  it.effect("a vacuum waits while much is under way, for ten minutes", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      yield* fill
+      yield* sql`DELETE FROM idempotency_keys`
+      yield* countNow
+      const busy = Effect.gen(function*() {
+        const fiber = yield* Effect.forkChild((yield* Vacuum).step, { startImmediately: true })
+        yield* TestClock.adjust("500 millis")
+        databaseTimes.millis(500)
+        yield* TestClock.adjust("500 millis")
+        return yield* Fiber.join(fiber)
+      })
+      assert.deepStrictEqual(yield* busy, { rows: 0, more: false })
+      yield* TestClock.adjust("9 minutes")
+      assert.deepStrictEqual(yield* busy, { rows: 0, more: false })
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(yield* busy, { rows: 1, more: true })
+      assert.deepStrictEqual(yield* busy, { rows: 0, more: false }, "the next one waits again")
+    }).pipe(Effect.provide(layerVacuum(layerPgliteTest))))
+
+  it.live("at the start, old template databases are frozen, and files of no table are removed", () =>
+    Effect.promise(async () => {
+      const dataDir = await makeDataDir()
+      try {
+        const first = await PgliteDatabase.open({ dataDir })
+        const ages = (database: PgliteDatabase) =>
+          database.session.query("SELECT datname, age(datfrozenxid) FROM pg_database WHERE datname LIKE 'template%' ORDER BY 1", []).rows
+        const [[oid] = []] = first.session.query("SELECT oid::text FROM pg_database WHERE datname = current_database()", []).rows
+        const base = join(dataDir, "database", "base", String(oid))
+        const known = readdirSync(base)
+        assert.isTrue(ages(first).every(([, age]) => Number(age) > 20), JSON.stringify(ages(first)))
+        await first.close()
+        for (const name of ["99999", "99999.1", "99999_fsm"]) writeFileSync(join(base, name), "bytes of a table that was never finished")
+        const second = await PgliteDatabase.open({ dataDir, templateAge: 20 })
+        assert.deepStrictEqual(ages(second).map(([name]) => name), ["template0", "template1"])
+        assert.isTrue(ages(second).every(([, age]) => Number(age) < 20), JSON.stringify(ages(second)))
+        assert.includeMembers(known, readdirSync(base))
+        assert.strictEqual(second.session.query("SELECT count(*) > 20 FROM migrations", []).rows[0]?.[0], true)
+        await second.close()
+      } finally {
+        rmSync(dataDir, { recursive: true, force: true })
+      }
+    }))
+})
+
+it.effect("of PostgreSQL only the age is read", () =>
+  Effect.gen(function*() {
+    assert.deepStrictEqual(yield* (yield* Vacuum).step, { rows: 0, more: false })
+    assert.isAbove(transactionAge.current ?? 0, 0)
+    assert.isUndefined(vacuumSkipped.current)
+  }).pipe(Effect.provide(layerVacuum(layerPostgresTest(), { freezeAge: 1 }))))
