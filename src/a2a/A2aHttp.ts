@@ -11,7 +11,7 @@ import { Config } from "../platform/Config.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
 import type { RpcId } from "../wire/A2aErrors.ts"
 import { HandleInput } from "../wire/Text.ts"
-import { InternalError, isWireFailure, Unauthorized, type WireFailure } from "../wire/WireError.ts"
+import { InternalError, isWireFailure, type WireFailure } from "../wire/WireError.ts"
 import { failureHeaders } from "../wire/WireErrors.ts"
 import { agentCard, PROTOCOL, type Profile } from "./AgentCard.ts"
 import { makeEventStream } from "./EventStream.ts"
@@ -56,11 +56,13 @@ export const A2aHttp = HttpRouter.use((router) =>
     const app = router.asHttpEffect()
     const params = Effect.map(HttpRouter.params, (given) => given as Readonly<Record<string, string>>)
 
+    const authenticated = (request: HttpServerRequest.HttpServerRequest, key: string) =>
+      Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
+
     /** Who calls, counted as one request of its own. */
     const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
       const key = bearer(request.headers["authorization"])
-      if (key === "") return yield* new Unauthorized()
-      const caller = yield* auth.authenticate(key)
+      const caller = yield* authenticated(request, key)
       yield* budgets.ofAgent(request, caller.id)
       if (caller.status === "suspended") return yield* new AgentSuspended()
       return { caller, key, handle: (yield* params)["handle"] ?? "", api: makeApiCalls(app, request) }
@@ -193,7 +195,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             )
             profile = body.agents.find((agent) => agent.handle === handle)
           } else {
-            const { id } = yield* auth.authenticate(bearer(request.headers["authorization"]))
+            const { id } = yield* authenticated(request, bearer(request.headers["authorization"]))
             yield* budgets.ofAgent(request, id)
             const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)
             profile = body.status === "suspended" ? undefined : body

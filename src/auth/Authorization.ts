@@ -40,8 +40,10 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
       > =>
         Effect.withFiber((fiber) => {
           // Not the credential that the middleware is given: that one is wrapped for each request.
-          const { headers } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-          return Effect.flatMapEager(auth.authenticate(bearerOf(headers["authorization"])), (agent) => {
+          const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+          const key = bearerOf(request.headers["authorization"])
+          const authenticated = Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
+          return Effect.flatMapEager(authenticated, (agent) => {
             const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
             const admission = admit(agent)
             return budgets.countAgent(

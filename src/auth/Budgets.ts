@@ -7,7 +7,7 @@ import { Config } from "../platform/Config.ts"
 import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
-import { RateLimited, Unavailable } from "../wire/WireError.ts"
+import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 
 /**
  * Annotates an endpoint whose handler begins with a rate limit of its own, so that both are counted in one round trip
@@ -31,6 +31,8 @@ export class Budgets extends Context.Service<Budgets, {
   readonly ofAgent: (request: HttpServerRequest.HttpServerRequest, agentId: string) => Effect.Effect<RateState, RateLimited>
   /** Counts a request without a key to something else than an endpoint. */
   readonly ofAddress: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
+  /** Counts a request whose key is missing or dead against its address, and refuses it. */
+  readonly unauthorized: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a request for a file of the server's own pages, of which a page loads many. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
   /** Counts a probe of health, readiness or metrics, unless it comes from one of PROBE_ADDRESSES. */
@@ -84,6 +86,7 @@ export class Budgets extends Context.Service<Budgets, {
             return limits.take(perAgent, agentId)
           }),
         ofAddress: (request) => limits.take(perAddress, keyOf(request)),
+        unauthorized: (request) => Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.fail(new Unauthorized())),
         ofAsset: (request) => limits.take(assets, keyOf(request)),
         ofProbe: (request) =>
           Effect.suspend(() => isProbe(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),

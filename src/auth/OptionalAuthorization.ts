@@ -39,7 +39,8 @@ export class OptionalAuthorization
           if (authorization === undefined) {
             return budgets.countAddress(request, endpoint, handled(null))
           }
-          return Effect.flatMap(auth.authenticate(bearerOf(authorization)), (agent) =>
+          const authenticated = Effect.catchTag(auth.authenticate(bearerOf(authorization)), "Unauthorized", () => budgets.unauthorized(request))
+          return Effect.flatMap(authenticated, (agent) =>
             budgets.countAgent(
               agent.id,
               endpoint,

@@ -13,7 +13,7 @@ import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { type LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { Waiters } from "../realtime/Waiters.ts"
-import { Forbidden, Unauthorized, type WireFailure } from "../wire/WireError.ts"
+import { Forbidden, type WireFailure } from "../wire/WireError.ts"
 import { answer, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeApiCalls } from "../auth/ApiCalls.ts"
 import { toolNamed } from "./Catalogue.ts"
@@ -238,8 +238,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         return yield* new Forbidden({ message: "This server is not reached under this name: see PUBLIC_URL." })
       }
       const key = bearer(request.headers["authorization"])
-      if (key === "") return yield* new Unauthorized()
-      const agent = yield* auth.authenticate(key)
+      const agent = yield* Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
       const counted = yield* Effect.match(budgets.ofAgent(request, agent.id), { onFailure: (failure) => failure, onSuccess: () => undefined })
 
       const text = yield* Effect.orDie(request.text)

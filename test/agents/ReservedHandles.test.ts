@@ -1,6 +1,5 @@
-import { assert, describe, it, vi } from "@effect/vitest"
+import { assert, describe, it } from "@effect/vitest"
 import { Effect, Layer } from "effect"
-import { FindMyWay } from "effect/http"
 import { SqlClient } from "effect/sql"
 import { tmpdir } from "node:os"
 import { isRegistrable, RESERVED } from "../../src/agents/Agent.ts"
@@ -12,6 +11,7 @@ import { Http as Client } from "../support/Http.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import * as Document from "../support/ReservedHandles.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
+import { recordRoutes } from "../support/Routes.ts"
 
 /** Whether a word has the form of a handle (wire.md D). */
 const isHandle = (word: string): boolean => /^[a-z][a-z0-9-]{2,29}$/.test(word) && !/--|-$/.test(word)
@@ -43,20 +43,14 @@ describe("reserved handles", () => {
 
   it.live("every word in a path of the server that is near the root, in `/v1`, or where a handle could stand is reserved; agents that have such a handle go on working", () =>
     Effect.gen(function*() {
-      const paths = new Set<string>()
-      // Every route of the server is added to a router of this class.
-      const prototype = Object.getPrototypeOf(FindMyWay.make()) as FindMyWay.Router<unknown>
-      const { on } = prototype
-      const spy = vi.spyOn(prototype, "on").mockImplementation(function(this: FindMyWay.Router<unknown>, method, path, handler) {
-        paths.add(path)
-        return on.call(this, method, path, handler)
-      })
+      const { routes, stop } = recordRoutes()
       const layer = Http.layer.pipe(
         Layer.provide([Readiness.layer, NodeProcedures.layerAlone]),
         Layer.provideMerge(layerRooms(layerPgliteTest, { PORT: 0, DATA_DIR: tmpdir(), LOG_LEVEL: "error" }))
       )
       yield* Effect.gen(function*() {
-        spy.mockRestore()
+        stop()
+        const paths = new Set([...routes.values()].map(({ path }) => path))
         // One route of each kind: endpoints, and routes that the OpenAPI document does not have.
         for (const path of ["/mcp", "/console/api/*", "/app", "/a2a/:handle", "/v1/ws"]) assert.include([...paths], path)
         const words = wordsOf([...paths])
