@@ -9,6 +9,7 @@ import { confirm } from "../wire/Confirmation.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { Conversations, type Target } from "./Conversations.ts"
 import { draftOf } from "./DraftOf.ts"
+import { messagePage } from "../messages/MessagePage.ts"
 import type { Sent } from "../messages/Sent.ts"
 import { HISTORY, MessagesApi, type SendBody, SYNC } from "./MessagesApi.ts"
 
@@ -68,13 +69,13 @@ export const MessagesHttp = Endpoints.group(
           after,
           around
         })
-        return jsonText(`[${rows.join(",")}]`)
+        return yield* messagePage(rows)
       }),
       sync: Effect.fnUntraced(function*({ query }) {
         const agent = yield* CurrentAgent
         const after = query.after === "" ? undefined : query.after
         const rows = yield* deliveries.sync(agent.id, after, Math.min(query.limit ?? SYNC.usual, SYNC.max))
-        return jsonText(`[${rows.join(",")}]`)
+        return yield* messagePage(rows)
       }),
       syncAck: Effect.fnUntraced(function*({ payload }) {
         const agent = yield* CurrentAgent

@@ -240,7 +240,7 @@ export const settings = {
   HTTP_READING_BYTES: int(67_108_864, "bytes that all large answers which a server is reading from its database may have together; more wait", 1_048_576),
   HELD_CONNECTION_BYTES: int(33_554_432, "bytes that one connection may make a server hold in memory, unsent and arriving ones together", 1_048_576),
   HELD_PEER_BYTES: int(67_108_864, "bytes that all connections of one agent, or of one IP address without a key, may make a server hold in memory", 1_048_576),
-  HELD_BYTES: int(201_326_592, "bytes that all connections together may make a server hold in memory", 1_048_576),
+  HELD_BYTES: int(134_217_728, "bytes that all connections together may make a server hold in memory", 1_048_576),
   IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be done; less than the minute after which a silent connection is cut off", 1, 55),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),

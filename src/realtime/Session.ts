@@ -3,6 +3,7 @@ import type { Socket } from "node:net"
 import type { WebSocket } from "ws"
 import { type Held, type HeldBytesAccount, progressOf, UNCOUNTED } from "../http/HeldBytes.ts"
 import type { LiveAgent, LiveSession, SocketState } from "../push/LiveAgent.ts"
+import { turn } from "../messages/MessagePage.ts"
 import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
 import { pushes, slowSockets } from "../platform/Metrics.ts"
 import type { Deliveries } from "../deliveries/Deliveries.ts"
@@ -408,6 +409,7 @@ export class Session implements LiveSession {
             return
           }
         }
+        yield* turn
         yield* this.flushed()
       }
     })

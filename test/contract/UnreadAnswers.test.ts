@@ -1,5 +1,6 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
-import { newAgent, type Server, startServer, type TestAgent } from "../support/Server.ts"
+import { eventually } from "../support/Eventually.ts"
+import { newAgent, NODES, type Server, startServer, type TestAgent } from "../support/Server.ts"
 import { getOf, type Latencies, peakMemory, postOf, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
 
 /** V8's heap, in MB. What peers make the server hold is outside of it, but for what answers are made of. */
@@ -11,30 +12,37 @@ const CONNECTIONS = process.env["LONG"] === undefined ? 420 : 2_000
 
 const LARGE = "x".repeat(28_000)
 const MESSAGES = 200
+const SILENT = 16
+/** How long a request waits for a slot here; ten seconds by default. */
+const WAIT_SECONDS = 3
 
 describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   let server: Server
   let alice: TestAgent
   let bob: TestAgent
-  /** Agents who do not read, each with a conversation of 5.6 MB. */
-  let silent: ReadonlyArray<TestAgent & { readonly conversation: string }>
+  /** Agents who do not read: members of one group with 5.6 MB of messages, which wait for each of them. */
+  let silent: ReadonlyArray<TestAgent>
+  let group = ""
   let before: Latencies
 
   beforeAll(async () => {
-    server = await startServer({ env: { NODE_OPTIONS: `--max-old-space-size=${HEAP_MB}`, LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE: "100000" } })
+    server = await startServer({ env: { NODE_OPTIONS: `--max-old-space-size=${HEAP_MB}`, HTTP_LARGE_READS_SECONDS: String(WAIT_SECONDS) } })
     alice = await newAgent(server, "alice")
     bob = await newAgent(server, "bob")
-    const agents = await Promise.all(["eve", "mallory"].map((name) => newAgent(server, name)))
-    const talk = async (from: TestAgent, to: TestAgent): Promise<string> => {
-      await from.client.sendMessage({ to: to.handle, content: { text: LARGE } })
-      await to.client.sendMessage({ to: from.handle, content: { text: LARGE } })
-      const sent = await Promise.all(Array.from({ length: MESSAGES }, () => from.client.sendMessage({ to: to.handle, content: { text: LARGE } })))
-      return sent[0]!.message.conversation_id
+    await alice.client.sendMessage({ to: bob.handle, content: { text: "A first word." } })
+    await bob.client.sendMessage({ to: alice.handle, content: { text: "Go on." } })
+    const members = await Promise.all(Array.from({ length: SILENT }, (_, i) => newAgent(server, `eve-${i}`)))
+    silent = members
+    const made = await alice.http.post("/v1/groups", { name: "Much to read", member_handles: members.map(({ handle }) => handle) })
+    const { add_results, group: { id } } = made.body as { add_results: ReadonlyArray<{ handle: string; invite_id: string }>; group: { id: string } }
+    group = id
+    for (const { handle, invite_id } of add_results) {
+      const member = members.find((one) => one.handle === handle)!
+      assert.strictEqual((await member.http.post(`/v1/groups/invites/${invite_id}/accept`)).status, 200)
     }
-    const [eve, mallory] = agents as [TestAgent, TestAgent]
-    const conversation = await talk(eve, mallory)
-    silent = [{ ...eve, conversation }, { ...mallory, conversation }]
-    await talk(alice, bob)
+    for (let at = 0; at < MESSAGES; at += 50) {
+      await Promise.all(Array.from({ length: 50 }, () => alice.client.sendMessage({ conversation_id: id, content: { text: LARGE } })))
+    }
     before = await sendingFor(alice, bob, 1_000)
   })
   afterAll(() => server?.stop())
@@ -42,8 +50,8 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   /** What the others notice while it lasts. */
   const othersDoNotNotice = async (forMs: number): Promise<void> => {
     const during = await sendingFor(alice, bob, forMs)
-    console.log(before, during, peakMemory(server) / 1e6, (await server.http().get("/internal/metrics")).text.match(/^(held|large).*$/gm))
-    assert.isBelow(during.median, Math.max(3 * before.median, 50), JSON.stringify({ before, during }))
+    // On a machine with much else to do both are slow.
+    assert.isBelow(during.median, Math.max(3 * before.median, 250), JSON.stringify({ before, during }))
     assert.isBelow(peakMemory(server), MEMORY_BOUND)
   }
 
@@ -55,45 +63,65 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     } finally {
       unread.close()
     }
+    await nothingIsLeft()
   }
-  const of = (i: number) => silent[i % silent.length]!
 
-  it("history: an agent waits for its own large answers, and is refused after ten seconds", () =>
-    whileUnread((i) => getOf(`/v1/messages/${of(i).conversation}?limit=200`, of(i).key), async () => {
-      await othersDoNotNotice(2_000)
-      const [eve] = silent as [TestAgent & { conversation: string }]
-      const refused = await eve.http.get(`/v1/messages/${eve.conversation}?limit=200`)
-      assert.deepStrictEqual([refused.status, (refused.body as { code: string }).code, refused.headers.get("retry-after")], [429, "RATE_LIMITED", "1"])
-      // What is small has no part in it.
-      assert.strictEqual((await eve.http.get("/v1/agents/me")).status, 200)
+  /** The bytes that each node holds, its large answers under way, and those that wait. */
+  const counted = (): Promise<ReadonlyArray<ReadonlyArray<number>>> =>
+    Promise.all((server.others.length === 0 ? [server] : server.others).map(async (node) => {
+      const { text } = await node.http().get("/internal/metrics")
+      const values = [...text.matchAll(/^(?:held_bytes|large_reads\{.*\}) (\d+)$/gm)].map(([, value]) => Number(value))
+      assert.strictEqual(values.length, 3)
+      return values
     }))
 
-  it("sync, tasks, MCP", () =>
+  /** Nothing of a connection that has ended stays counted. */
+  const nothingIsLeft = (): Promise<true> =>
+    eventually("an empty account", async () => (await counted()).flat().every((value) => value === 0) || undefined)
+
+  const of = (i: number): TestAgent => silent[i % silent.length]!
+  const history = () => `/v1/messages/${group}?limit=200`
+
+  it("history", () => whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice(2_000)))
+
+  it("sync and MCP", () =>
     whileUnread((i) => {
-      const { conversation, key } = of(i)
       const call = (name: string, args: object) => ({ jsonrpc: "2.0", id: 1, method: "tools/call", params: { name, arguments: args } })
       switch (i % 3) {
         case 0:
-          return getOf("/v1/messages/sync?limit=500", key)
+          return getOf("/v1/messages/sync?limit=500", of(i).key)
         case 1:
-          return postOf("/mcp", call("agentchat_get_conversation", { conversation_id: conversation, limit: 100 }), key)
+          return postOf("/mcp", call("agentchat_get_conversation", { conversation_id: group, limit: 100 }), of(i).key)
         default:
-          return postOf("/mcp", call("agentchat_wait_for_messages", { limit: 50 }), key)
+          return postOf("/mcp", call("agentchat_wait_for_messages", { limit: 50 }), of(i).key)
       }
     }, () => othersDoNotNotice(2_000)))
 
-  it("pages and documents: health answers at once", () =>
+  it("sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice(2_000)))
+
+  it("bodies that never end", () =>
+    whileUnread(
+      (i) => `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ncontent-length: 1000000\r\n\r\n${"x".repeat(900_000)}`,
+      () => othersDoNotNotice(2_000)
+    ))
+
+  it("pages and documents: health answers all the while", () =>
     whileUnread((i) => getOf(i % 2 === 0 ? "/docs" : "/v1/openapi.json"), async () => {
       const began = performance.now()
       assert.strictEqual((await server.http().get("/v1/health")).status, 200)
-      assert.isBelow(performance.now() - began, 1_000)
+      assert.isBelow(performance.now() - began, 2_500)
       await othersDoNotNotice(1_000)
     }))
 
-  it("sockets", () =>
-    whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice(2_000)))
-
-  it("a body that never ends", () =>
-    whileUnread((i) => `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ncontent-length: 1000000\r\n\r\n${"x".repeat(900_000)}`,
-      () => othersDoNotNotice(2_000)))
+  it("an agent that reads none of its large answers waits for its own next one, and is refused after a while; what is small it gets", () =>
+    whileUnread(() => getOf(history(), of(0).key), async () => {
+      await eventually("requests that wait", async () => (await counted()).some((values) => Number(values.at(-1)) > 0) || undefined)
+      const refused = await of(0).http.get(history())
+      assert.deepStrictEqual(
+        [refused.status, (refused.body as { readonly code: string }).code, refused.headers.get("retry-after")],
+        [429, "RATE_LIMITED", "1"]
+      )
+      assert.strictEqual((await of(0).http.get("/v1/agents/me")).status, 200)
+      assert.strictEqual((await of(1).http.get(history())).status, 200)
+    }, 8 * Math.max(NODES, 1)))
 })

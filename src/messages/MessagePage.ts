@@ -1,0 +1,48 @@
+import { Effect } from "effect"
+import { HttpServerResponse } from "effect/http"
+
+/** Bytes of JSON that are encoded in one turn of the event loop. */
+const SLICE = 262_144
+/** UTF-8 bytes of a UTF-16 code unit, at most. */
+const BYTES_PER_UNIT = 3
+
+const waiting: Array<() => void> = []
+const next = (): void => {
+  waiting.shift()?.()
+  if (waiting.length > 0) setImmediate(next)
+}
+
+/** Completes in a later turn of the event loop. Each turn completes one of those who wait, in the order in which they came. */
+export const turn: Effect.Effect<void> = Effect.callback((resume) => {
+  if (waiting.length === 0) setImmediate(next)
+  waiting.push(() => resume(Effect.void))
+})
+
+/**
+ * Responds with an array of messages, given as JSON texts. A large one is made in slices, one in a turn of the event loop over all
+ * requests, so that several large answers at once do not hold up the small ones.
+ */
+export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
+  let units = 1
+  for (const row of rows) units += row.length + 1
+  if (units <= SLICE) return Effect.succeed(HttpServerResponse.text(`[${rows.join(",")}]`, { contentType: "application/json" }))
+  return Effect.gen(function*() {
+    let bytes = Buffer.allocUnsafe(units + SLICE)
+    let end = 0
+    let encoded = 0
+    for (const [i, row] of rows.entries()) {
+      // Most texts have one byte for each unit, so that it rarely grows.
+      const most = row.length * BYTES_PER_UNIT + 2
+      if (end + most > bytes.length && end + Buffer.byteLength(row) + 2 > bytes.length) {
+        bytes = Buffer.concat([bytes.subarray(0, end)], 2 * bytes.length + most)
+      }
+      end += bytes.write(i === 0 ? "[" : ",", end)
+      end += bytes.write(row, end)
+      if (end - encoded < SLICE) continue
+      encoded = end
+      yield* turn
+    }
+    end += bytes.write("]", end)
+    return HttpServerResponse.uint8Array(bytes.subarray(0, end), { contentType: "application/json" })
+  })
+}
