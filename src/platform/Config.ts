@@ -124,6 +124,7 @@ export const settings = {
   WEBHOOK_DEAD_IN_A_ROW: int(50, "dead deliveries in a row at which a webhook is disabled", 1, 100_000),
   WEBHOOK_POSTS: int(64, "webhook deliveries that a server may have under way at once, to all hosts together", 1, 10_000),
   WEBHOOK_POSTS_PER_HOST: int(8, "webhook deliveries that a server may have under way at once to the same host", 1, 10_000),
+  WEBHOOK_POSTS_PER_AGENT: int(8, "webhook deliveries that a server may have under way at once for the same agent, with those of its A2A push configurations", 1, 10_000),
   RETENTION_MESSAGES_DAYS: maybe(wholeNumber(1, 36_500), "days for which messages and their files are kept", "for ever"),
   RETENTION_CODES_HOURS: int(1, "hours for which one-time codes are kept after they have expired or been used", 0, 8_760),
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "hours for which webhook deliveries that arrived are kept", 1, 876_000),
