@@ -178,6 +178,7 @@ export const settings = {
   LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have at once", 1, 100),
   LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that a task of A2A may have at once", 1, 100),
+  LIMITS_PUSH_CONFIGS_PER_AGENT: int(200, "push notification configurations of A2A that an agent may have at once; those of ended tasks count until nothing waits to be posted", 1, 10_000),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites that an agent may send in 24 hours", 1),
   LIMITS_GROUP_REFUSAL_SECONDS: int(86_400, "seconds for which a group cannot invite an agent again that has refused it", 1),
