@@ -350,7 +350,7 @@ export const webhookAttempts = new Counter({
 export const webhookSeconds = new Histogram({
   name: "webhook_attempt_seconds",
   help: "seconds of a post to a webhook, look-up of its name and its answer included",
-  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. They hold at most half of the places; see `webhook_posts`."
+  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. Other posts do not wait for theirs; `webhook_posts` shows what waits."
 })
 export const webhookPosts = new Gauge({
   name: "webhook_posts",

@@ -16,12 +16,13 @@ export interface Moves<Post> {
 }
 
 /**
- * The share of the places that posts may hold whose targets have this standing or a worse one. So half of all places, and half of
- * the places of each agent and of each host, are kept for targets that answered lately. A quarter of all places is kept for these
- * targets and for new ones.
+ * The share of the places that posts may hold whose targets have this standing or a worse one. A quarter of all places is kept for
+ * targets that answered lately, and silent targets have a quarter at most. An agent has one place in eight for targets that may be
+ * dead: so 40 agents with dead targets leave places for the new target of another agent.
  */
-const SHARES_IN_ALL = { Silent: 1 / 4, Unknown: 1 / 2, Answers: 1 }
-const SHARES = { Silent: 1 / 2, Unknown: 1 / 2, Answers: 1 }
+const IN_ALL = { Silent: 1 / 4, Unknown: 3 / 4, Late: 3 / 4, Answers: 1 }
+const OF_AGENT = { Silent: 1 / 8, Unknown: 1 / 8, Late: 1 / 2, Answers: 1 }
+const OF_HOST = { Silent: 1 / 2, Unknown: 1 / 2, Late: 1 / 2, Answers: 1 }
 
 const BEST = standings.indexOf("Answers")
 
@@ -51,8 +52,9 @@ class Places {
 
 /**
  * Decides which posts are under way and which wait. A post waits only while its standing has no place left in all, for its agent or
- * for its host. A place that becomes free goes to the agents in turn, and to each agent's posts in the order of their arrival. When
- * too many posts wait, the agent with the most waiting posts loses its newest one. A post is known by its identity.
+ * for its host. A place that becomes free goes to the agents in turn. Each agent's posts begin in the order of their arrival, those with
+ * a better standing first. When too many posts wait, the agent with the most waiting posts loses its newest one. A post is known by its
+ * identity.
  */
 export class PostPlaces<Post extends Target> {
   private readonly limits: PlaceLimits
@@ -69,7 +71,7 @@ export class PostPlaces<Post extends Target> {
   constructor(limits: PlaceLimits, standingOf: (target: Target) => Standing) {
     this.limits = limits
     this.standingOf = standingOf
-    this.all = new Places(limits.inAll, SHARES_IN_ALL)
+    this.all = new Places(limits.inAll, IN_ALL)
   }
 
   get underWay(): number {
@@ -83,13 +85,17 @@ export class PostPlaces<Post extends Target> {
   /** A post wants a place. */
   enter(post: Post): Moves<Post> {
     const queue = this.queues.get(post.agentId)
-    if (queue === undefined && this.begins(post)) return { granted: [post], refused: [] }
+    const standing = this.standingFor(post)
+    if (queue === undefined && standing !== undefined) {
+      this.hold(post, standing)
+      return { granted: [post], refused: [] }
+    }
     if (queue === undefined) this.queues.set(post.agentId, [post])
     else queue.push(post)
     this.queued++
     // The posts of other agents that wait had no place before, and have none now.
     const granted: Array<Post> = []
-    while (this.grantOne(post.agentId, granted));
+    if (standing !== undefined) this.grantOne(post.agentId, granted)
     const refused = this.tooMany(post.agentId)
     if (refused !== undefined) this.remove(refused)
     return { granted, refused: refused === undefined ? [] : [refused] }
@@ -102,47 +108,63 @@ export class PostPlaces<Post extends Target> {
       this.remove(post)
       return { granted: [], refused: [] }
     }
+    const { agentId, host } = post
+    // If neither the server nor the host lacked such a place, no post of another agent waited for it.
+    const helpsOthers = !this.all.fits(standing) || this.hosts.get(host)?.fits(standing) === false
     this.held.delete(post)
     this.all.add(standing, -1)
-    release(this.agents, post.agentId, standing)
-    release(this.hosts, post.host, standing)
+    release(this.agents, agentId, standing)
+    release(this.hosts, host, standing)
     const granted: Array<Post> = []
-    // An agent that gets a place moves to the end, where this loop comes to it again.
-    for (const agentId of this.queues.keys()) {
-      if (!this.all.fits(BEST)) break
-      this.grantOne(agentId, granted)
-    }
+    if (helpsOthers) {
+      // An agent that gets a place moves to the end, where this loop comes to it again.
+      for (const agentId of this.queues.keys()) {
+        if (!this.all.fits(BEST)) break
+        this.grantOne(agentId, granted)
+      }
+    } else while (this.grantOne(agentId, granted));
     return { granted, refused: [] }
   }
 
-  /** Gives a place to the first post of an agent that can have one. */
+  /** Gives a place to a post of an agent, if one can have a place. */
   private grantOne(agentId: string, granted: Array<Post>): boolean {
     if (this.agents.get(agentId)?.fits(BEST) === false) return false
-    const post = this.queues.get(agentId)?.find((post) => this.begins(post))
-    if (post === undefined) return false
-    this.remove(post)
+    let best: Post | undefined
+    let standing = -1
+    for (const post of this.queues.get(agentId) ?? []) {
+      const found = this.standingFor(post) ?? -1
+      if (found > standing) {
+        best = post
+        standing = found
+      }
+      if (standing === BEST) break
+    }
+    if (best === undefined) return false
+    this.remove(best)
+    this.hold(best, standing)
+    granted.push(best)
     const rest = this.queues.get(agentId)
     if (rest !== undefined) {
       this.queues.delete(agentId)
       this.queues.set(agentId, rest)
     }
-    granted.push(post)
     return true
   }
 
-  /** Takes a place for a post if there is one. */
-  private begins(post: Post): boolean {
-    const { agentId, host } = post
+  /** The index of the post's standing, if there is a place for it. */
+  private standingFor(post: Post): number | undefined {
     const standing = standings.indexOf(this.standingOf(post))
-    if (!this.all.fits(standing)) return false
-    const agent = this.agents.get(agentId) ?? new Places(this.limits.perAgent, SHARES)
-    const there = this.hosts.get(host) ?? new Places(this.limits.perHost, SHARES)
-    if (!agent.fits(standing) || !there.fits(standing)) return false
+    const fits = this.all.fits(standing) &&
+      (this.agents.get(post.agentId)?.fits(standing) ?? true) &&
+      (this.hosts.get(post.host)?.fits(standing) ?? true)
+    return fits ? standing : undefined
+  }
+
+  private hold(post: Post, standing: number): void {
     this.held.set(post, standing)
-    this.agents.set(agentId, agent)
-    this.hosts.set(host, there)
-    for (const places of [this.all, agent, there]) places.add(standing, 1)
-    return true
+    this.all.add(standing, 1)
+    placesOf(this.agents, post.agentId, this.limits.perAgent, OF_AGENT).add(standing, 1)
+    placesOf(this.hosts, post.host, this.limits.perHost, OF_HOST).add(standing, 1)
   }
 
   private tooMany(agentId: string): Post | undefined {
@@ -163,6 +185,12 @@ export class PostPlaces<Post extends Target> {
     this.queued--
     if (queue.length === 0) this.queues.delete(post.agentId)
   }
+}
+
+const placesOf = (known: Map<string, Places>, key: string, places: number, shares: Readonly<Record<Standing, number>>): Places => {
+  const found = known.get(key) ?? new Places(places, shares)
+  known.set(key, found)
+  return found
 }
 
 const release = (places: Map<string, Places>, key: string, standing: number): void => {

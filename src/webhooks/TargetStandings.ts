@@ -1,11 +1,11 @@
-/** One agent's posts to one host. What another agent posts to the same host says nothing about this target. */
+/** One agent's posts to one host. What other agents post to the host says nothing about this target, so nobody spoils a host for them. */
 export interface Target {
   readonly agentId: string
   readonly host: string
 }
 
-/** What the last post to a target says about the next one, from the worst to the best. */
-export const standings = ["Silent", "Unknown", "Answers"] as const
+/** What the last post to a target says about the next one, from the worst to the best. `Late`: it was answered late. */
+export const standings = ["Silent", "Unknown", "Late", "Answers"] as const
 export type Standing = typeof standings[number]
 
 export interface StandingRules {
@@ -32,17 +32,13 @@ export class TargetStandings {
     return found === undefined || found.at <= now - this.rules.lastsMs ? "Unknown" : found.standing
   }
 
-  /**
-   * Counts a post that has ended. A late answer makes the target unknown, and not silent, because this server may have been
-   * the slow one. A failure that comes early, such as a refused connection, holds no place for long and changes nothing.
-   */
+  /** Counts a post that has ended. A failure that comes early, such as a refused connection, held no place for long and changes nothing. */
   ended(target: Target, answered: boolean, tookMs: number, now: number): void {
     const late = tookMs > this.rules.lateMs
     if (!answered && !late) return
     const key = keyOf(target)
     this.known.delete(key)
-    if (answered && late) return
-    this.known.set(key, { standing: answered ? "Answers" : "Silent", at: now })
+    this.known.set(key, { standing: !answered ? "Silent" : late ? "Late" : "Answers", at: now })
     if (this.known.size > this.rules.remembered) this.known.delete(this.known.keys().next().value!)
   }
 

@@ -19,6 +19,8 @@ class Hosts {
   /** The message or task of each post that was answered, by path, with the time of its arrival. */
   readonly arrived = new Map<string, number>()
   answered = 0
+  /** Posts that the server has given up waiting for. */
+  givenUp = 0
   private readonly servers: ReadonlyArray<HttpServer>
   private readonly held = new Map<IncomingMessage, ServerResponse>()
 
@@ -45,8 +47,9 @@ class Hosts {
   /** Answers the posts that wait, and every later one at once. */
   revive(): void {
     this.alive = true
-    for (const [request, response] of this.held) this.answer(request, response)
+    const held = [...this.held]
     this.held.clear()
+    for (const [request, response] of held) this.answer(request, response)
   }
 
   /** Leaves later posts without an answer. */
@@ -71,7 +74,9 @@ class Hosts {
       if (id !== undefined) this.arrived.set(`${request.url} ${id}`, performance.now())
       if (!this.alive && request.url?.startsWith("/dead") === true) {
         this.held.set(request, response)
-        response.on("close", () => this.held.delete(request))
+        response.on("close", () => {
+          if (this.held.delete(request)) this.givenUp++
+        })
       } else this.answer(request, response)
     })
   }
@@ -84,9 +89,10 @@ class Hosts {
 
 const HOOKS = 5
 const AGENTS = 40
-const HOSTS = AGENTS * HOOKS + 1
-/** The host of the healthy webhook. */
+const HOSTS = AGENTS * HOOKS + 2
+/** The hosts of the healthy webhook, and of one that comes later. */
 const HEALTHY = HOSTS - 1
+const FRESH = HOSTS - 2
 
 describe("dead targets", () => {
   let server: Server
@@ -135,12 +141,16 @@ describe("dead targets", () => {
     return { median: sorted[POSTS / 2]!, slowest: sorted.at(-1)! }
   }
 
+  const stillHolding = (holding: number): void => {
+    assert.isAtLeast(hosts.holding, holding)
+    assert.deepStrictEqual([hosts.answered, hosts.givenUp], [0, 0])
+  }
+
   /** Posts to the healthy webhook go on as before while the dead targets hold this many places or more. */
   const goOn = async (holding: number): Promise<void> => {
     await eventually(`${holding} posts without an answer`, () => hosts.holding >= holding || undefined)
     const now = await latencies()
-    assert.isAtLeast(hosts.holding, holding)
-    assert.strictEqual(hosts.answered, 0)
+    stillHolding(holding)
     for (const what of ["median", "slowest"] as const) {
       const most = FACTOR * Math.max(before[what], FLOOR_MS[what])
       assert.isBelow(now[what], most, `the ${what} latency was ${before[what]} ms without the dead targets`)
@@ -165,11 +175,11 @@ describe("dead targets", () => {
       }
       await say(bob, alice, { metadata: { reply_to: task.id } })
     }
-    await goOn(8)
+    await goOn(pairs.length)
     await allArrive(2 * CONFIGS)
   })
 
-  it("forty agents with five webhooks each, some of them on the healthy host, leave the healthy webhook its places", async () => {
+  it("forty agents with five webhooks each, some on the healthy host, delay neither the healthy webhook nor a new one", async () => {
     const agents = await Promise.all(Array.from({ length: AGENTS }, () => newAgent(server, "dead")))
     await Promise.all(agents.map(async (agent, i) => {
       for (let n = 0; n < HOOKS; n++) {
@@ -178,7 +188,13 @@ describe("dead targets", () => {
       }
     }))
     await Promise.all(agents.map((agent) => say(healthy.alice, agent)))
-    await goOn(24)
+    await goOn(AGENTS)
+    // Neither does a target wait that was never posted to.
+    const fresh = await newAgent(server, "fresh")
+    await hook(fresh, hosts.url(FRESH, "/fresh"))
+    const { id } = await say(healthy.alice, fresh)
+    await eventually("a post to a new target", () => hosts.arrived.get(`/fresh ${id}`))
+    stillHolding(AGENTS)
     await allArrive(AGENTS * HOOKS)
   })
 })

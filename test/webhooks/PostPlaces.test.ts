@@ -24,7 +24,7 @@ const steps: fc.Arbitrary<ReadonlyArray<Step>> = fc.array(
 
 const limits: fc.Arbitrary<PlaceLimits> = fc.record({
   inAll: fc.integer({ min: 1, max: 16 }),
-  perAgent: fc.integer({ min: 1, max: 6 }),
+  perAgent: fc.integer({ min: 1, max: 16 }),
   perHost: fc.integer({ min: 1, max: 6 }),
   waiting: fc.record({ inAll: fc.integer({ min: 1, max: 12 }), perAgent: fc.integer({ min: 1, max: 5 }) })
 })
@@ -51,16 +51,19 @@ class Model {
 
   fits(post: Post): boolean {
     const wanted = this.standing(post)
-    const within = (all: number, where: (one: Post) => boolean, quarter: number): boolean => {
+    const within = (all: number, where: (one: Post) => boolean, late: number, unknown: number, silent: number): boolean => {
       const count = (...those: ReadonlyArray<Standing>) =>
         this.underWay.filter(({ post, standing }) => where(post) && those.includes(standing)).length
-      if (count("Silent", "Unknown", "Answers") >= all) return false
-      if (wanted !== "Answers" && count("Silent", "Unknown") >= share(all, 1 / 2)) return false
-      return wanted !== "Silent" || count("Silent") < share(all, quarter)
+      if (count("Silent", "Unknown", "Late", "Answers") >= all) return false
+      if (wanted === "Answers") return true
+      if (count("Silent", "Unknown", "Late") >= share(all, late)) return false
+      if (wanted === "Late") return true
+      if (count("Silent", "Unknown") >= share(all, unknown)) return false
+      return wanted === "Unknown" || count("Silent") < share(all, silent)
     }
-    return within(this.limits.inAll, () => true, 1 / 4) &&
-      within(this.limits.perAgent, ({ agentId }) => agentId === post.agentId, 1 / 2) &&
-      within(this.limits.perHost, ({ host }) => host === post.host, 1 / 2)
+    return within(this.limits.inAll, () => true, 3 / 4, 3 / 4, 1 / 4) &&
+      within(this.limits.perAgent, ({ agentId }) => agentId === post.agentId, 1 / 2, 1 / 8, 1 / 8) &&
+      within(this.limits.perHost, ({ host }) => host === post.host, 1 / 2, 1 / 2, 1 / 2)
   }
 
   begin(post: Post): void {
@@ -104,13 +107,19 @@ class Model {
     this.underWay.splice(at, 1)
     const granted: Array<Post> = []
     for (;;) {
-      const next = this.inTurn().map((agentId) => this.of(agentId).find((one) => this.fits(one))).find((one) => one !== undefined)
+      const next = this.inTurn().map((agentId) => this.best(agentId)).find((one) => one !== undefined)
       if (next === undefined) return granted
       this.drop(next)
       this.begin(next)
       this.turns.set(next.agentId, this.time++)
       granted.push(next)
     }
+  }
+
+  private best(agentId: string): Post | undefined {
+    const able = this.of(agentId).filter((one) => this.fits(one))
+    const standing = Math.max(...able.map((one) => standings.indexOf(this.standing(one))))
+    return able.find((one) => standings.indexOf(this.standing(one)) === standing)
   }
 
   private inTurn(): ReadonlyArray<string> {
@@ -160,17 +169,23 @@ describe("places for posts", () => {
     }))
   })
 
-  it("half of them are kept for targets that answered lately, however many others there are", () => {
-    const answering = new Set(["healthy"])
-    const places = new PostPlaces<Post>(LIMITS, ({ agentId }) => answering.has(agentId) ? "Answers" : "Unknown")
-    for (let i = 0; i < 200; i++) places.enter(post(i, `dead-${i % 40}`, `host-${i}`))
-    assert.strictEqual(places.underWay, 32)
+  it("a quarter of them is kept for targets that answered lately, however many others there are", () => {
+    const places = new PostPlaces<Post>(LIMITS, ({ agentId }) => agentId === "healthy" ? "Answers" : "Unknown")
+    for (let i = 0; i < 200; i++) places.enter(post(i, `dead-${i}`, `host-${i}`))
+    assert.strictEqual(places.underWay, 48)
     const healthy = Array.from({ length: 8 }, (_, i) => post(i, "healthy", "host"))
     for (const one of healthy) assert.deepStrictEqual(places.enter(one).granted, [one])
     assert.lengthOf(places.enter(post(8, "healthy", "elsewhere")).granted, 0)
   })
 
-  it("of one host's places too, so that an agent whose paths there are dead leaves them to the others", () => {
+  it("forty agents with five dead targets each leave some to the new target of another agent", () => {
+    const places = new PostPlaces<Post>(LIMITS, () => "Unknown")
+    for (let i = 0; i < 200; i++) places.enter(post(i, `dead-${i % 40}`, `host-${i}`))
+    assert.strictEqual(places.underWay, 40)
+    assert.lengthOf(places.enter(post(0, "new", "host")).granted, 1)
+  })
+
+  it("half of one host's are kept too, so that an agent whose paths there are dead leaves them to the others", () => {
     const places = new PostPlaces<Post>(LIMITS, ({ agentId }) => agentId === "healthy" ? "Answers" : "Silent")
     for (let i = 0; i < 100; i++) places.enter(post(i, `dead-${i}`, "shared"))
     assert.strictEqual(places.underWay, 4)
@@ -183,6 +198,12 @@ describe("places for posts", () => {
     for (let i = 0; i < 100; i++) places.enter(post(i, `dead-${i}`, `host-${i}`))
     assert.strictEqual(places.underWay, 16)
     assert.lengthOf(places.enter(post(0, "new", "host")).granted, 1)
+  })
+
+  it("an agent's dead targets leave most of its places to its targets that answer", () => {
+    const places = new PostPlaces<Post>(LIMITS, ({ host }) => host === "healthy" ? "Answers" : host === "slow" ? "Late" : "Silent")
+    for (const host of ["dead", "dead", "slow", "slow", "slow", "slow", "healthy", "healthy", "healthy", "healthy"]) places.enter(post(0, "agent", host))
+    assert.deepStrictEqual([places.underWay, places.waiting], [1 + 3 + 4, 2])
   })
 
   it("when too many posts wait, the agent with the most of them loses its newest one, and the others keep theirs", () => {
@@ -203,7 +224,7 @@ describe("the standing of targets", () => {
   const target = { agentId: "agt", host: "host.example" }
   const rules = { remembered: 3, lastsMs: 1_000, lateMs: 100 }
 
-  it("is that of the last post: its answer in time, no answer in time, or neither", () => {
+  it("is that of the last post: answered in time, answered late, or not answered in time", () => {
     const known = new TargetStandings(rules)
     assert.strictEqual(known.of(target, 0), "Unknown")
     known.ended(target, true, 100, 0)
@@ -215,7 +236,7 @@ describe("the standing of targets", () => {
     known.ended(target, false, 1, 2_100)
     assert.strictEqual(known.of(target, 2_100), "Silent")
     known.ended(target, true, 101, 2_200)
-    assert.strictEqual(known.of(target, 2_200), "Unknown")
+    assert.strictEqual(known.of(target, 2_200), "Late")
   })
 
   it("is the agent's own, so nobody spoils a host for the others", () => {
@@ -226,10 +247,10 @@ describe("the standing of targets", () => {
   })
 
   it("is forgotten first of the target whose last post is the oldest", () => {
-    const known = new TargetStandings(rules)
-    const hosts = ["a", "b", "c", "a", "d"].map((host) => ({ agentId: "agt", host }))
-    for (const [i, one] of hosts.entries()) known.ended(one, true, 1, i)
-    assert.deepStrictEqual(["a", "b", "c", "d"].map((host) => known.of({ agentId: "agt", host }, 5)), ["Answers", "Unknown", "Answers", "Answers"])
+    const known = new TargetStandings({ ...rules, remembered: 3 })
+    const at = (host: string) => ({ agentId: "agt", host })
+    for (const [i, host] of ["a", "b", "c", "a", "d"].entries()) known.ended(at(host), true, 1, i)
+    assert.deepStrictEqual(["a", "b", "c", "d"].map((host) => known.of(at(host), 5)), ["Answers", "Unknown", "Answers", "Answers"])
     assert.strictEqual(known.size, 3)
   })
 })
