@@ -223,6 +223,12 @@ export const makeOperations = Effect.gen(function*() {
     return { side, task }
   })
 
+  /** Whether the caller has sent a message with this `messageId` to the called agent before. */
+  const wasSent = Effect.fnUntraced(function*(call: Call, messageId: string) {
+    const known = yield* sideOf(call)
+    return known !== undefined && (yield* conversations.original(call.caller.id, keyOf(known.recipient.handle, messageId))) !== undefined
+  })
+
   /** Sends; a push configuration that comes along is stored before the answer, so that no change after it is missed. */
   const send = Effect.fnUntraced(function*(call: Call, params: Json): Effect.fn.Return<{ side: Side; task: Task }, Failure> {
     const asked = yield* parsed(() => {
@@ -230,11 +236,16 @@ export const makeOperations = Effect.gen(function*() {
       const { messageId, taskId } = objectOf(params, "message") ?? {}
       // A repeat of the request is to make one configuration.
       const name = `send-${hash("sha256", String(messageId), "hex").slice(0, 16)}`
-      return given && { given, taskId: typeof taskId === "string" && taskId !== "" ? taskId : undefined, name }
+      return given && { given, messageId: String(messageId), taskId: typeof taskId === "string" && taskId !== "" ? taskId : undefined, name }
     })
     const config = asked && (yield* pushOf(asked.given, asked.taskId, asked.name))
-    if (config !== undefined && asked?.taskId !== undefined) {
-      yield* pushes.checkRoom((yield* taskOf(call, asked.taskId)).task.id, config.name)
+    if (asked !== undefined && config !== undefined) {
+      const taskId = asked.taskId === undefined ? undefined : (yield* taskOf(call, asked.taskId)).task.id
+      // A repeated send may have its configuration already. The store decides about that.
+      yield* pushes.checkRoom(call.caller.id, taskId, config.name).pipe(
+        Effect.catchTag("TooManyPushConfigsOfAgent", (full) =>
+          Effect.flatMap(wasSent(call, asked.messageId), (sent) => sent ? Effect.void : Effect.fail(full)))
+      )
     }
     const { side, task } = yield* sendOnly(call, params)
     return { side, task: config === undefined ? task : yield* push(side, task.id, config) }

@@ -15,6 +15,12 @@ export class TooManyPushConfigs extends WireError<TooManyPushConfigs>()("TooMany
   message: "The task has as many push notification configurations as it may have: delete one first."
 }) {}
 
+export class TooManyPushConfigsOfAgent extends WireError<TooManyPushConfigsOfAgent>()("TooManyPushConfigsOfAgent", {
+  code: "LIMIT_REACHED",
+  status: 400,
+  message: "You have as many push notification configurations as an agent may have: delete one, or wait until a task of yours has ended."
+}) {}
+
 const MAX_URL = 2_048
 /** What may stand in a header: visible ASCII and single blanks within. */
 const HEADER = /^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/

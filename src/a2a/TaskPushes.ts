@@ -6,10 +6,11 @@ import { type Batch, job } from "../cluster/Job.ts"
 import { ConversationFeed } from "../conversations/ConversationFeed.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Config } from "../platform/Config.ts"
+import { Limits } from "../rates/Limits.ts"
 import { TaskPosts } from "../webhooks/TaskPosts.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
 import { type Unauthorized, Unavailable } from "../wire/WireError.ts"
-import { type PushConfig, TooManyPushConfigs } from "./PushConfig.ts"
+import { type PushConfig, TooManyPushConfigs, TooManyPushConfigsOfAgent } from "./PushConfig.ts"
 import { PushConfigsRepo } from "./PushConfigsRepo.ts"
 import { asOf, isFinal, type Task, waitsFor } from "./Task.ts"
 import { type Side, Tasks } from "./Tasks.ts"
@@ -48,9 +49,13 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     side: Side,
     taskId: string,
     config: PushConfig
-  ) => Effect.Effect<Task | undefined, TooManyPushConfigs | Unauthorized | Unavailable>
-  /** Refuses one more configuration than a task may have. */
-  readonly checkRoom: (taskId: string, name: string) => Effect.Effect<void, TooManyPushConfigs | Unavailable>
+  ) => Effect.Effect<Task | undefined, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unauthorized | Unavailable>
+  /** Refuses one more configuration than the caller, or this task of the caller's, may have. Undefined: the task is a new one. */
+  readonly checkRoom: (
+    callerId: string,
+    taskId: string | undefined,
+    name: string
+  ) => Effect.Effect<void, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unavailable>
   /** Those of a task, oldest first; whose task it is has been checked. */
   readonly list: (taskId: string) => Effect.Effect<ReadonlyArray<PushConfig>, Unavailable>
   readonly remove: (taskId: string, name: string) => Effect.Effect<void, Unavailable>
@@ -67,7 +72,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     Effect.gen(function*() {
       const agents = yield* Agents
       const feed = yield* ConversationFeed
-      const most = (yield* Config).LIMITS_PUSH_CONFIGS_PER_TASK
+      const config = yield* Config
+      const limits = yield* Limits
       const repo = yield* PushConfigsRepo
       const sql = yield* SqlClient.SqlClient
       const tasks = yield* Tasks
@@ -90,12 +96,28 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       const roomFor = Effect.fnUntraced(function*(taskId: string, name: string) {
         const configs = yield* configsOf(taskId)
         const same = configs.find((one) => one.name === name)
-        return same === undefined && configs.length >= most ? yield* new TooManyPushConfigs() : same
+        return same === undefined && configs.length >= config.LIMITS_PUSH_CONFIGS_PER_TASK ? yield* new TooManyPushConfigs() : same
       })
 
       /**
-       * Fenced by the conversation's version, so that the limit is exact, and so that every change after the task that is
-       * returned is posted: whoever stores one has read the configuration.
+       * Refuses one more configuration than the agent may have; returns those that count and can post no more. Nothing has to be read of
+       * them as long as fewer configurations than the limit count.
+       */
+      const roomOfAgent = Effect.fnUntraced(function*(agentId: string) {
+        const most = limits.of("LIMITS_PUSH_CONFIGS_PER_AGENT", config.LIMITS_PUSH_CONFIGS_PER_AGENT, agentId)
+        const counted = yield* unavailableOnSqlError(repo.counted(agentId))
+        if (counted.length < most) return []
+        const hooks = yield* webhooks.waitingForTasks(counted.map(({ webhookId }) => webhookId))
+        const waiting = new Map(hooks.map((hook) => [hook.id, hook.waiting]))
+        const done = counted.filter(({ ended, webhookId }) => waiting.get(webhookId) !== true && (ended || !waiting.has(webhookId)))
+        if (counted.length - done.length >= most) return yield* new TooManyPushConfigsOfAgent()
+        return done.map(({ webhookId }) => webhookId)
+      })
+
+      /**
+       * Fenced by the conversation's version, so that the task's limit is exact, and so that every change after the task that is
+       * returned is posted: whoever stores one has read the configuration. The lock of the caller's row makes the caller's limit exact:
+       * what counts is read by a statement of its own after the lock.
        */
       const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
         const found = yield* tasks.standing(side, taskId)
@@ -108,8 +130,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
           if (same !== undefined) return yield* webhooks.changeForTask(same.webhookId, target)
           const left = (yield* repo.of([taskId])).filter((one) => one.name === name)
           yield* repo.remove(left.map(({ webhookId }) => webhookId))
+          yield* webhooks.holdOwner(side.callerId)
+          yield* repo.uncount(yield* roomOfAgent(side.callerId))
           const id = yield* webhooks.createForTask(side.callerId, target)
-          yield* repo.add(id, taskId, name, yield* Clock.currentTimeMillis)
+          yield* repo.add(id, taskId, name, yield* Clock.currentTimeMillis, side.callerId)
         })
         yield* unavailableOnSqlError(sql.withTransaction(store))
         return task
@@ -140,7 +164,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
             Effect.catchTag("Overtaken", () => Effect.fail(new Unavailable()))
           )
         ),
-        checkRoom: (taskId, name) => Effect.asVoid(roomFor(taskId, name)),
+        checkRoom: Effect.fn("TaskPushes.checkRoom")(function*(callerId, taskId, name) {
+          const same = taskId === undefined ? undefined : yield* roomFor(taskId, name)
+          if (same === undefined) yield* roomOfAgent(callerId)
+        }),
         list: configsOf,
         remove: Effect.fn("TaskPushes.remove")(function*(taskId, name) {
           const ids = (yield* unavailableOnSqlError(repo.of([taskId]))).flatMap((one) => one.name === name ? [one.webhookId] : [])

@@ -415,7 +415,7 @@ export const exported: ReadonlyArray<ExportedFile> = [
     about: "Where it wants changes of tasks posted; the addresses are in webhooks.jsonl.",
     table: "a2a_push_configs",
     columns: ["webhook_id", "task_id", "name", "created_at", "ended_at"],
-    without: {},
+    without: { counts_for: "always the agent, or null once nothing can be posted any more" },
     key: [["webhook_id", "text"]],
     mine: "t.webhook_id IN (SELECT id FROM webhooks WHERE agent_id = $1)",
     slice: SMALL

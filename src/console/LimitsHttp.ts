@@ -15,7 +15,7 @@ import { LimitsApi, type LimitShown } from "./LimitsApi.ts"
 const names = Object.keys(settings).filter((name): name is LimitName => name.startsWith("LIMITS_"))
 
 /** The limits that are looked up each time, so that a change is felt; the others are read once, at the start. */
-const CHANGEABLE: ReadonlySet<string> = new Set([...Object.values(RATES), "LIMITS_COLD_CONVERSATIONS", "LIMITS_WEBHOOKS_PER_AGENT"])
+const CHANGEABLE: ReadonlySet<string> = new Set([...Object.values(RATES), "LIMITS_COLD_CONVERSATIONS", "LIMITS_PUSH_CONFIGS_PER_AGENT", "LIMITS_WEBHOOKS_PER_AGENT"])
 
 /** Rates of those who have no key yet, or whose key may be stolen. */
 const PER_ADDRESS = /ANONYMOUS|REGISTER|RECOVER|ROTATE/

@@ -407,7 +407,19 @@ export const webhookAttempts = new Counter({
 export const webhookSeconds = new Histogram({
   name: "webhook_attempt_seconds",
   help: "seconds of a post to a webhook, look-up of its name and its answer included",
-  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: slow hosts hold the places of others; `WEBHOOK_POSTS_PER_HOST` bounds them."
+  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. Other posts do not wait for theirs; `webhook_posts` shows what waits."
+})
+export const webhookPosts = new Gauge({
+  name: "webhook_posts",
+  help: "posts to webhooks that are under way, and posts that wait for a place in memory; `once` are posts of presence",
+  look: "Many `waiting` for minutes: hosts do not answer (`webhook_attempts_total`), or the places are too few (`WEBHOOK_POSTS`, `WEBHOOK_POSTS_PER_AGENT`, `WEBHOOK_POSTS_PER_HOST`).",
+  labels: { kind: ["delivery", "once"], state: ["under_way", "waiting"] }
+})
+export const webhookPostsRefused = new Counter({
+  name: "webhook_posts_refused_total",
+  help: "posts that did not wait for a place because too many posts waited; a `delivery` stays in the database and is tried again within seconds, `once` is dropped",
+  look: "`delivery` rises: some agents have more to post than their places take. Deliveries are late, and none is lost.",
+  labels: { kind: ["delivery", "once"] }
 })
 export const webhookCircuits = new Counter({
   name: "webhook_circuits_total",
@@ -537,7 +549,7 @@ export const catalogue: ReadonlyArray<Chapter> = [
   },
   {
     title: "Webhooks and mail",
-    metrics: [webhookAttempts, webhookSeconds, webhookCircuits, webhookDead, backlogWebhooks, mail, mailQueue]
+    metrics: [webhookAttempts, webhookSeconds, webhookPosts, webhookPostsRefused, webhookCircuits, webhookDead, backlogWebhooks, mail, mailQueue]
   },
   { title: "Background jobs", metrics: [jobRuns, jobRows, jobSeconds] },
   { title: "The process", metrics: [lagSeconds, residentBytes, heapBytes, cpuSeconds, uptimeSeconds, spansTotal] }

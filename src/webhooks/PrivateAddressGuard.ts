@@ -1,5 +1,5 @@
 import { Context, Data, Effect } from "effect"
-import { lookup } from "node:dns/promises"
+import { lookup, Resolver } from "node:dns/promises"
 import { BlockList, isIP, isIPv4 } from "node:net"
 
 /** Where webhooks may go besides the public internet. */
@@ -11,20 +11,43 @@ export class LookupFailed extends Data.TaggedError("LookupFailed")<{ readonly re
 /** The URL is invalid, or leads to an address that webhooks must not reach. */
 export class TargetRefused extends Data.TaggedError("TargetRefused")<{ readonly reason: string }> {}
 
+const lookupFailed = (cause: unknown): LookupFailed => new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
+
+/** How long a name server has for an answer, and how often it is asked. */
+const QUERY = { timeout: 2_000, tries: 2 }
+
+/**
+ * Asks the name servers directly; by default those of this machine. A look-up of the operating system would hold one of the few
+ * threads of the process until the name servers answer: a few names whose servers never answer would hold up all other names, and
+ * files.
+ */
+export const askNameServers = (hostname: string, servers?: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
+  Effect.suspend(() => {
+    const resolver = new Resolver(QUERY)
+    if (servers !== undefined) resolver.setServers(servers)
+    return Effect.tryPromise({
+      try: async () => {
+        const [v4, v6] = await Promise.allSettled([resolver.resolve4(hostname), resolver.resolve6(hostname)])
+        if (v4.status === "rejected" && v6.status === "rejected") throw v4.reason
+        return [v4, v6].flatMap((found) => found.status === "fulfilled" ? found.value : [])
+      },
+      catch: lookupFailed
+    }).pipe(Effect.onInterrupt(() => Effect.sync(() => resolver.cancel())))
+  })
+
+/** Names of private networks may be in the hosts file or in a search domain, which the operating system alone knows. */
+const askSystem = (hostname: string): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
+  Effect.map(
+    Effect.tryPromise({ try: () => lookup(hostname, { all: true, verbatim: true }), catch: lookupFailed }),
+    (found) => found.map(({ address }) => address)
+  )
+
 /** Resolves a host name to all of its addresses. Tests replace it. */
-export const NameLookup = Context.Reference<(hostname: string) => Effect.Effect<ReadonlyArray<string>, LookupFailed>>(
-  "parley/webhooks/NameLookup",
-  {
-    defaultValue: () => (hostname) =>
-      Effect.map(
-        Effect.tryPromise({
-          try: () => lookup(hostname, { all: true, verbatim: true }),
-          catch: (cause) => new LookupFailed({ reason: cause instanceof Error ? cause.message : String(cause) })
-        }),
-        (found) => found.map(({ address }) => address)
-      )
-  }
-)
+export const NameLookup = Context.Reference<
+  (hostname: string, allow: AllowPrivate) => Effect.Effect<ReadonlyArray<string>, LookupFailed>
+>("parley/webhooks/NameLookup", {
+  defaultValue: () => (hostname, allow) => allow === "none" ? askNameServers(hostname) : askSystem(hostname)
+})
 
 const listOf = (family: "ipv4" | "ipv6", ...subnets: ReadonlyArray<readonly [string, number]>): BlockList => {
   const list = new BlockList()
@@ -104,7 +127,7 @@ export const checkedAddresses = Effect.fnUntraced(function*(
   const host = hostOf(url)
   const refused = new TargetRefused({ reason: "leads to a private network" })
   if (isLocalName(host) && allow === "none") return yield* refused
-  const addresses = isIP(host) !== 0 ? [host] : yield* (yield* NameLookup)(host)
+  const addresses = isIP(host) !== 0 ? [host] : yield* (yield* NameLookup)(host, allow)
   if (addresses.length === 0) return yield* new LookupFailed({ reason: `${host} has no address` })
   if (!addresses.every((address) => isAllowed(address, allow))) return yield* refused
   return addresses

@@ -9,6 +9,9 @@ export type Outcome =
   | { readonly _tag: "Delivered" }
   | { readonly _tag: "Failed"; readonly reason: string }
 
+/** `Unwanted`: the circuit had opened when a place was free. `NoPlace`: too many posts wait for a place. Nothing was posted in either case. */
+export type Posted = Outcome | { readonly _tag: "Unwanted" } | { readonly _tag: "NoPlace" }
+
 /** What a webhook depends on. */
 export interface Dependencies {
   readonly now: () => number
@@ -18,13 +21,13 @@ export interface Dependencies {
   /** Whether this runner holds the webhook's shard. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
-  /** Posts once, if `stillWanted` is true when a permit is free. Undefined: it was false, and nothing was posted. */
+  /** Posts once, if `stillWanted` is true when a place is free. */
   readonly post: (
     id: string,
     work: Work,
     delivery: Waiting,
     stillWanted: () => boolean
-  ) => Effect.Effect<Outcome | undefined, Unavailable>
+  ) => Effect.Effect<Posted, Unavailable>
   readonly delivered: (id: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
   readonly failed: (failure: Failure) => Effect.Effect<void, SqlError.SqlError>
 }
@@ -38,7 +41,8 @@ const SOON_MS = 60_000
 
 /**
  * Posts the deliveries that the outbox holds for one webhook, in the order in which they are due, without a guarantee of
- * that order. One pass runs at a time; it ends when nothing is due soon. Only the circuit's counts are kept in memory.
+ * that order. One pass runs at a time; it ends when nothing is due soon, or when a delivery got no place: the sweep begins the next
+ * pass then. Only the circuit's counts are kept in memory.
  */
 export class WebhookActor {
   readonly id: string
@@ -88,40 +92,50 @@ export class WebhookActor {
         } else if (!this.woken.isOpen() || state === "Pause") return
         continue
       }
+      let full = false
       yield* Effect.forEach(
         state === "Probe" ? due.slice(0, 1) : due,
-        (delivery) => this.attempt(work, delivery, state === "Probe"),
+        (delivery) =>
+          full ? Effect.void : Effect.map(this.attempt(work, delivery, state === "Probe"), (had) => {
+            full ||= !had
+          }),
         { concurrency: AT_ONCE, discard: true }
       )
+      if (full) return
     }
   }).pipe(Effect.ensuring(Effect.sync(() => {
     this.running = false
   })))
 
-  private attempt(work: Work, delivery: Waiting, probe: boolean): Effect.Effect<void, SqlError.SqlError | Unavailable> {
+  /** False: there was no place, and nothing was attempted. */
+  private attempt(work: Work, delivery: Waiting, probe: boolean): Effect.Effect<boolean, SqlError.SqlError | Unavailable> {
     const wanted = () => probe || stateAt(this.circuit, this.deps.now()) === "Closed"
-    return Effect.flatMap(this.deps.post(this.id, work, delivery, wanted), (outcome) => {
-      if (outcome === undefined) return Effect.void
-      const at = this.deps.now()
-      if (outcome._tag === "Delivered") {
-        const { pausedUntil } = this.circuit
-        this.circuit = afterSuccess(this.circuit, at)
-        if (pausedUntil !== null && this.circuit.pausedUntil === null) webhookCircuits.at("closed").add()
-        return this.deps.delivered(this.id, delivery.deliveryNo, at, probe)
-      }
+    return Effect.flatMap(this.deps.post(this.id, work, delivery, wanted), (posted) =>
+      posted._tag === "NoPlace" || posted._tag === "Unwanted"
+        ? Effect.succeed(posted._tag === "Unwanted")
+        : Effect.as(this.store(delivery, probe, posted), true))
+  }
+
+  private store(delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, SqlError.SqlError> {
+    const at = this.deps.now()
+    if (outcome._tag === "Delivered") {
       const { pausedUntil } = this.circuit
-      this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
-      if (pausedUntil === null && this.circuit.pausedUntil !== null) webhookCircuits.at("opened").add()
-      const wait = this.deps.retryMs[delivery.attempts]
-      if (wait === undefined) webhookDead.add()
-      return this.deps.failed({
-        webhookId: this.id,
-        deliveryNo: delivery.deliveryNo,
-        at,
-        reason: outcome.reason,
-        dueAt: wait === undefined ? null : at + wait,
-        pausedUntil: this.circuit.pausedUntil
-      })
+      this.circuit = afterSuccess(this.circuit, at)
+      if (pausedUntil !== null && this.circuit.pausedUntil === null) webhookCircuits.at("closed").add()
+      return this.deps.delivered(this.id, delivery.deliveryNo, at, probe)
+    }
+    const { pausedUntil } = this.circuit
+    this.circuit = afterFailure(this.deps.circuit, this.circuit, at)
+    if (pausedUntil === null && this.circuit.pausedUntil !== null) webhookCircuits.at("opened").add()
+    const wait = this.deps.retryMs[delivery.attempts]
+    if (wait === undefined) webhookDead.add()
+    return this.deps.failed({
+      webhookId: this.id,
+      deliveryNo: delivery.deliveryNo,
+      at,
+      reason: outcome.reason,
+      dueAt: wait === undefined ? null : at + wait,
+      pausedUntil: this.circuit.pausedUntil
     })
   }
 }

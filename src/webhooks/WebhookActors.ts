@@ -1,9 +1,10 @@
-import { Clock, Context, Effect, FiberSet, Layer, Schedule } from "effect"
+import { Clock, Context, Effect, FiberSet, Layer, Option, Schedule } from "effect"
 import { EntityId, Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
 import { Config } from "../platform/Config.ts"
-import { actors as gauge, webhookAttempts, webhookSeconds } from "../platform/Metrics.ts"
+import { actors as gauge, webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "../platform/Metrics.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import * as Procedures from "../cluster/Procedures.ts"
 import { forTrace, splitOrigin, trace, TRACEPARENT, withTrace } from "../platform/Tracing.ts"
@@ -12,7 +13,8 @@ import { Secrets } from "../platform/Secrets.ts"
 import { iso } from "../wire/Text.ts"
 import { WebhookClient } from "./WebhookClient.ts"
 import { EventData } from "./EventData.ts"
-import { makeHostConcurrency, makeSpareConcurrency } from "./HostConcurrency.ts"
+import { makePostQueue } from "./PostQueue.ts"
+import { type Target as PostTarget, TargetStandings } from "./TargetStandings.ts"
 import { TASK_EVENT, type WebhookEvent } from "../messages/Outbox.ts"
 import { deliveryId, signedHeaders } from "./Signature.ts"
 import { checkedAddresses, NameLookup, parseTarget } from "./PrivateAddressGuard.ts"
@@ -23,13 +25,15 @@ import { WebhookEntity } from "./WebhookEntity.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { type Target, type Waiting, WebhooksRepo, type Work } from "./WebhooksRepo.ts"
 
-/**
- * Limits of `postOnce`, in all and per host: posts at once, and (`ONCE_MOST`) posts running or waiting. They are separate
- * from the limits of deliveries because no circuit holds these posts back.
- */
-const ONCE_AT_ONCE = 32
-const ONCE_PER_HOST = 4
-const ONCE_MOST = { inAll: 5_000, perHost: 200 }
+/** Deliveries that wait in memory for a place. The others stay in the outbox, where the sweep finds them. */
+const WAITING = { inAll: 2_000, perAgent: 256 }
+/** The places of `postOnce`. They are separate from the places of deliveries because no circuit holds these posts back. */
+const ONCE = { inAll: 32, perAgent: 4, perHost: 4, waiting: { inAll: 5_000, perAgent: 200 } }
+/** How long a server remembers that a target answered, or that it did not. */
+const STANDING_LASTS_MS = 3_600_000
+const REMEMBERED_TARGETS = 10_000
+/** An answer that takes longer than this share of the time-out is late. */
+const LATE = 1 / 4
 const SLICE = 200
 const RETENTION_ROWS = 500
 /** How long a statement that began before a webhook was deleted may still write deliveries for it. */
@@ -37,7 +41,14 @@ const LATE_WRITES_MS = 60_000
 const HOUR_MS = 3_600_000
 const IDLE_MS = 300_000
 
+interface Attempt {
+  /** Whether the host answered, with whatever status. */
+  readonly answered: boolean
+  readonly outcome: Outcome
+}
+
 const failed = (reason: string): Outcome => ({ _tag: "Failed", reason })
+const unanswered = (reason: string): Attempt => ({ answered: false, outcome: failed(reason) })
 
 /**
  * The webhooks that post from this runner. A webhook posts from the runner that holds its shard. It is woken after an
@@ -77,8 +88,21 @@ export class WebhookActors extends Context.Service<WebhookActors, {
       const taskPosts = yield* TaskPosts
       const fork = yield* FiberSet.makeRuntime<never, void, never>()
       const now = () => clock.currentTimeMillisUnsafe()
-      const permits = makeHostConcurrency(config.WEBHOOK_POSTS, config.WEBHOOK_POSTS_PER_HOST)
-      const sparePermits = makeSpareConcurrency(ONCE_AT_ONCE, ONCE_PER_HOST, ONCE_MOST)
+      const monotonic = monotonicMillis(clock)
+      const timeoutMs = config.WEBHOOK_TIMEOUT_SECONDS * 1_000
+      const known = new TargetStandings({ remembered: REMEMBERED_TARGETS, lastsMs: STANDING_LASTS_MS, lateMs: timeoutMs * LATE })
+      const standingOf = (target: PostTarget) => known.of(target, monotonic())
+      const places = makePostQueue({
+        inAll: config.WEBHOOK_POSTS,
+        perAgent: config.WEBHOOK_POSTS_PER_AGENT,
+        perHost: config.WEBHOOK_POSTS_PER_HOST,
+        waiting: WAITING
+      }, standingOf)
+      const oncePlaces = makePostQueue(ONCE, standingOf)
+      for (const [kind, { underWay, waiting }] of [["delivery", places], ["once", oncePlaces]] as const) {
+        yield* webhookPosts.at(kind, "under_way").readsIn(underWay)
+        yield* webhookPosts.at(kind, "waiting").readsIn(waiting)
+      }
 
       const isLocal = (id: string): boolean =>
         sharding.hasShardId(sharding.getShardId(EntityId.make(id), WebhookEntity.getShardGroup(EntityId.make(id))))
@@ -88,7 +112,18 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           const began = performance.now()
           return Effect.ensuring(effect, Effect.sync(() => webhookSeconds.millis(performance.now() - began)))
         })
+      /** Remembers how the post to this target went. */
+      const remembered = (agentId: string, url: URL) => <R>(effect: Effect.Effect<Attempt, never, R>): Effect.Effect<Outcome, never, R> =>
+        Effect.suspend(() => {
+          const began = monotonic()
+          return Effect.map(effect, ({ answered, outcome }) => {
+            const ended = monotonic()
+            known.ended({ agentId, host: url.host }, answered, ended - began, ended)
+            return outcome
+          })
+        })
       const attempt = Effect.fn("WebhookActors.post")(function*(
+        _agentId: string,
         url: URL,
         secret: string | undefined,
         event: string,
@@ -119,21 +154,22 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         })
         const isTaken = status >= 200 && status < 300
         webhookAttempts.at(isTaken ? "delivered" : status < 200 ? "1xx" : status < 400 ? "3xx" : status < 500 ? "4xx" : "5xx").add()
-        return isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`)
-      }, (effect) =>
+        return { answered: true, outcome: isTaken ? { _tag: "Delivered" as const } : failed(`answered ${status}`) }
+      }, (effect, agentId, url) =>
         effect.pipe(
           Effect.timeoutOrElse({
             // Covers the DNS look-up, the connection and the answer together.
-            duration: config.WEBHOOK_TIMEOUT_SECONDS * 1_000,
+            duration: timeoutMs,
             orElse: () => {
               webhookAttempts.at("timeout").add()
-              return Effect.succeed(failed(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
+              return Effect.succeed(unanswered(`no answer within ${config.WEBHOOK_TIMEOUT_SECONDS} seconds`))
             }
           }),
           Effect.catch(({ _tag, reason }) => {
             webhookAttempts.at(_tag === "TargetRefused" ? "forbidden" : "failed").add()
-            return Effect.succeed(failed(reason))
+            return Effect.succeed(unanswered(reason))
           }),
+          remembered(agentId, url),
           timed,
           (posting) => withTrace("webhook", "client", posting, ({ _tag }) => ({ "parley.outcome": _tag }))
         ))
@@ -153,20 +189,23 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         return { body: bodyOf(event, createdAt, rendered.data), secret, headers: {}, envelope: rendered.envelope }
       })
 
-      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, delivery, wanted) {
+      const postNow = Effect.fnUntraced(function*(work: Work, delivery: Waiting, url: URL, wanted: () => boolean) {
+        if (!wanted()) return { _tag: "Unwanted" as const }
         const what = yield* rendering(work, delivery)
         // If nothing is left to post, the delivery counts as done.
         if (what === undefined) return { _tag: "Delivered" as const }
-        const url = yield* Effect.orDie(parseTarget(work.url))
-        const outcome = yield* Effect.suspend(() =>
-          wanted()
-            ? attempt(url, what.secret, delivery.event, deliveryId(key, delivery.deliveryNo), what.body, what.headers)
-            : Effect.succeed(undefined)
-        ).pipe(permits(url.host))
-        if (outcome?._tag === "Delivered" && what.envelope !== null) {
-          deliveries.acknowledge(work.agentId, what.envelope)
-        }
+        const { deliveryNo, event } = delivery
+        const outcome = yield* attempt(work.agentId, url, what.secret, event, deliveryId(key, deliveryNo), what.body, what.headers)
+        if (outcome._tag === "Delivered" && what.envelope !== null) deliveries.acknowledge(work.agentId, what.envelope)
         return outcome
+      })
+
+      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, delivery, wanted) {
+        const url = yield* Effect.orDie(parseTarget(work.url))
+        const posted = yield* places.run({ agentId: work.agentId, host: url.host })(postNow(work, delivery, url, wanted))
+        if (Option.isSome(posted)) return posted.value
+        webhookPostsRefused.at("delivery").add()
+        return { _tag: "NoPlace" as const }
       }, (effect, _id, _work, delivery) => {
         const origin = splitOrigin(delivery.requestId)
         return forRequest(origin.requestId, forTrace(origin.trace, effect))
@@ -280,10 +319,12 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         postOnce: (target, event, id, rendered) => {
           const body = bodyOf(event, now(), rendered)
           fork(
-            Effect.flatMap(Effect.orDie(parseTarget(target.url)), (url) =>
-              sparePermits(url.host)(Effect.asVoid(attempt(url, target.secret, event, id, body)))).pipe(
-              Effect.catchCause((cause) => Effect.logWarning("A best-effort post to a webhook failed", cause))
-            )
+            Effect.gen(function*() {
+              const { agentId, secret } = target
+              const url = yield* Effect.orDie(parseTarget(target.url))
+              const posted = yield* oncePlaces.run({ agentId, host: url.host })(attempt(agentId, url, secret, event, id, body))
+              if (Option.isNone(posted)) webhookPostsRefused.at("once").add()
+            }).pipe(Effect.catchCause((cause) => Effect.logWarning("A best-effort post to a webhook failed", cause)))
           )
         }
       })

@@ -46,10 +46,16 @@ export class Webhooks extends Context.Service<Webhooks, {
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
   /** Refuses a URL that no webhook may have. */
   readonly check: (url: string) => Effect.Effect<void, ValidationFailed>
+  /** Locks the agent's row until the transaction ends, so that its webhooks for tasks are created one after the other. */
+  readonly holdOwner: (agentId: string) => Effect.Effect<void, Unauthorized | Unavailable>
   /** A webhook for one task of an agent, whose URL has been checked; the id. Its events are written to the outbox by its id. */
   readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
   /** Those of these that exist. */
   readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
+  /** Those of these that exist, and whether something waits to be posted. */
+  readonly waitingForTasks: (
+    ids: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>
   /** What waits goes to the new URL. */
   readonly changeForTask: (id: string, target: TaskTarget) => Effect.Effect<void, Unavailable>
   readonly removeForTasks: (ids: ReadonlyArray<string>) => Effect.Effect<void, Unavailable>
@@ -136,6 +142,9 @@ export class Webhooks extends Context.Service<Webhooks, {
           if (!done) return yield* unknown()
         }),
         check: checkUrl,
+        holdOwner: Effect.fn("Webhooks.holdOwner")(function*(agentId) {
+          if (!(yield* unavailableOnSqlError(repo.holdOwner(agentId)))) return yield* new Unauthorized()
+        }),
         createForTask: Effect.fn("Webhooks.createForTask")(function*(agentId, target) {
           const id = ids.make("whk")
           const at = yield* Clock.currentTimeMillis
@@ -145,6 +154,7 @@ export class Webhooks extends Context.Service<Webhooks, {
         forTasks: (ids) =>
           Effect.map(unavailableOnSqlError(repo.forTasks(ids)), (rows) =>
             rows.map(({ id, secret, url }) => ({ id, target: { url, ...decodeCredentials(secret) } }))),
+        waitingForTasks: (ids) => unavailableOnSqlError(repo.waitingForTasks(ids)),
         changeForTask: (id, target) =>
           unavailableOnSqlError(repo.changeForTask(id, target.url, encodeCredentials(target))),
         removeForTasks: Effect.fn("Webhooks.removeForTasks")(function*(ids) {

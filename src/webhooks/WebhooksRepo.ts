@@ -92,6 +92,8 @@ RETURNING *`
 
 const OWNER = `SELECT FROM agents WHERE id = $1 AND (deleted_at IS NULL) IS TRUE`
 
+const HOLD_OWNER = `${OWNER} FOR NO KEY UPDATE`
+
 const LIVE = `FROM webhooks WHERE agent_id = $1 AND slot IS NOT NULL`
 
 const COUNT = `SELECT count(*) AS total ${LIVE}`
@@ -114,6 +116,10 @@ SELECT $1, id, $3, ARRAY['${TASK_EVENT}'], $4, $5::bigint FROM agents WHERE id =
 RETURNING id`
 
 const FOR_TASKS = `SELECT id, url, secret FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
+
+const WAITING_FOR_TASKS = `
+SELECT id, (SELECT true FROM webhook_deliveries WHERE webhook_id = webhooks.id AND due_at IS NOT NULL LIMIT 1) IS TRUE AS waiting
+FROM webhooks WHERE id = ANY ($1::text[]) AND slot IS NULL AND deleted_at IS NULL`
 
 /** A new address begins anew: without pause, and trusted again. */
 const CHANGE_FOR_TASK = `
@@ -223,6 +229,8 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
   /** False: the account has ended. */
   readonly hasOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
+  /** The same, and locks the account's row until the transaction ends. */
+  readonly holdOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
   readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
   /** Oldest first. */
   readonly list: (
@@ -252,6 +260,10 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly forTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, SqlError.SqlError>
+  /** Those of these webhooks without a slot that are not deleted, and whether a delivery waits. */
+  readonly waitingForTasks: (
+    ids: ReadonlyArray<string>
+  ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, SqlError.SqlError>
   readonly changeForTask: (id: string, url: string, secret: string) => Effect.Effect<void, SqlError.SqlError>
   /** With `idle` only those that have no deliveries. */
   readonly removeForTasks: (ids: ReadonlyArray<string>, at: number, idle: boolean) => Effect.Effect<void, SqlError.SqlError>
@@ -286,6 +298,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const database = yield* Database
       const create = database.prepared<WebhookColumns>("create_webhook", CREATE)
       const owner = database.prepared("webhook_owner", OWNER)
+      const holdOwner = database.prepared("hold_webhook_owner", HOLD_OWNER)
       const count = database.prepared<{ total: number }>("count_webhooks", COUNT)
       const list = database.prepared<WebhookColumns>("list_webhooks", LIST)
       const find = database.prepared<WebhookColumns & { secret: string }>("find_webhook", FIND)
@@ -293,6 +306,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
       const removeAll = database.prepared("remove_webhooks_of_agent", REMOVE_ALL)
       const createForTask = database.prepared("create_webhook_for_task", CREATE_FOR_TASK)
       const forTasks = database.prepared<{ id: string; url: string; secret: string }>("webhooks_for_tasks", FOR_TASKS)
+      const waitingForTasks = database.prepared<{ id: string; waiting: boolean }>("waiting_webhooks_for_tasks", WAITING_FOR_TASKS)
       const changeForTask = database.prepared("change_webhook_for_task", CHANGE_FOR_TASK)
       const removeForTasks = database.prepared("remove_webhooks_for_tasks", REMOVE_FOR_TASKS)
       const activeOf = database.prepared<{ id: string }>("active_webhooks", ACTIVE_OF)
@@ -321,6 +335,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
           Effect.map(create([id, agentId, url, events, secret, at, most, bits]), ([row]) =>
             row === undefined ? undefined : stored(row)),
         hasOwner: (agentId) => Effect.map(owner([agentId]), (rows) => rows.length > 0),
+        holdOwner: (agentId) => Effect.map(holdOwner([agentId]), (rows) => rows.length > 0),
         count: (agentId) => Effect.map(count([agentId]), ([row]) => row?.total ?? 0),
         list: (agentId, after, offset, limit) =>
           Effect.map(list([agentId, after?.createdAt ?? null, after?.id ?? null, offset, limit]), (rows) =>
@@ -335,6 +350,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         createForTask: (id, agentId, url, secret, at) =>
           Effect.map(createForTask([id, agentId, url, secret, at]), (rows) => rows.length > 0),
         forTasks: (ids) => forTasks([ids]),
+        waitingForTasks: (ids) => waitingForTasks([ids]),
         changeForTask: (id, url, secret) => Effect.asVoid(changeForTask([id, url, secret])),
         removeForTasks: (ids, at, idle) => Effect.asVoid(removeForTasks([ids, at, idle])),
         activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),

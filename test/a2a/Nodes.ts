@@ -4,7 +4,10 @@ import { type Cluster, on } from "../support/Nodes.ts"
 import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
 import { say } from "../contract/Talk.ts"
 import { Receiver } from "../support/Receiver.ts"
-import { begin, connect, get, listing, message, pushed, pushTo, said, stateOf, statesAt } from "./A2a.ts"
+import { begin, connect, get, listing, message, pushed, pushTo, refusal, said, sending, stateOf, statesAt } from "./A2a.ts"
+
+/** Settings that these tests need. */
+export const settingsOfTasks = { LIMITS_PUSH_CONFIGS_PER_AGENT: "8" }
 
 const acquainted = async (node: Server): Promise<readonly [TestAgent, TestAgent]> => {
   const [alice, bob] = await Promise.all([newAgent(node, "alice"), newAgent(node, "bob")])
@@ -91,6 +94,46 @@ export const tasksOnNodes = (started: () => Cluster): void => {
         assert.sameMembers([...statesAt(receiver, `/${id}`)], ["INPUT_REQUIRED", "COMPLETED"])
         assert.lengthOf(new Set(pushed(receiver, `/${id}`).map(({ post }) => post.headers["x-agentchat-delivery"])), 2)
       }
+    } finally {
+      receiver.stop()
+    }
+  })
+
+  it("an agent's limit of configurations is exact over both nodes; a send beyond it sends nothing, and a repeated send is granted", async () => {
+    const receiver = await Receiver.start()
+    try {
+      // A conversation with each of several agents: what locks one of them does not lock the others.
+      const [caller, called] = await acquainted(one)
+      const others = await Promise.all(Array.from({ length: 3 }, () => newAgent(one, "called")))
+      const clients = await Promise.all([called, ...others].map(async (agent) => ({
+        here: await connect(one, caller, agent, "JSONRPC"),
+        there: await connect(two, caller, agent, "JSONRPC")
+      })))
+      const { here } = clients[0]!
+      const request = (given: ReturnType<typeof message>) => {
+        const { configuration, ...rest } = sending(given, true)
+        return { ...rest, configuration: { ...configuration, taskPushNotificationConfig: pushTo(receiver.url("/limit")) } }
+      }
+      const given = message("with a configuration")
+      const sent = await here.sendMessage(request(given))
+      const tasks = await Promise.all(clients.map((client) => begin(client.here, "limited")))
+      const putMany = (many: number) =>
+        Promise.all(Array.from({ length: many }, (_, i) =>
+          clients[i % 4]![i % 8 < 4 ? "here" : "there"].createTaskPushNotificationConfig(pushTo(receiver.url("/limit"), { taskId: tasks[i % 4]!.id }))
+            .catch((error: Error) => assert.match(error.message, /as many .* as an agent may have/))))
+      const made = (await putMany(24)).filter((config) => config !== undefined)
+      assert.lengthOf(made, 7)
+      // At the limit: whoever is first gets the room that one leaves.
+      for (let round = 0; round < 12; round++) {
+        const { id, taskId } = made.pop()!
+        await clients[tasks.findIndex((task) => task.id === taskId)]!.here.deleteTaskPushNotificationConfig({ tenant: "", taskId, id })
+        made.push(...(await putMany(8)).filter((config) => config !== undefined))
+        assert.lengthOf(made, 7, `round ${round}`)
+      }
+      const beyond = await refusal("a send beyond the limit", here.sendMessage(request(message("beyond"))))
+      assert.match(beyond.message, /as an agent may have/)
+      assert.lengthOf((await here.listTasks(listing({ pageSize: 100 }))).tasks, 2)
+      assert.deepStrictEqual(await here.sendMessage(request(given)), sent)
     } finally {
       receiver.stop()
     }

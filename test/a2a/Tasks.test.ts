@@ -4,7 +4,7 @@ import { SqlClient } from "effect/sql"
 import { PushConfigsRepo } from "../../src/a2a/PushConfigsRepo.ts"
 import { asOf, LOG, type Change, type Task } from "../../src/a2a/Task.ts"
 import { TaskPushes } from "../../src/a2a/TaskPushes.ts"
-import { Tasks } from "../../src/a2a/Tasks.ts"
+import { type Side, Tasks } from "../../src/a2a/Tasks.ts"
 import { TasksRepo } from "../../src/a2a/TasksRepo.ts"
 import { Deletions } from "../../src/agents/Deletions.ts"
 import { Accounts } from "../../src/agents/Accounts.ts"
@@ -22,11 +22,13 @@ import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
 
 const posts: Array<Post> = []
+/** URLs that never answer. */
+const dead = new Set<string>()
 const internet = Layer.mergeAll(
   Layer.succeed(NameLookup, () => Effect.succeed(["93.184.216.34"])),
-  Layer.succeed(WebhookClient, (post: Post) => Effect.sync(() => {
+  Layer.succeed(WebhookClient, (post: Post) => Effect.suspend(() => {
     posts.push(post)
-    return 200
+    return dead.has(post.url.href) ? Effect.never : Effect.succeed(200)
   }))
 )
 
@@ -46,16 +48,20 @@ const say = Effect.fnUntraced(function*(from: Party, to: Party, metadata: object
   })
 })
 
+const newTask = Effect.fnUntraced(function*(a: Party, b: Party) {
+  const id = (yield* Ids).make("msg")
+  yield* say(a, b, { a2a: { task_id: id } }, id)
+  return id
+})
+
 /** Two agents that may write to each other, and a task of the first with the second. */
 const world = Effect.gen(function*() {
   const [a, b] = [yield* newAgent(`pusher-${serial++}`), yield* newAgent(`pushed-${serial++}`)]
   yield* say(a, b, {})
   yield* say(b, a, {})
   const side = { callerId: a.id, recipientId: b.id, conversationId: (yield* ConversationFeed).direct(a.id, b.id) }
-  const id = (yield* Ids).make("msg")
   yield* (yield* Tasks).begin(side.conversationId)
-  yield* say(a, b, { a2a: { task_id: id } }, id)
-  return { a, b, side, id, url: `https://world-${serial++}.example/hook` }
+  return { a, b, side, id: yield* newTask(a, b), url: `https://world-${serial++}.example/hook` }
 })
 
 const configOf = (url: string, name = "one") => ({ name, target: { url, token: "token" } })
@@ -339,6 +345,55 @@ layer(layerRooms(layerPgliteTest).pipe(Layer.provide(internet)))("tasks and what
         assert.isBelow(Math.max(...read), 6)
       }).pipe(Effect.provide(process))
     }), 30_000)
+})
+
+layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Layer.provide(internet)))("an agent's limit of configurations", (it) => {
+  const put = (side: Side, task: string, url: string, name: string) =>
+    Effect.flatMap(TaskPushes, (pushes) =>
+      Effect.match(pushes.put(side, task, configOf(url, name)), { onSuccess: () => "made", onFailure: ({ _tag }) => _tag as string }))
+
+  it.effect("holds for many at once, over all its tasks, and for each agent by itself", () =>
+    Effect.gen(function*() {
+      const { a, b, id, side, url } = yield* world
+      const other = yield* world
+      const tasks = [id, yield* newTask(a, b), yield* newTask(a, b)]
+      const outcomes = yield* Effect.forEach(Array.from({ length: 15 }), (_, i) => put(side, tasks[i % 3]!, url, `config-${i}`), { concurrency: "unbounded" })
+      assert.deepStrictEqual(outcomes.toSorted(), [
+        ...Array.from({ length: 9 }, () => "TooManyPushConfigsOfAgent"),
+        ...Array.from({ length: 6 }, () => "made")
+      ])
+      assert.strictEqual(yield* put(other.side, other.id, other.url, "one"), "made")
+      // To change one that exists takes no room, and one that is removed leaves its own.
+      const pushes = yield* TaskPushes
+      const { name } = (yield* pushes.list(id))[0]!
+      assert.strictEqual(yield* put(side, id, `${url}/changed`, name), "made")
+      assert.strictEqual((yield* Effect.flip(pushes.checkRoom(a.id, id, "another")))._tag, "TooManyPushConfigsOfAgent")
+      assert.strictEqual((yield* Effect.flip(pushes.checkRoom(a.id, undefined, "another")))._tag, "TooManyPushConfigsOfAgent")
+      yield* pushes.checkRoom(a.id, id, name)
+      yield* pushes.remove(id, name)
+      yield* pushes.checkRoom(a.id, undefined, "another")
+      assert.deepStrictEqual([yield* put(side, id, url, "another"), yield* put(side, id, url, "one-more")], ["made", "TooManyPushConfigsOfAgent"])
+    }))
+
+  it.effect("counts what can still post: not what an ended task has posted, and what still waits for a dead target", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { a, b, id, side, url } = yield* world
+      const later = yield* newTask(a, b)
+      dead.add(`${url}/dead`)
+      for (let i = 0; i < 6; i++) assert.strictEqual(yield* put(side, id, i < 2 ? `${url}/dead` : `${url}/${i}`, `config-${i}`), "made")
+      assert.strictEqual(yield* put(side, later, url, "before the end"), "TooManyPushConfigsOfAgent")
+      yield* say(b, a, { reply_to: id })
+      yield* look
+      yield* Effect.promise(() => eventually("the posts", () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED") || undefined))
+      const waiting = sql<{ n: number }>`
+        SELECT count(*)::integer AS n FROM webhook_deliveries WHERE due_at IS NOT NULL AND subject LIKE ${`%${id}%`}`
+      yield* Effect.promise(() => eventually("what was posted", async () => (await Effect.runPromise(waiting))[0]?.n === 2 || undefined))
+      const outcomes = yield* Effect.forEach(Array.from({ length: 6 }), (_, i) => put(side, later, url, `later-${i}`), { concurrency: "unbounded" })
+      assert.deepStrictEqual(outcomes.toSorted(), ["TooManyPushConfigsOfAgent", "TooManyPushConfigsOfAgent", "made", "made", "made", "made"])
+      // Those of the ended task are still there to be read.
+      assert.lengthOf(yield* (yield* TaskPushes).list(id), 6)
+    }))
 })
 
 describe("a task as it was", () => {

@@ -3,7 +3,7 @@ import { Client, StreamableHTTPClientTransport } from "@modelcontextprotocol/cli
 import { Client as OldClient } from "@modelcontextprotocol/sdk/client/index.js"
 import { StreamableHTTPClientTransport as OldTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js"
 import { setTimeout as pause } from "node:timers/promises"
-import { streamAt, tasksOnNodes } from "../a2a/Nodes.ts"
+import { settingsOfTasks, streamAt, tasksOnNodes } from "../a2a/Nodes.ts"
 import { operatorsOnNodes } from "../console/Nodes.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { connect, granted, initialize, type Json, newest, older, post, refused, rpc } from "../mcp/Mcp.ts"
@@ -267,7 +267,7 @@ describe.skipIf(missingForNodes !== "")(`two nodes${missingForNodes}`, () => {
   let cluster: Cluster
   beforeAll(async () => {
     collector = await Collector.start()
-    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1", ...tellingTo(collector) })
+    cluster = await Cluster.start(2, { WEBHOOK_ALLOW_PRIVATE: "loopback", WEBHOOK_RETRY_SECONDS: "1,1,1,1", ...settingsOfTasks, ...tellingTo(collector) })
   })
   afterAll(async () => {
     await cluster?.stop()

@@ -36,7 +36,7 @@ const KEYS: Readonly<Record<string, ReadonlyArray<ReadonlyArray<string>>>> = {
   webhooks: [["agent_id"], ["id"]],
   a2a_conversations: [["conversation_id"]],
   a2a_tasks: [["id"], ["conversation_id"]],
-  a2a_push_configs: [["task_id"], ["webhook_id"]]
+  a2a_push_configs: [["task_id"], ["webhook_id"], ["counts_for"]]
 }
 
 it.effect("every prepared statement reaches its rows by their keys, although it is planned on empty tables", () =>

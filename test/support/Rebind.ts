@@ -1,24 +1,29 @@
-import type { LookupOptions } from "node:dns"
 import dns from "node:dns/promises"
-import { syncBuiltinESMExports } from "node:module"
 
 /**
  * Preloaded into a server: DNS look-ups with the answers of an attacker's name server (DNS rebinding).
  * `once.rebind.example` resolves to a public address the first time and to this machine from then on,
  * `mixed.rebind.example` to both at once. Each look-up is printed on standard output.
  */
-const real = dns.lookup
+type Resolve = (this: dns.Resolver, hostname: string) => Promise<ReadonlyArray<string>>
+
+const { prototype } = dns.Resolver
+const real: { readonly resolve4: Resolve; readonly resolve6: Resolve } = { resolve4: prototype.resolve4, resolve6: prototype.resolve6 }
 let asked = 0
 
-const lookup = async (hostname: string, options?: LookupOptions): Promise<unknown> => {
-  if (!hostname.endsWith(".rebind.example")) return options === undefined ? real(hostname) : real(hostname, options)
-  const away = { address: "8.8.8.8", family: 4 }
-  const home = { address: "127.0.0.1", family: 4 }
-  const found = hostname.startsWith("mixed.") ? [away, home] : [asked === 0 ? away : home]
+const isOurs = (hostname: string): boolean => hostname.endsWith(".rebind.example")
+
+const resolve4: Resolve = async function(hostname) {
+  if (!isOurs(hostname)) return real.resolve4.call(this, hostname)
+  const found = hostname.startsWith("mixed.") ? ["8.8.8.8", "127.0.0.1"] : [asked === 0 ? "8.8.8.8" : "127.0.0.1"]
   if (hostname.startsWith("once.")) asked++
-  process.stdout.write(`asked for ${hostname}: ${found.map(({ address }) => address).join(" ")}\n`)
+  process.stdout.write(`asked for ${hostname}: ${found.join(" ")}\n`)
   return found
 }
 
-Object.assign(dns, { lookup })
-syncBuiltinESMExports()
+const resolve6: Resolve = async function(hostname) {
+  if (!isOurs(hostname)) return real.resolve6.call(this, hostname)
+  throw new Error("no address of this family")
+}
+
+Object.assign(prototype, { resolve4, resolve6 })

@@ -1,8 +1,10 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect, Exit, Fiber } from "effect"
+import { createSocket } from "node:dgram"
 import { createServer, type IncomingMessage, type RequestListener, type Server } from "node:http"
 import { WebhookClient } from "../../src/webhooks/WebhookClient.ts"
-import { type AllowPrivate, isAllowed, placeOf } from "../../src/webhooks/PrivateAddressGuard.ts"
+import { type AllowPrivate, askNameServers, isAllowed, placeOf } from "../../src/webhooks/PrivateAddressGuard.ts"
+import { eventually } from "../support/Eventually.ts"
 
 describe("placeOf", () => {
   it("knows the public internet from everything else", () => {
@@ -27,6 +29,46 @@ describe("placeOf", () => {
     assert.deepStrictEqual(allowed("loopback"), [true, true, true, false])
     assert.deepStrictEqual(allowed("all"), [true, true, true, true])
   })
+})
+
+/** A name server that knows one name, and never answers for any other. */
+const nameServer = (name: string, address: string) =>
+  Effect.acquireRelease(
+    Effect.callback<{ readonly at: string; readonly asked: () => number; readonly close: () => void }>((resume) => {
+      const socket = createSocket("udp4")
+      let asked = 0
+      const question = Buffer.concat([...name.split(".").map((label) => Buffer.from([label.length, ...Buffer.from(label)])), Buffer.of(0)])
+      socket.on("message", (query, { port }) => {
+        asked++
+        if (!query.subarray(12).toString().toLowerCase().startsWith(question.toString())) return
+        const end = 12 + question.length + 4
+        const isV4 = query.readUInt16BE(end - 4) === 1
+        const head = Buffer.from(query.subarray(0, end))
+        head.writeUInt16BE(0x8180, 2)
+        head.writeUInt16BE(isV4 ? 1 : 0, 6)
+        head.fill(0, 8, 12)
+        const answer = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 60, 0, 4, ...address.split(".").map(Number)])
+        socket.send(isV4 ? Buffer.concat([head, answer]) : head, port, "127.0.0.1")
+      })
+      socket.bind(0, "127.0.0.1", () =>
+        resume(Effect.succeed({ at: `127.0.0.1:${socket.address().port}`, asked: () => asked, close: () => socket.close() })))
+    }),
+    ({ close }) => Effect.sync(close)
+  )
+
+describe("look-ups of names", () => {
+  it.live("with the names' servers dead hold up no other look-up", () =>
+    Effect.gen(function*() {
+      const { asked, at } = yield* nameServer("healthy.example", "93.184.216.34")
+      const dead = yield* Effect.forEach(
+        Array.from({ length: 100 }),
+        (_, i) => Effect.forkChild(Effect.exit(askNameServers(`name-${i}.dead.example`, [at])))
+      )
+      yield* Effect.promise(() => eventually("100 look-ups under way", () => asked() >= 100 || undefined))
+      assert.deepStrictEqual(yield* askNameServers("healthy.example", [at]), ["93.184.216.34"])
+      assert.isTrue(dead.every((fiber) => fiber.pollUnsafe() === undefined), "the dead ones still wait")
+      yield* Fiber.interruptAll(dead)
+    }).pipe(Effect.scoped))
 })
 
 interface Receiver {

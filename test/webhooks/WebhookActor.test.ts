@@ -40,3 +40,43 @@ it.effect("a webhook remembers its failures for as long as it is there", () =>
     yield* actor.pass
     assert.isFalse(actor.remembers)
   }))
+
+it.effect("a delivery without a place ends the pass, stays in the outbox, and is posted when the webhook is woken again", () =>
+  Effect.gen(function*() {
+    const waiting = Array.from({ length: 10 }, (_, i) => (
+      { deliveryNo: i, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
+    ))
+    const done: Array<number> = []
+    const tried: Array<number> = []
+    let places = 3
+    const actor = new WebhookActor("whk", {
+      now: () => 0,
+      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
+      retryMs: [HOUR_MS],
+      isLocal: () => true,
+      work: () =>
+        Effect.sync(() => ({
+          agentId: "agt",
+          url: "https://nowhere.example/",
+          secret: "",
+          pausedUntil: null,
+          waiting: waiting.filter(({ deliveryNo }) => !done.includes(deliveryNo))
+        })),
+      post: (_id, _work, { deliveryNo }) =>
+        Effect.sync(() => {
+          tried.push(deliveryNo)
+          return places-- > 0 ? { _tag: "Delivered" } as const : { _tag: "NoPlace" } as const
+        }),
+      delivered: (_id, deliveryNo) => Effect.sync(() => void done.push(deliveryNo)),
+      failed: () => Effect.die("no attempt failed")
+    })
+    assert.isTrue(actor.wake())
+    yield* actor.pass
+    assert.deepStrictEqual(done, [0, 1, 2])
+    assert.isBelow(tried.length, 10, "a full queue is not asked again and again")
+    assert.isFalse(actor.remembers)
+    places = 100
+    assert.isTrue(actor.wake())
+    yield* actor.pass
+    assert.deepStrictEqual(done.toSorted((a, b) => a - b), waiting.map(({ deliveryNo }) => deliveryNo))
+  }))

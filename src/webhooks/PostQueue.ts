@@ -1,0 +1,40 @@
+import { Effect, Option } from "effect"
+import { type Moves, type PlaceLimits, PostPlaces } from "./PostPlaces.ts"
+import type { Standing, Target } from "./TargetStandings.ts"
+
+interface Waiter extends Target {
+  /** Ends the wait. */
+  go: (granted: boolean) => void
+}
+
+export interface PostQueue {
+  /** Runs the effect once a place is free, and holds the place until the effect ends. None: too many posts wait, and nothing was run. */
+  readonly run: (target: Target) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
+  readonly underWay: () => number
+  readonly waiting: () => number
+}
+
+/** Runs posts in the places and in the order that `PostPlaces` decides. */
+export const makePostQueue = (limits: PlaceLimits, standingOf: (target: Target) => Standing): PostQueue => {
+  const places = new PostPlaces<Waiter>(limits, standingOf)
+  const tell = ({ granted, refused }: Moves<Waiter>): void => {
+    for (const waiter of granted) waiter.go(true)
+    for (const waiter of refused) waiter.go(false)
+  }
+  return {
+    run: ({ agentId, host }) => (effect) =>
+      Effect.suspend(() => {
+        const waiter: Waiter = { agentId, host, go: () => {} }
+        return Effect.callback<boolean>((resume) => {
+          // The yield keeps a chain of posts that end at once from running in one call stack.
+          waiter.go = (granted) => resume(Effect.as(Effect.yieldNow, granted))
+          tell(places.enter(waiter))
+        }).pipe(
+          Effect.flatMap((granted) => granted ? Effect.asSome(effect) : Effect.succeedNone),
+          Effect.ensuring(Effect.sync(() => tell(places.leave(waiter))))
+        )
+      }),
+    underWay: () => places.underWay,
+    waiting: () => places.waiting
+  }
+}
