@@ -27,6 +27,8 @@ describe("the bounds of connections", () => {
           [STANDALONE, 4_096],
           [{ ...STANDALONE, ...onPostgres }, 4_096],
           [onPostgres, 4_096],
+          // No file passes through a server whose store is S3.
+          [{ ...onPostgres, S3_BUCKET: "files" }, 4_096],
           [{ ...onPostgres, HTTP_CONNECTIONS_RESERVE: 1_000 }, 4_096],
           [{ ...onPostgres, HTTP_CONNECTIONS: 50, HTTP_CONNECTIONS_PER_PEER: 7, RUNNER_CONNECTIONS: 5 }, 4_096],
           [{ ...onPostgres, TRUST_PROXY: 1 }, 4_096],
@@ -39,13 +41,14 @@ describe("the bounds of connections", () => {
         table.push([clients, perPeer, nodes])
       }
       assert.deepStrictEqual(table, [
-        [4_096 - 100 - 64 - 500, 858, 0],
-        [4_096 - 100 - 64 - 10, 981, 0],
+        [4_096 - 100 - 64 - 128 - 500, 826, 0],
+        [4_096 - 100 - 64 - 128 - 10, 949, 0],
+        [4_096 - 100 - 64 - 128 - 10 - 512, 821, 256],
         [4_096 - 100 - 64 - 10 - 512, 853, 256],
         [4_096 - 1_000 - 512, 646, 256],
         [50, 7, 5],
-        [3_410, undefined, 256],
-        [3_410, 853, 256],
+        [3_282, undefined, 256],
+        [3_282, 821, 256],
         [262_144, 65_536, 0]
       ])
     }))
@@ -54,9 +57,9 @@ describe("the bounds of connections", () => {
     Effect.gen(function*() {
       const low = yield* bounds(STANDALONE, 512)
       assert.strictEqual(low.clients, 128)
-      assert.match(low.warnings.join("\n"), /ulimit -n is 512\. The server needs 664 for itself and 128 for connections of clients/)
+      assert.match(low.warnings.join("\n"), /ulimit -n is 512\. The server needs 792 for itself and 128 for connections of clients/)
       const wanted = yield* bounds({ ...STANDALONE, HTTP_CONNECTIONS: 5_000 }, 4_096)
-      assert.match(wanted.warnings.join("\n"), /ulimit -n is 4096\. The server needs 664 for itself and 5000 for connections/)
+      assert.match(wanted.warnings.join("\n"), /ulimit -n is 4096\. The server needs 792 for itself and 5000 for connections/)
       const blind = yield* bounds({ TRUST_PROXY: 1, HTTP_CONNECTIONS_PER_PEER: 10 }, 65_536)
       assert.match(blind.warnings.join("\n"), /HTTP_CONNECTIONS_PER_PEER has no effect/)
     }))
