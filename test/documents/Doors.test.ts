@@ -1,0 +1,71 @@
+import { assert, describe, it } from "@effect/vitest"
+import { readdirSync, readFileSync } from "node:fs"
+import { join } from "node:path"
+import { settings } from "../../src/platform/Config.ts"
+
+const ROOT = new URL("../..", import.meta.url).pathname
+
+/** What in a source file is a door: it lets peers in, or shows them what comes. */
+const OPENS = /\bcreateServer\(|new WebSocketServer\(|new EventStream\(|HttpServerResponse\.stream\(|\bnew Server\(\{ allow/
+
+const table = (): ReadonlyArray<ReadonlyArray<string>> => {
+  const text = readFileSync(join(ROOT, "docs/architecture.md"), "utf8")
+  const section = text.slice(text.indexOf("## What a peer can make a node hold"), text.indexOf("## What happens when a node dies"))
+  return section.split("\n").filter((line) => line.startsWith("| ") && !line.startsWith("| door") && !line.startsWith("| ---"))
+    .map((line) => line.slice(2, -2).split(" | "))
+}
+
+const numberOf = (text: string): number => Number(text.replaceAll(",", "").replaceAll("_", ""))
+
+describe("the table of what a peer can make a node hold (docs/architecture.md)", () => {
+  it("has every door", () => {
+    const doors = table().map(([door = ""]) => door.replace(/ \(.*/, ""))
+    assert.deepStrictEqual(doors, [
+      "Connections",
+      "HTTP requests",
+      "HTTP answers",
+      "Large answers",
+      "Uploads and downloads",
+      "Pictures",
+      "Event streams",
+      "Waits",
+      "Sockets, out",
+      "Sockets, in",
+      "Commits",
+      "Webhooks",
+      "Mail",
+      "Lines between nodes",
+      "Console streams",
+      "Operators' socket",
+      "Caches"
+    ])
+    const named = new Set(table().flatMap(([door = ""]) => [...door.matchAll(/`([\w/]+\.ts)`/g)].map(([, file]) => file)))
+    for (const file of named) assert.isNotEmpty(readFileSync(join(ROOT, file!), "utf8"))
+    const opening = readdirSync(join(ROOT, "src"), { encoding: "utf8", recursive: true }).map((file) => `src/${file}`)
+      .filter((file) => file.endsWith(".ts") && OPENS.test(readFileSync(join(ROOT, file), "utf8")))
+    assert.isAbove(opening.length, 6)
+    assert.deepStrictEqual(opening.filter((file) => !named.has(file)), [], "files that open a door the table does not name")
+  })
+
+  it("has a bound of the peer and one of the node in each row, and the figures of the settings and the code", () => {
+    let figures = 0
+    for (const [door = "", keeps = "", peer = "", node = "", ...more] of table()) {
+      assert.deepStrictEqual(more, [], door)
+      for (const cell of [keeps, peer, node]) assert.isNotEmpty(cell, door)
+      for (const [, name = "", figure, file] of `${peer}; ${node}`.matchAll(/`([A-Z_]+)`(?: \(([\d,]+)(?: in `([\w/]+\.ts)`)?\))?/g)) {
+        if (file === undefined) {
+          assert.property(settings, name, door)
+          const { fallback } = settings[name as keyof typeof settings]
+          if (figure === undefined) assert.isUndefined(fallback, `${door}: ${name} has a default, which belongs into the table`)
+          else assert.strictEqual(numberOf(figure), fallback, `${door}: ${name}`)
+        } else {
+          const value = new RegExp(`const ${name} = ([\\d_]+)$`, "m").exec(readFileSync(join(ROOT, file), "utf8"))?.[1]
+          assert.isDefined(value, `${door}: ${file} has no ${name}`)
+          assert.strictEqual(numberOf(figure ?? ""), numberOf(value ?? ""), `${door}: ${name}`)
+        }
+        figures++
+      }
+    }
+    assert.isAbove(figures, 40)
+  })
+})
