@@ -90,7 +90,7 @@ export class Web extends Context.Service<Web, {
 export const layerWeb = (database: TestDatabase, changes: Partial<Settings> = {}) =>
   Web.layer.pipe(
     Layer.provideMerge(RateLimits.layerMemory),
-    Layer.provideMerge(layerRoom(database, { TRUST_PROXY: 1, ...changes }))
+    Layer.provideMerge(layerRoom(database, { TRUST_PROXY: 1, LIMITS_OTP_ANSWER_MS: 0, ...changes }))
   )
 
 /** Asserts a refusal of exactly this kind, and gives its body. */
