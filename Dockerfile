@@ -4,15 +4,18 @@
 FROM node:24-bookworm-slim AS dependencies
 WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
+COPY licenses licenses
 # Declarations, maps and sources from which packages were built serve nobody who runs them.
 RUN npm ci --omit=dev --no-audit --no-fund && \
     find node_modules -type f \( -name "*.map" -o -name "*.d.ts" -o -name "*.d.mts" -o -name "*.d.cts" \) -delete && \
-    rm -rf node_modules/effect/src node_modules/@effect/*/src node_modules/.cache
+    rm -rf node_modules/effect/src node_modules/@effect/*/src node_modules/.cache && \
+    node licenses/Collect.ts && rm licenses/Collect.ts
 
 FROM node:24-bookworm-slim
 ENV NODE_ENV=production HOST=0.0.0.0 PORT=3000 DATA_DIR=/data
 WORKDIR /app
 COPY --from=dependencies /app/node_modules node_modules
+COPY --from=dependencies /app/licenses licenses
 COPY package.json LICENSE ./
 COPY runners runners
 COPY schema schema

@@ -42,7 +42,7 @@ export const layer = Layer.mergeAll(
   job({ name: "address_attempts", every: "10 minutes", batch: Effect.flatMap(AddressLimits, ({ sweep }) => sweep) }),
   job({ name: "idempotency_keys", every: "10 minutes", batch: sweepIdempotencyKeys }),
   job({ name: "uploads", every: "10 minutes", batch: Effect.flatMap(Attachments, ({ sweep }) => sweep) }),
-  job({ name: "replies", every: "10 minutes", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
+  job({ name: "replies", every: "1 minute", batch: Effect.flatMap(Replies, ({ sweep }) => sweep) }),
   job({ name: "messages", every: "10 minutes", batch: Effect.flatMap(MessageRetention, ({ sweep }) => sweep) }),
   job({ name: "a2a_tasks", every: "1 hour", batch: Effect.flatMap(Tasks, ({ sweep }) => sweep) }),
   job({ name: "a2a_conversations", every: "1 hour", batch: Effect.flatMap(Tasks, ({ forget }) => forget) }),

@@ -5,6 +5,7 @@ import type { Batch } from "../cluster/Job.ts"
 import { ConversationFeed } from "../conversations/ConversationFeed.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import type { StoredMessage } from "../messages/Message.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { WebhookActors } from "../webhooks/WebhookActors.ts"
 import { Webhooks } from "../webhooks/Webhooks.ts"
 import { Unavailable } from "../wire/WireError.ts"
@@ -87,6 +88,7 @@ export class Tasks extends Context.Service<Tasks, {
       const sql = yield* SqlClient.SqlClient
       const webhooks = yield* Webhooks
       const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
       /** Until when conversations are followed for sure. */
       const begun = new Map<string, number>()
 
@@ -247,13 +249,13 @@ export class Tasks extends Context.Service<Tasks, {
 
       return Tasks.of({
         begin: (conversationId) => {
-          if ((begun.get(conversationId) ?? 0) > now()) return Effect.void
+          if ((begun.get(conversationId) ?? 0) > monotonic()) return Effect.void
           return unavailableOnSqlError(Effect.gen(function*() {
             const [place] = yield* feed.progress([{ conversationId, recipientId: "", seq: null }])
             const at = now()
             yield* repo.begin(conversationId, place?.lastSeq ?? 0, at)
             if (begun.size >= REMEMBERED) begun.clear()
-            begun.set(conversationId, at + FOLLOWED_MS)
+            begun.set(conversationId, monotonic() + FOLLOWED_MS)
           }))
         },
         find: Effect.fn("Tasks.find")((side, id) => Effect.map(unavailableOnSqlError(find(side, id)), (found) => found?.task)),

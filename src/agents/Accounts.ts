@@ -30,8 +30,8 @@ export type Refused = "email_taken" | "email_exhausted" | "handle_taken"
  * account from their caches and close its sockets.
  */
 export class Accounts extends Context.Service<Accounts, {
-  /** The live account of an address, read from storage. */
-  readonly byEmail: (email: string) => Effect.Effect<Agent | undefined, Unavailable>
+  /** The live account of an address, read from storage in the same time whether or not there is one. */
+  readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, Unavailable>
   /** Whether a handle is taken, or ever was. */
   readonly isHandleTaken: (handle: string) => Effect.Effect<boolean, Unavailable>
   /** Creates an account with its first key, or returns the obstacle. May run in the caller's transaction. */

@@ -50,8 +50,8 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
   /** All accounts with one of these ids, handles or keys, some perhaps twice; deleted accounts have no key. */
   readonly find: (sought: Sought) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
   readonly byIds: (ids: ReadonlyArray<AgentId>) => Effect.Effect<ReadonlyArray<StoredAgent>, SqlError.SqlError>
-  /** The live account of an address. */
-  readonly byEmail: (email: string) => Effect.Effect<StoredAgent | undefined, SqlError.SqlError>
+  /** The live account of an address. The statement returns one row of the same form whether or not there is an account. */
+  readonly byEmail: (email: string) => Effect.Effect<Pick<Agent, "id" | "handle"> | undefined, SqlError.SqlError>
   /** Whether a handle is taken, or ever was. */
   readonly handleExists: (handle: string) => Effect.Effect<boolean, SqlError.SqlError>
   /** Inserts the account and its inbox; undefined if there is an obstacle. */
@@ -115,7 +115,11 @@ export class AgentsRepo extends Context.Service<AgentsRepo, {
         byIds: (ids) =>
           Effect.map(sql<Row>`SELECT ${columns} FROM agents WHERE id = ANY(${ids}::text[])`, (rows) => rows.map(present)),
         byEmail: (email) =>
-          first(sql<Row>`SELECT ${columns} FROM agents WHERE email = ${email} AND deleted_at IS NULL`),
+          Effect.map(
+            sql<{ readonly id: AgentId | null; readonly handle: string }>`
+              SELECT max(id) AS id, max(handle) AS handle FROM agents WHERE email = ${email} AND deleted_at IS NULL`,
+            ([row]) => row === undefined || row.id === null ? undefined : { id: row.id, handle: row.handle }
+          ),
         handleExists: (handle) =>
           Effect.map(sql`SELECT 1 FROM agents WHERE handle = ${handle}`, (rows) => rows.length > 0),
 

@@ -373,7 +373,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const listenersOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
         const key = `${agentId} ${conversationId}`
         const known = listeners.get(key)
-        if (known !== undefined && known.until > now()) return known.to
+        if (known !== undefined && known.until > monotonic()) return known.to
         const { counterpartyId } = yield* reading.participation(agentId, conversationId)
         let to: ReadonlyArray<string>
         if (counterpartyId === null) {
@@ -383,7 +383,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           to = state.blocked ? [] : [counterpartyId]
         }
         if (listeners.size > 10_000) listeners.clear()
-        listeners.set(key, { until: now() + TYPING_MEMORY_MS, to })
+        listeners.set(key, { until: monotonic() + TYPING_MEMORY_MS, to })
         return to
       })
 

@@ -38,7 +38,7 @@ export class EnforcementWatch extends Context.Service<EnforcementWatch, {
       const look = Effect.gen(function*() {
         const now = yield* Clock.currentTimeMillis
         const seen = new Map<string, number>()
-        let after: Suspended = { id: "", suspendedAt: looked - OVERLAP_MS }
+        let after: Suspended = { id: "", suspendedAt: Math.min(looked, now) - OVERLAP_MS }
         for (;;) {
           const some = yield* repo.suspendedSince(after, AT_ONCE)
           for (const one of some) {

@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { type AgentStatus, type Policy, statusAt } from "../agents/Agent.ts"
 import { Config } from "../platform/Config.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import { requestId } from "../platform/RequestId.ts"
 import { Database } from "../database/Sql.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
@@ -77,6 +78,9 @@ FROM (SELECT * FROM agents WHERE handle = ANY ($2::text[]) OFFSET 0) a WHERE a.d
 
 const STATUS = `SELECT status, restricted_until, deleted_at FROM agents WHERE id = $1`
 
+/** Whether a charge at `t` counts. Not if it is older than a day, or from before the clock was set back. */
+const charged = (at: string): string => `t > ${at}::bigint - ${DAY_MS} AND t <= ${at}::bigint + ${SET_BACK_MS}`
+
 /**
  * Charges `n` invites to an inviter, or does nothing if they exceed the limit: the row's lock makes the
  * count exact. `source` yields a row if there is anything to charge.
@@ -85,15 +89,15 @@ const charge = (inviter: string, at: string, n: string, limit: string, source: s
   INSERT INTO invite_budgets (agent_id, spent)
   SELECT ${inviter}, array_fill(${at}::bigint, ARRAY[${n}::integer]) FROM ${source} WHERE ${n}::integer <= ${limit}::integer
   ON CONFLICT (agent_id) DO UPDATE SET
-    spent = ARRAY(SELECT t FROM unnest(invite_budgets.spent) t WHERE t > ${at}::bigint - ${DAY_MS} ORDER BY t) || excluded.spent
-  WHERE (SELECT count(*) FROM unnest(invite_budgets.spent) t WHERE t > ${at}::bigint - ${DAY_MS}) + ${n}::integer
+    spent = ARRAY(SELECT t FROM unnest(invite_budgets.spent) t WHERE ${charged(at)} ORDER BY t) || excluded.spent
+  WHERE (SELECT count(*) FROM unnest(invite_budgets.spent) t WHERE ${charged(at)}) + ${n}::integer
     <= ${limit}::integer
   RETURNING agent_id`
 
 /** The time of the invite that has to leave the window so that no more than `$3` stay. */
 const IN_THE_WAY = `
 SELECT t AS made_at FROM invite_budgets b, unnest(b.spent) t
-WHERE b.agent_id = $1 AND t > $2::bigint - ${DAY_MS} ORDER BY t DESC OFFSET $3 LIMIT 1`
+WHERE b.agent_id = $1 AND ${charged("$2")} ORDER BY t DESC OFFSET $3 LIMIT 1`
 
 /** Writes `group.invite.received` to the outbox for invitees with webhooks, from new rows of invites. */
 const invitesPosted = (invites: string, request: string): string =>
@@ -135,7 +139,7 @@ WITH held AS (
   SELECT v.id FROM group_invites v, held h WHERE v.group_id = h.id AND v.invitee_id = $3
 ), refused AS MATERIALIZED (
   SELECT r.refused_at FROM group_refusals r, held h
-  WHERE r.group_id = h.id AND r.agent_id = $3 AND r.refused_at > $10::bigint
+  WHERE r.group_id = h.id AND r.agent_id = $3 AND r.refused_at > $10::bigint AND r.refused_at <= $5::bigint + ${SET_BACK_MS}
 ), charged AS (
   ${charge("$4::text", "$5", "$8", "$7", "(SELECT 1 FROM held WHERE NOT EXISTS (SELECT FROM found) AND NOT EXISTS (SELECT FROM refused)) one")}
 ), made AS (

@@ -3,6 +3,7 @@ import type { SqlError } from "effect/sql"
 import { SqlClient } from "effect/sql"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import { Database } from "../database/Sql.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 
 /** Identifies one attempt at a request. */
 export interface AttemptId {
@@ -132,9 +133,12 @@ const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
   body
 })
 
-/** An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request. */
+/**
+ * An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request. A claim
+ * that would lapse later than a new one was made before the clock was set back, and has lapsed.
+ */
 const EXPIRED = "k.created_at <= $7"
-const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
+const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND (k.lapses_at <= $5 OR k.lapses_at > $6 + ${SET_BACK_MS}) AND k.fingerprint = excluded.fingerprint))`
 
 // Updates the row even where nothing changes: only an update returns an existing row, and one that another session has
 // just committed.

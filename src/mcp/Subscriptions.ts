@@ -3,6 +3,7 @@ import { Clock, Effect, FiberSet } from "effect"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Waiters } from "../realtime/Waiters.ts"
 import { COMMENT_MS } from "./Exchange.ts"
 import { makeServer, type McpRequest } from "./McpServer.ts"
@@ -36,7 +37,7 @@ export const makeSubscriptions = Effect.gen(function*() {
   const deliveries = yield* Deliveries
   const waiters = yield* Waiters
   const clock = yield* Clock.Clock
-  const now = () => clock.currentTimeMillisUnsafe()
+  const now = monotonicMillis(clock)
 
   const isOwn = (agentId: string, uri: string) => {
     const what = named(uri)
@@ -59,7 +60,7 @@ export const makeSubscriptions = Effect.gen(function*() {
       const publish = (uri: string): void => {
         if (coming.has(uri)) return
         coming.add(uri)
-        const wait = Math.max(0, (last.get(uri) ?? 0) + APART_MS - now())
+        const wait = Math.max(0, (last.get(uri) ?? -APART_MS) + APART_MS - now())
         fork(Effect.map(Effect.sleep(wait), () => {
           coming.delete(uri)
           last.set(uri, now())

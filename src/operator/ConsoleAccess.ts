@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Ids, sha256 } from "../platform/Ids.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { type AccessRow, ConsoleAccessRepo } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
@@ -77,6 +78,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
       const repo = yield* ConsoleAccessRepo
       const clock = yield* Clock.Clock
       const now = () => clock.currentTimeMillisUnsafe()
+      const monotonic = monotonicMillis(clock)
       const remembered = new Map<string, { readonly access: Access; readonly at: number }>()
 
       const fresh = (kind: keyof typeof PREFIX) => {
@@ -101,7 +103,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
       const remember = (token: string, access: Access | undefined): void => {
         remembered.delete(token)
         if (access === undefined) return
-        remembered.set(token, { access, at: now() })
+        remembered.set(token, { access, at: monotonic() })
         for (const oldest of remembered.keys()) {
           if (remembered.size <= MAX_REMEMBERED) break
           remembered.delete(oldest)
@@ -135,7 +137,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
             return access
           }
           const before = remembered.get(token)
-          if (readsOn && before !== undefined && now() - before.at < REMEMBERED_MS && before.access.expiresAt > now()) return before.access
+          if (readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS && before.access.expiresAt > now()) return before.access
           return found._tag === "Failure" ? yield* Effect.fail(found.failure) : yield* Effect.die(new Error("The database did not say whose session this is"))
         }),
         list: Effect.suspend(() => Effect.map(repo.living(now()), (rows) => rows.map(accessOf))),

@@ -216,6 +216,7 @@ export const settings = {
   LIMITS_OTP_ATTEMPTS_PER_CODE: int(20, "wrong attempts, over all its pending ids, after which a one-time code is void", 1),
   LIMITS_OTP_COOLDOWN_SECONDS: int(60, "seconds between two one-time codes to the same e-mail address for the same purpose"),
   LIMITS_OTP_PER_HOUR: int(20, "one-time codes to the same e-mail address for the same purpose per hour", 1),
+  LIMITS_OTP_ANSWER_MS: int(50, "milliseconds from a request for a registration or recovery to its answer, or a multiple of them, so that the time does not reveal whether the e-mail address has an account; 0 answers at once", 0, 10_000),
   LIMITS_REGISTRATIONS_PER_EMAIL: int(3, "accounts that an e-mail address may ever have had, deleted ones included", 1),
   LIMITS_SOCKETS_PER_AGENT: int(20, "WebSockets that an agent may hold at once, on all nodes together", 1),
   LIMITS_FRAMES_PER_SECOND: int(100, "frames that a client may send on one WebSocket per second, acknowledgements apart", 1),

@@ -1,4 +1,5 @@
 import { Schema } from "effect"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import { DateTimeString, isoOrNull, Text } from "../wire/Text.ts"
 
 export const PresenceStatusSchema = Schema.Literals(["online", "offline", "busy"])
@@ -51,6 +52,12 @@ export const presenceAt = (state: PresenceState, at: number): PresenceState =>
   state.expiresAt === null || state.expiresAt > at
     ? state
     : { ...state, status: "offline", chosen: false, expiresAt: null }
+
+/** The state when it is due. One that would last longer than `lifetimeMs`, because the clock was set back, lasts that long. */
+export const whenDue = (state: PresenceState, at: number, lifetimeMs: number): PresenceState =>
+  state.expiresAt !== null && state.expiresAt > at + lifetimeMs + SET_BACK_MS
+    ? { ...state, expiresAt: at + lifetimeMs }
+    : presenceAt(state, at)
 
 /**
  * The state when a socket shows life: online, unless the agent has set another status. `lifetimeMs` is how long a state

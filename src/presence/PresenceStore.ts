@@ -1,5 +1,6 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { Config } from "../platform/Config.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import { Redis, type RedisFailed, redisScript } from "../platform/Redis.ts"
 import type { PresenceState } from "./Presence.ts"
 
@@ -20,8 +21,8 @@ export class PresenceStore extends Context.Service<PresenceStore, {
   ) => Effect.Effect<PresenceUpdate>
   /** Removes an agent that is offline, if its state is still this one. */
   readonly release: (agentId: string, state: PresenceState) => Effect.Effect<void>
-  /** Agents whose states have expired by a time. */
-  readonly due: (at: number) => Effect.Effect<ReadonlyArray<string>>
+  /** Agents whose states have expired by a time, or would last longer than a lifetime because the clock was set back. */
+  readonly due: (at: number, lifetimeMs: number) => Effect.Effect<ReadonlyArray<string>>
 }>()("parley/presence/PresenceStore") {
   /** For one process. Lost on a restart; the sockets that connect again restore it. */
   static readonly layerMemory = Layer.sync(PresenceStore, () => inMemory(new Map()))
@@ -102,14 +103,14 @@ export class PresenceStore extends Context.Service<PresenceStore, {
             Effect.asVoid(redis.run(RELEASE, [keyOf(agentId)], [JSON.stringify(state)])),
             (store) => store.release(agentId, state)
           ),
-        due: (at) =>
-          shared(
-            Effect.map(
-              redis.command("ZRANGEBYSCORE", ENDING, "-inf", at, "LIMIT", 0, MAX_DUE),
-              (ids) => ids as ReadonlyArray<string>
-            ),
-            (store) => store.due(at)
+        due: (at, lifetimeMs) => {
+          const between = (from: string | number, to: string | number) =>
+            Effect.map(redis.command("ZRANGEBYSCORE", ENDING, from, to, "LIMIT", 0, MAX_DUE), (ids) => ids as ReadonlyArray<string>)
+          return shared(
+            Effect.zipWith(between("-inf", at), between(`(${at + lifetimeMs + SET_BACK_MS}`, "+inf"), (past, ahead) => [...past, ...ahead]),
+            (store) => store.due(at, lifetimeMs)
           )
+        }
       })
     })
   )
@@ -168,11 +169,11 @@ const inMemory = (states: Map<string, PresenceState>): PresenceStore["Service"] 
       Effect.sync(() => {
         if (states.get(agentId) === state && state.expiresAt === null) states.delete(agentId)
       }),
-    due: (at) =>
+    due: (at, lifetimeMs) =>
       Effect.sync(() => {
         const due: Array<string> = []
         for (const [id, expiresAt] of ending) {
-          if (expiresAt > at) break
+          if (expiresAt > at && expiresAt <= at + lifetimeMs + SET_BACK_MS) break
           due.push(id)
         }
         return due

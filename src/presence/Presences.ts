@@ -16,7 +16,8 @@ import {
   type PresenceChange,
   type PresenceState,
   toPresence,
-  unknownPresence
+  unknownPresence,
+  whenDue
 } from "./Presence.ts"
 import { type KeptPresence, PresenceRepo, type VisiblePresence } from "./PresenceRepo.ts"
 import { PresenceStore } from "./PresenceStore.ts"
@@ -171,7 +172,7 @@ export class Presences extends Context.Service<Presences, {
       }).pipe(Effect.catchCause((cause) => Effect.logWarning("Presence could not be written to the database", cause)))
 
       const sweep = Effect.gen(function*() {
-        for (const id of yield* store.due(now())) yield* change(id, presenceAt, false)
+        for (const id of yield* store.due(now(), lifetimeMs)) yield* change(id, (state, at) => whenDue(state, at, lifetimeMs), false)
       }).pipe(Effect.catchCause((cause) => Effect.logWarning("Expired presence could not be set offline", cause)))
 
       yield* Effect.addFinalizer(() => keep)

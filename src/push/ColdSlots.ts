@@ -2,6 +2,7 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { Config } from "../platform/Config.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import { Database } from "../database/Sql.ts"
 import { iso } from "../wire/Text.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
@@ -13,10 +14,10 @@ const RESERVATION_MS = 60_000
 
 /**
  * A slot counts while its conversation is unanswered and within the window, or while its first message is
- * under way.
+ * under way. One from before the clock was set back does not count.
  */
 const COUNTED = `
-  agent_id = $1 AND (claimed_at > $2 OR (claimed_at IS NULL AND reserved_at > $3))`
+  agent_id = $1 AND ((claimed_at > $2 AND claimed_at <= $4) OR (claimed_at IS NULL AND reserved_at > $3 AND reserved_at <= $4))`
 
 /**
  * Exact without a lock that outlives the statement: it counts what its snapshot saw, and `turned` proves
@@ -28,13 +29,13 @@ const RESERVE = `
 WITH lapsed AS (
   DELETE FROM cold_slots WHERE conversation_id = ANY (ARRAY(
     SELECT conversation_id FROM cold_slots
-    WHERE agent_id = $1 AND claimed_at IS NULL AND reserved_at <= $3 AND conversation_id <> $4
+    WHERE agent_id = $1 AND claimed_at IS NULL AND (reserved_at <= $3 OR reserved_at > $5::bigint + ${SET_BACK_MS}) AND conversation_id <> $4
     FOR UPDATE SKIP LOCKED
   ))
   RETURNING conversation_id
 ), counted AS MATERIALIZED (
   SELECT count(*) - (SELECT count(*) FROM lapsed) AS used
-  FROM cold_slots WHERE agent_id = $1 AND (claimed_at > $2 OR claimed_at IS NULL) AND conversation_id <> $4
+  FROM cold_slots WHERE agent_id = $1 AND ((claimed_at > $2 AND claimed_at <= $5::bigint + ${SET_BACK_MS}) OR claimed_at IS NULL) AND conversation_id <> $4
 ), turned AS (
   INSERT INTO outreach_turns (agent_id, turn) SELECT $1, 1 FROM counted WHERE used < $6
   ON CONFLICT (agent_id) DO UPDATE SET turn = outreach_turns.turn + 1
@@ -97,7 +98,7 @@ export class ColdSlots extends Context.Service<ColdSlots, {
               if (done?.taken === true || done?.turned === true) return
               if (done?.free === true) continue
               // A reply may have freed a slot since: only a fresh count can refuse.
-              const [counted] = yield* used(window)
+              const [counted] = yield* used([...window, now + SET_BACK_MS])
               if (counted !== undefined && counted.used >= limit) row = counted
             }
             const resetsAt = (row.oldest ?? now) + windowMs

@@ -1,4 +1,5 @@
 import { type Charge, rateRefusal } from "./RateRule.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import { redisScript } from "../platform/Redis.ts"
 import type { RateLimited } from "../wire/WireError.ts"
 
@@ -17,7 +18,7 @@ import type { RateLimited } from "../wire/WireError.ts"
  * remaining, the milliseconds until the oldest entry leaves the window, and the time of the place.
  *
  * If the clock goes back, a window uses the time of its newest entry until the clock has caught up. If the newest
- * entry is more than a window ahead of the clock, the window is cleared instead.
+ * entry is more than a window or `SET_BACK_MS` ahead of the clock, the clock was set back, and the window is cleared instead.
  */
 export const TAKE = redisScript(`
 local given, latest = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -55,7 +56,7 @@ local function decide(keys, limits, windows, first, last, places)
     now[i] = given
     if count > 0 then
       local newest = timeOf(redis.call('LINDEX', keys[i], -1))
-      if newest > given + windows[i] then
+      if newest > given + math.min(windows[i], ${SET_BACK_MS * 1_000}) then
         redis.call('DEL', keys[i])
         count = 0
       else

@@ -3,6 +3,7 @@ import { SqlClient, type SqlError } from "effect/sql"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
 import type { RateRule } from "../rates/RateRule.ts"
 import { Database } from "../database/Sql.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 
 /** Whether an attempt was counted, and how full the window is. */
 export interface Attempted {
@@ -18,8 +19,8 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
   /**
    * Counts an attempt, or refuses it and counts nothing, in one statement: the row is locked between the
    * test and the counting, so that the limit holds for any number of concurrent attempts in any number of
-   * processes. If `now` is earlier than the newest attempt, that attempt's time is used instead, unless it
-   * is more than a window ahead.
+   * processes. If `now` is earlier than the newest attempt, that attempt's time is used instead. If that time is more
+   * than a window or `SET_BACK_MS` ahead, the clock was set back, and the attempts do not count.
    */
   readonly attempt: (rule: RateRule, address: string, now: number) => Effect.Effect<Attempted, SqlError.SqlError>
   /** Removes some rows whose attempts have all left the window by `now`. */
@@ -34,7 +35,7 @@ export class AddressAttemptsRepo extends Context.Service<AddressAttemptsRepo, {
       return AddressAttemptsRepo.of({
         attempt: (rule, address, now) =>
           Effect.flatMap(
-            attempt([rule.name, address, now, rule.windowMs, rule.limit]),
+            attempt([rule.name, address, now, rule.windowMs, rule.limit, Math.min(rule.windowMs, SET_BACK_MS)]),
             ([row]) => row === undefined ? Effect.die(new Error("no row")) : Effect.succeed(read(rule, row, now))
           ),
         sweep: (now) =>
@@ -75,7 +76,7 @@ const ATTEMPT = `
     SELECT
       CASE WHEN full_up THEN within ELSE within || at END,
       full_up,
-      CASE WHEN full_up THEN a.over_at ELSE at + $4::bigint END
+      CASE WHEN full_up THEN LEAST(a.over_at, at + $4::bigint) ELSE at + $4::bigint END
     FROM (
       SELECT at, within, cardinality(within) >= $5::bigint AS full_up
       FROM (
@@ -83,7 +84,7 @@ const ATTEMPT = `
           SELECT t FROM unnest(a.attempted_at) AS t WHERE t > at - $4::bigint AND t <= at ORDER BY t
         ) AS within
         FROM (
-          SELECT CASE WHEN newest > $3::bigint + $4::bigint THEN $3::bigint ELSE greatest(newest, $3::bigint) END AS at
+          SELECT CASE WHEN newest > $3::bigint + $6::bigint THEN $3::bigint ELSE greatest(newest, $3::bigint) END AS at
           FROM (SELECT a.attempted_at[cardinality(a.attempted_at)] AS newest) AS latest
         ) AS moment
       ) AS looked

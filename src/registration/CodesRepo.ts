@@ -1,6 +1,7 @@
 import { Context, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Batch } from "../cluster/Job.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import type { Purpose } from "./Code.ts"
 
 export interface NewCode {
@@ -63,7 +64,8 @@ export const HOUR_MILLIS = 3_600_000
 export class CodesRepo extends Context.Service<CodesRepo, {
   /**
    * Takes the address's next slot and creates the code and its pending id. False, and nothing is created, during the
-   * cooldown and above the hourly cap. Exact, because the address's row is locked between the test and the change.
+   * cooldown and above the hourly cap. Exact, because the address's row is locked between the test and the change. Mails
+   * from before the clock was set back do not count.
    */
   readonly issue: (code: NewCode, allowance: Allowance, now: number) => Effect.Effect<boolean, SqlError.SqlError>
   /** Creates another pending id for the code that was last issued to an address. */
@@ -91,8 +93,9 @@ export class CodesRepo extends Context.Service<CodesRepo, {
     Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
       return CodesRepo.of({
-        issue: (code, allowance, now) =>
-          Effect.map(
+        issue: (code, allowance, now) => {
+          const counts = sql`t > ${now - HOUR_MILLIS}::bigint AND t <= ${now + SET_BACK_MS}::bigint`
+          return Effect.map(
             sql`
               WITH slot AS (
                 INSERT INTO code_addresses AS a (email, purpose, code_id, last_sent_at, sent_at)
@@ -102,11 +105,11 @@ export class CodesRepo extends Context.Service<CodesRepo, {
                   last_sent_at = EXCLUDED.last_sent_at,
                   cleared = false,
                   sent_at = ARRAY(
-                    SELECT t FROM unnest(a.sent_at) AS t WHERE t > ${now - HOUR_MILLIS}::bigint ORDER BY t
+                    SELECT t FROM unnest(a.sent_at) AS t WHERE ${counts} ORDER BY t
                   ) || EXCLUDED.sent_at
-                WHERE (a.cleared OR a.last_sent_at <= ${now - allowance.cooldownMs}::bigint)
-                  AND (SELECT count(*) FROM unnest(a.sent_at) AS t WHERE t > ${now - HOUR_MILLIS}::bigint)
-                    < ${allowance.perHour}::bigint
+                WHERE (a.cleared OR a.last_sent_at <= ${now - allowance.cooldownMs}::bigint
+                    OR a.last_sent_at > ${now + SET_BACK_MS}::bigint)
+                  AND (SELECT count(*) FROM unnest(a.sent_at) AS t WHERE ${counts}) < ${allowance.perHour}::bigint
                 RETURNING code_id
               ), code AS (
                 INSERT INTO codes
@@ -120,7 +123,8 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               SELECT ${code.pendingId}::text, code_id, ${now}::bigint FROM slot
               RETURNING id`,
             (rows) => rows.length > 0
-          ),
+          )
+        },
 
         again: (pendingId, email, purpose, now) =>
           Effect.asVoid(sql`
@@ -135,10 +139,11 @@ export class CodesRepo extends Context.Service<CodesRepo, {
               WHERE email = ${email} AND purpose = ${purpose}`,
             ([row]) => {
               if (row === undefined) return { cooldownMs: 0, capMs: 0 }
-              const recent = row.sent.filter((time) => time > now - HOUR_MILLIS)
+              const counts = (time: number, ms: number) => time > now - ms && time <= now + SET_BACK_MS
+              const recent = row.sent.filter((time) => counts(time, HOUR_MILLIS))
               const leaving = recent[recent.length - allowance.perHour]
               return {
-                cooldownMs: row.cleared ? 0 : Math.max(0, row.last + allowance.cooldownMs - now),
+                cooldownMs: row.cleared || !counts(row.last, allowance.cooldownMs) ? 0 : row.last + allowance.cooldownMs - now,
                 capMs: leaving === undefined ? 0 : leaving + HOUR_MILLIS - now
               }
             }

@@ -1,4 +1,4 @@
-import { Effect } from "effect"
+import { Effect, Fiber } from "effect"
 import { isRegistrable, toRecord } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
 import { apiOf } from "../http/ApiOf.ts"
@@ -11,6 +11,18 @@ import { RegistrationApi } from "./RegistrationApi.ts"
 
 const textOrNull = (text: string | null | undefined): string | null => text === undefined || text === "" ? null : text
 
+/**
+ * Delays the outcome of an effect, a failure too, to a multiple of `stepMs` after its start. Statements take some
+ * microseconds longer or shorter for an address that has an account; the timer starts before them.
+ */
+const inSteps = (stepMs: number) => <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  stepMs === 0 ? effect : Effect.gen(function*() {
+    const fiber = yield* Effect.forkChild(effect)
+    do yield* Effect.sleep(stepMs)
+    while (fiber.pollUnsafe() === undefined)
+    return yield* Fiber.join(fiber)
+  })
+
 /** Onboarding and recovery. An invalid handle is not counted; every other attempt counts for its IP address. */
 export const RegistrationHttp = Endpoints.group(apiOf(RegistrationApi), "registration", (handlers) =>
   Effect.gen(function*() {
@@ -18,17 +30,18 @@ export const RegistrationHttp = Endpoints.group(apiOf(RegistrationApi), "registr
     const config = yield* Config
     const limits = yield* AddressLimits
     const registration = yield* Registration
+    const evenly = inSteps(config.LIMITS_OTP_ANSWER_MS)
 
     return handlers.handleAll({
       register: Effect.fnUntraced(function*({ payload, request }) {
         if (!isRegistrable(payload.handle)) return yield* new HandleInvalid()
         yield* limits.take("register", request)
-        const pendingId = yield* registration.register({
+        const pendingId = yield* evenly(registration.register({
           handle: payload.handle,
           email: payload.email,
           displayName: textOrNull(payload.display_name),
           description: textOrNull(payload.description)
-        })
+        }))
         return {
           pending_id: pendingId,
           message: "A code is on its way to your address: confirm with it at /v1/register/verify.",
@@ -46,7 +59,7 @@ export const RegistrationHttp = Endpoints.group(apiOf(RegistrationApi), "registr
       recover: Effect.fnUntraced(function*({ payload, request }) {
         yield* limits.take("recover", request)
         return {
-          pending_id: yield* registration.recover(payload.email),
+          pending_id: yield* evenly(registration.recover(payload.email)),
           message:
             "If the address has an account, it was mailed a code, now or a moment ago: confirm with it at /v1/agents/recover/verify."
         }

@@ -1,6 +1,8 @@
 import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
+import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
 
 export interface StoredLeases {
   readonly sessions: number
@@ -33,6 +35,9 @@ DELETE FROM ${table} WHERE (agent_id, ${key}) IN (
 )
 RETURNING agent_id`
 
+const LEASE_KEY = ["reply_leases", "session_id"] as const
+const CLAIM_KEY = ["reply_claims", "message_id"] as const
+
 /** All SQL on leases and claims. `at` is the time of the call, in milliseconds; what has ended by then does not exist. */
 export class RepliesRepo extends Context.Service<RepliesRepo, {
   /** Begins a lease, or changes when it ends. */
@@ -50,7 +55,7 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
   ) => Effect.Effect<ClaimRow, SqlError.SqlError>
   /** Removes up to `most` leases and `most` claims of an agent; the larger of the two numbers removed. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** The same with leases and claims that have ended. */
+  /** The same with leases and claims that have ended, or that began before the clock was set back. */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/replies/RepliesRepo") {
   static readonly layer = Layer.effect(
@@ -61,20 +66,27 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
       const endLease = database.prepared<{ active: boolean }>("end_reply_lease", END_LEASE)
       const leases = database.prepared<StoredLeases>("reply_leases", LEASES)
       const claim = database.prepared<ClaimRow>("claim_replies", CLAIM)
-      const both = (name: string, which: string) => {
-        const someLeases = database.prepared(`${name}_reply_leases`, removeSome("reply_leases", "session_id", which))
-        const someClaims = database.prepared(`${name}_reply_claims`, removeSome("reply_claims", "message_id", which))
-        return (of: string | number, most: number) =>
-          Effect.zipWith(someLeases([of, most]), someClaims([of, most]), (one, other) => Math.max(one.length, other.length))
+      const some = (name: string, which: string, table: string, key: string) =>
+        database.prepared(`${name}_${table}`, removeSome(table, key, which))
+      const more = (one: ReadonlyArray<unknown>, other: ReadonlyArray<unknown>) => Math.max(one.length, other.length)
+      const ownLeases = some("remove_own", "agent_id = $1", ...LEASE_KEY)
+      const ownClaims = some("remove_own", "agent_id = $1", ...CLAIM_KEY)
+      /** Removes what has ended, and what would end later than it could if it began now. */
+      const swept = (longestMs: number, ...of: readonly [string, string]) => {
+        const ended = some("sweep", "ends_at <= $1", ...of)
+        const ahead = some("sweep_ahead", "ends_at > $1", ...of)
+        return (at: number, most: number) => Effect.zipWith(ended([at, most]), ahead([at + longestMs + SET_BACK_MS, most]), more)
       }
+      const sweepLeases = swept(LONGEST_LEASE_MS, ...LEASE_KEY)
+      const sweepClaims = swept(CLAIM_MS, ...CLAIM_KEY)
       return RepliesRepo.of({
         putLease: (agentId, sessionId, endsAt) => Effect.asVoid(putLease([agentId, sessionId, endsAt])),
         endLease: (agentId, sessionId, at) => Effect.map(endLease([agentId, sessionId, at]), ([row]) => row!.active),
         leases: (agentId, at) => Effect.map(leases([agentId, at]), ([row]) => row!),
         claim: (agentId, messageIds, holder, deferIfActive, at, endsAt) =>
           Effect.map(claim([agentId, messageIds, holder, deferIfActive, at, endsAt]), ([row]) => row!),
-        removeAgent: both("remove_own", "agent_id = $1"),
-        sweep: both("sweep", "ends_at <= $1")
+        removeAgent: (agentId, most) => Effect.zipWith(ownLeases([agentId, most]), ownClaims([agentId, most]), more),
+        sweep: (at, most) => Effect.zipWith(sweepLeases(at, most), sweepClaims(at, most), (one, other) => Math.max(one, other))
       })
     })
   )

@@ -4,6 +4,7 @@ import { Text } from "../wire/Text.ts"
 export const CLAIM_MS = 600_000
 
 const LEASE_SECONDS = { default: 90, min: 1, max: 3_600 }
+export const LONGEST_LEASE_MS = LEASE_SECONDS.max * 1_000
 
 /** How long a lease stands that was asked for with this many seconds. */
 export const leaseMs = (seconds: number | null | undefined): number =>

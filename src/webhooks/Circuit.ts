@@ -1,3 +1,5 @@
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
+
 /** How many failures pause a webhook, and for how long (wire.md C.12). */
 export interface CircuitRules {
   readonly inARow: number
@@ -17,20 +19,23 @@ export interface Circuit {
 
 export const closed: Circuit = { inARow: 0, recent: [], pausedUntil: null }
 
-/** `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted; its outcome closes or reopens. */
-export const stateAt = (circuit: Circuit, now: number): "Closed" | "Pause" | "Probe" =>
-  circuit.pausedUntil === null ? "Closed" : circuit.pausedUntil > now ? "Pause" : "Probe"
+/**
+ * `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted; its outcome closes or reopens. A
+ * pause that would last longer than `pauseMs` began before the clock was set back, and is over.
+ */
+export const stateAt = ({ pauseMs }: CircuitRules, { pausedUntil }: Circuit, now: number): "Closed" | "Pause" | "Probe" =>
+  pausedUntil === null ? "Closed" : pausedUntil > now && pausedUntil <= now + pauseMs + SET_BACK_MS ? "Pause" : "Probe"
 
 /** A successful probe closes the circuit. The success of a post that was under way when a pause began does not end it. */
-export const afterSuccess = (circuit: Circuit, now: number): Circuit => ({
+export const afterSuccess = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => ({
   ...circuit,
   inARow: 0,
-  pausedUntil: stateAt(circuit, now) === "Pause" ? circuit.pausedUntil : null
+  pausedUntil: stateAt(rules, circuit, now) === "Pause" ? circuit.pausedUntil : null
 })
 
 export const afterFailure = (rules: CircuitRules, circuit: Circuit, now: number): Circuit => {
   const inARow = circuit.inARow + 1
-  const recent = [...circuit.recent.filter((at) => at > now - MINUTE_MS), now]
+  const recent = [...circuit.recent.filter((at) => at > now - MINUTE_MS && at <= now + SET_BACK_MS), now]
   const opens = circuit.pausedUntil !== null || inARow >= rules.inARow || recent.length >= rules.perMinute
   return opens ? { inARow: 0, recent: [], pausedUntil: now + rules.pauseMs } : { inARow, recent, pausedUntil: null }
 }

@@ -1,6 +1,7 @@
 import { Effect, Latch } from "effect"
 import type { SqlError } from "effect/sql"
 import { webhookCircuits, webhookDead } from "../platform/Metrics.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import type { Unavailable } from "../wire/WireError.ts"
 import { afterFailure, afterSuccess, type Circuit, type CircuitRules, closed, stateAt } from "./Circuit.ts"
 import type { Failure, Waiting, Work } from "./WebhooksRepo.ts"
@@ -38,6 +39,10 @@ const AT_ONCE = 4
 const PAGE = 32
 /** A pass waits for a delivery that is due within this time; for later ones the sweep wakes the webhook. */
 const SOON_MS = 60_000
+
+/** Whether a delivery is to be posted. One that waits longer than its retry was scheduled before the clock was set back. */
+const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now: number): boolean =>
+  dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
 /**
  * Posts the deliveries that the outbox holds for one webhook, in the order in which they are due, without a guarantee of
@@ -83,8 +88,8 @@ export class WebhookActor {
       }
       this.circuit = { ...this.circuit, pausedUntil: work.pausedUntil }
       const now = this.deps.now()
-      const state = stateAt(this.circuit, now)
-      const due = work.waiting.filter(({ dueAt }) => dueAt <= now)
+      const state = stateAt(this.deps.circuit, this.circuit, now)
+      const due = work.waiting.filter((delivery) => isDue(this.deps.retryMs, delivery, now))
       if (state === "Pause" || due.length === 0) {
         const next = Math.max(work.waiting[0]?.dueAt ?? Number.POSITIVE_INFINITY, work.pausedUntil ?? 0)
         if (next - now <= SOON_MS) {
@@ -109,7 +114,7 @@ export class WebhookActor {
 
   /** False: there was no place, and nothing was attempted. */
   private attempt(work: Work, delivery: Waiting, probe: boolean): Effect.Effect<boolean, SqlError.SqlError | Unavailable> {
-    const wanted = () => probe || stateAt(this.circuit, this.deps.now()) === "Closed"
+    const wanted = () => probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed"
     return Effect.flatMap(this.deps.post(this.id, work, delivery, wanted), (posted) =>
       posted._tag === "NoPlace" || posted._tag === "Unwanted"
         ? Effect.succeed(posted._tag === "Unwanted")
@@ -120,7 +125,7 @@ export class WebhookActor {
     const at = this.deps.now()
     if (outcome._tag === "Delivered") {
       const { pausedUntil } = this.circuit
-      this.circuit = afterSuccess(this.circuit, at)
+      this.circuit = afterSuccess(this.deps.circuit, this.circuit, at)
       if (pausedUntil !== null && this.circuit.pausedUntil === null) webhookCircuits.at("closed").add()
       return this.deps.delivered(this.id, delivery.deliveryNo, at, probe)
     }

@@ -2,6 +2,8 @@ import { Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Database } from "../database/Sql.ts"
 import { TASK_EVENT, type WebhookEvent } from "../messages/Outbox.ts"
+import { Config } from "../platform/Config.ts"
+import { SET_BACK_MS } from "../platform/MonotonicClock.ts"
 import type { StoredWebhook } from "./Webhook.ts"
 
 export interface NewWebhook {
@@ -137,12 +139,16 @@ const ACTIVE_OF = `SELECT id FROM webhooks WHERE agent_id = ANY ($1::text[]) AND
 const TARGETS = `
 SELECT agent_id, url, secret FROM webhooks
 WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active AND $2::text = ANY (events)
-  AND (paused_until IS NULL OR paused_until <= $3)`
+  AND (paused_until IS NULL OR paused_until <= $3 OR paused_until > $4)`
 
-/** Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. */
+/**
+ * Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. Pauses beyond $4, and
+ * deliveries that wait longer than their retry ($5), are from before the clock was set back.
+ */
 const DUE = `
-SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2) AND COALESCE(
-  (SELECT true FROM webhook_deliveries d WHERE d.webhook_id = w.id AND d.due_at <= $2 ORDER BY d.due_at LIMIT 1),
+SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(
+  (SELECT d.due_at <= $2 OR d.due_at > $2 + COALESCE(($5::bigint[])[d.attempts], 0) + ${SET_BACK_MS} FROM webhook_deliveries d
+    WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at LIMIT 1),
   false
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`
@@ -168,7 +174,10 @@ UPDATE webhook_deliveries
 SET attempts = attempts + 1, due_at = NULL, finished_at = $3, delivered = true, failure = NULL
 WHERE no = $2 AND webhook_id = $1 AND due_at IS NOT NULL`
 
-/** Concurrent attempts are written in any order: `GREATEST` keeps one from shortening the pause that another began. */
+/**
+ * Concurrent attempts are written in any order: `GREATEST` keeps one from shortening the pause that another began. A pause
+ * beyond $8 is from before the clock was set back.
+ */
 const FAILED = `
 WITH failed AS (
   UPDATE webhook_deliveries SET
@@ -181,7 +190,7 @@ WITH failed AS (
 UPDATE webhooks w SET
   dead_in_a_row = w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL)::integer,
   active = w.active AND w.dead_in_a_row + (SELECT count(*) FROM failed WHERE due_at IS NULL) < $7,
-  paused_until = GREATEST(w.paused_until, $6)
+  paused_until = GREATEST(CASE WHEN w.paused_until <= $8 THEN w.paused_until END, $6)
 WHERE w.id = $1 AND w.deleted_at IS NULL AND ($6::bigint IS NOT NULL OR $5::bigint IS NULL)
 RETURNING w.active`
 
@@ -295,7 +304,10 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   static readonly layer = Layer.effect(
     WebhooksRepo,
     Effect.gen(function*() {
+      const config = yield* Config
       const database = yield* Database
+      const latestPause = (now: number) => now + config.WEBHOOK_CIRCUIT_PAUSE_SECONDS * 1_000 + SET_BACK_MS
+      const retryMs = config.WEBHOOK_RETRY_SECONDS.map((seconds) => seconds * 1_000)
       const create = database.prepared<WebhookColumns>("create_webhook", CREATE)
       const owner = database.prepared("webhook_owner", OWNER)
       const holdOwner = database.prepared("hold_webhook_owner", HOLD_OWNER)
@@ -355,9 +367,9 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         removeForTasks: (ids, at, idle) => Effect.asVoid(removeForTasks([ids, at, idle])),
         activeOf: (agentIds) => Effect.map(activeOf([agentIds]), (rows) => rows.map(({ id }) => id)),
         targets: (agentIds, event, now) =>
-          Effect.map(targets([agentIds, event, now]), (rows) =>
+          Effect.map(targets([agentIds, event, now, latestPause(now)]), (rows) =>
             rows.map(({ agent_id, secret, url }) => ({ agentId: agent_id, url, secret }))),
-        due: (above, now, limit) => due([above, now, limit]),
+        due: (above, now, limit) => due([above, now, limit, latestPause(now), retryMs]),
         work: (id, limit) =>
           Effect.map(work([id, limit]), (rows) => {
             const [first] = rows
@@ -382,7 +394,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
           }),
         delivered: (webhookId, deliveryNo, at, probe) => Effect.asVoid(delivered([webhookId, deliveryNo, at, probe])),
         failed: ({ at, deliveryNo, dueAt, pausedUntil, reason, webhookId }, deadInARow) =>
-          Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow])),
+          Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at)])),
         abandon: (at, most) => Effect.map(abandon([at, most]), (rows) => rows.length),
         sweepFinished: (done, by, most) => Effect.map(sweepFinished([done, by, most]), (rows) => rows.length),
         sweepDeleted: (by, most) => Effect.map(sweepDeleted([by, most]), ([row]) => row?.n ?? 0)

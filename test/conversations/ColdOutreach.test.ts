@@ -6,7 +6,7 @@ import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
 import { Conversations, type Sender } from "../../src/conversations/Conversations.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
-import { leap } from "../support/Leap.ts"
+import { leap, setBack } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
 const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
@@ -203,5 +203,21 @@ layer(layerRooms(layerPgliteTest, { LIMITS_COLD_CONVERSATIONS: 2, LIMITS_COLD_WI
       assert.strictEqual(yield* send(a, d, "m2"), "sent")
       assert.deepStrictEqual(yield* slotsOf(a.id), { claimed: 2, reserved: 0, counted: 2 })
       assert.strictEqual(yield* send(a, c, "m3"), "ColdCapExceeded")
+    }))
+
+  it.effect("after the clock is set back by an hour, a conversation counts for no longer than the window", () =>
+    Effect.gen(function*() {
+      const conversations = yield* Conversations
+      const a = yield* newAgent("cold-set-back")
+      const others = yield* Effect.forEach(Array.from({ length: 4 }), (_, i) => newAgent(`cold-back${i}`))
+      const open = (i: number) => conversations.send(a, direct(others[i]!.handle), draft(`m${i}`))
+      yield* leap("2 hours")
+      yield* open(0)
+      yield* open(1)
+      assert.strictEqual((yield* Effect.flip(open(2)))._tag, "ColdCapExceeded")
+      yield* setBack("1 hour")
+      yield* leap("10 minutes")
+      yield* open(2)
+      yield* open(3)
     }))
 })

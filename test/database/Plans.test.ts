@@ -9,6 +9,7 @@ import { IdempotencyRepo } from "../../src/idempotency/IdempotencyRepo.ts"
 import { AddressAttemptsRepo } from "../../src/registration/AddressAttemptsRepo.ts"
 import { RepliesRepo } from "../../src/replies/RepliesRepo.ts"
 import { WebhooksRepo } from "../../src/webhooks/WebhooksRepo.ts"
+import { Config } from "../../src/platform/Config.ts"
 import { layerPostgresTest } from "../support/Databases.ts"
 import { scansOf } from "../support/Plans.ts"
 
@@ -27,7 +28,7 @@ it.effect("every statement that no other test of plans knows names what it looks
       IdempotencyRepo.layer,
       RepliesRepo.layer,
       WebhooksRepo.layer
-    )))
+    ).pipe(Layer.provide(Config.layerTest({})))))
     const wrong = [...found].flatMap(([name, scans]) =>
       scans.filter(({ condition, index }) => condition === "" && !SMALL.includes(index))
         .map(({ index, table }) => `${name}: ${table} by ${index}`))

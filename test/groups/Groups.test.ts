@@ -16,7 +16,7 @@ import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { eachDatabase, freshDatabase, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
-import { leap } from "../support/Leap.ts"
+import { leap, setBack } from "../support/Leap.ts"
 import { draft, layerRooms, newAgents as agents, type Party } from "../support/Rooms.ts"
 
 const profile = { name: "Band", description: null, avatarUrl: null }
@@ -219,6 +219,21 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* groups.sweepRefusals, { rows: 1, more: false })
         assert.deepStrictEqual(yield* groups.sweepSilentChanges, { rows: 1, more: false })
         assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[23]!.handle)), "RateLimited")
+      }).pipe(Effect.provide(rooms(database))))
+
+    it.effect("invites: after the clock is set back by an hour, neither a refusal nor the budget of before holds", () =>
+      Effect.gen(function*() {
+        const everybody = yield* agents(22)
+        const [a, b] = everybody as unknown as [Party, Party]
+        const groups = yield* Groups
+        yield* leap("2 hours")
+        const groupId = yield* joinedGroup(a, [])
+        const first = yield* groups.add(a, groupId, b.handle)
+        yield* groups.reject(b.id, first.invite_id ?? "")
+        yield* newGroup(a, everybody.slice(2, 21))
+        yield* setBack("1 hour")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, b.handle)), "Done")
+        assert.strictEqual(yield* tagOf(groups.add(a, groupId, everybody[21]!.handle)), "Done")
       }).pipe(Effect.provide(rooms(database))))
 
     it.effect("a change that is repeated because its answer was lost is answered as it was done, once", () =>

@@ -558,6 +558,27 @@ eachDatabase((database) => {
   })
 })
 
+layer(layerNodes(layerPgliteTest))("a claim", (it) => {
+  it.effect("of a process that has gone lapses after the clock is set back by an hour, as it does without that", () =>
+    Effect.gen(function*() {
+      const repo = yield* IdempotencyRepo
+      const claim = (nonce: number, now: number) =>
+        Effect.map(
+          repo.claim({ agentId: "agt_back", key: "back", nonce: Buffer.alloc(16, nonce) }, {
+            fingerprint: Buffer.from("same"),
+            now,
+            lapsesAt: now + 60_000,
+            expired: now - 86_400_000
+          }),
+          ({ _tag }) => _tag
+        )
+      const at = 1_700_000_000_000
+      assert.deepStrictEqual([yield* claim(1, at), yield* claim(2, at + 1)], ["Claimed", "Running"])
+      const after = at - 3_600_000
+      assert.deepStrictEqual([yield* claim(3, after), yield* claim(4, after + 59_999), yield* claim(5, after + 60_000)], ["Claimed", "Running", "Claimed"])
+    }))
+})
+
 layer(layerNodes(layerPgliteTest))("a request", (it) => {
   it.effect("without the header leaves nothing behind and is done every time", () =>
     Effect.gen(function*() {

@@ -3,7 +3,7 @@ import { Context, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { missingRedis, RedisServer } from "../../runners/local/Redis.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { Redis } from "../../src/platform/Redis.ts"
-import { alive, gone, type PresenceState, unknownPresence } from "../../src/presence/Presence.ts"
+import { alive, gone, type PresenceState, unknownPresence, whenDue } from "../../src/presence/Presence.ts"
 import { PresenceStore } from "../../src/presence/PresenceStore.ts"
 import { eventually } from "../support/Eventually.ts"
 
@@ -45,13 +45,19 @@ const rules = (stores: () => readonly [Store, Store]): void => {
       run(store.update(id, unknownPresence, (state) => ({ ...state, status: "online", expiresAt: at })))
     await until("agt_first", 5_000)
     await until("agt_second", 6_000)
-    const due = async (at: number) => (await run(other.due(at))).filter((id) => id === "agt_first" || id === "agt_second")
+    const due = async (at: number) => (await run(other.due(at, 10_000))).filter((id) => id === "agt_first" || id === "agt_second")
     assert.deepStrictEqual(await due(4_999), [])
     assert.deepStrictEqual(await due(5_000), ["agt_first"])
     await until("agt_first", 7_000)
     assert.deepStrictEqual(await due(6_999), ["agt_second"])
     await run(other.update("agt_second", unknownPresence, (state) => gone(state, 6_500)))
     assert.deepStrictEqual(await due(9_000), ["agt_first"])
+    // The clock is set back by an hour: what was to last 10 s at most is due, and does not hide what ends after it.
+    await until("agt_first", 3_607_000)
+    await until("agt_second", 6_000)
+    assert.sameMembers(await due(6_000), ["agt_first", "agt_second"])
+    const held = (await run(store.get(["agt_first"]))).get("agt_first")!
+    assert.deepStrictEqual(whenDue(held, 6_000, 10_000), { ...held, expiresAt: 16_000 })
   })
 }
 

@@ -1,5 +1,5 @@
 import { assert, layer } from "@effect/vitest"
-import { Cause, Effect, Layer, Logger, References } from "effect"
+import { Cause, Clock, Effect, Fiber, Layer, Logger, References } from "effect"
 import { TestClock } from "effect/testing"
 import { MailFailed } from "../../src/platform/Mailer.ts"
 import { away, back } from "../support/Away.ts"
@@ -268,6 +268,38 @@ layer(Layer.provideMerge(layerWeb(layerPgliteTest, { LIMITS_ANONYMOUS_REQUESTS_P
       }))
   }
 )
+
+layer(layerWeb(layerPgliteTest, { LIMITS_OTP_ANSWER_MS: 50 }))("the time of an answer", (it) => {
+  it.effect("is a multiple of 50 ms for a known and an unknown address, a success and a failure", () =>
+    Effect.gen(function*() {
+      const web = yield* Web
+      const neighbours = yield* Neighbours
+      const owner = yield* newAccount()
+      const begun = yield* Clock.currentTimeMillis
+      const times: Array<number> = []
+      for (const ready of [Effect.void, Effect.fail(new MailFailed({ reason: "ECONNREFUSED" }))]) {
+        neighbours.ready = ready
+        for (const path of ["/v1/register", "/v1/agents/recover"]) {
+          for (const email of [owner.email, fresh().email]) {
+            const sent = yield* Effect.forkChild(
+              Effect.andThen(web.send("POST", path, { ip: anyIp(), body: { email, handle: fresh().handle } }), Clock.currentTimeMillis)
+            )
+            for (;;) {
+              // The statements run in real time, the delay on the test's clock.
+              for (let turn = 0; turn < 20; turn++) yield* Effect.promise(() => new Promise((resolve) => setImmediate(resolve)))
+              if (sent.pollUnsafe() !== undefined) break
+              yield* TestClock.adjust(10)
+            }
+            times.push((yield* Fiber.join(sent)) - begun)
+          }
+        }
+      }
+      const waits = times.map((at, i) => at - (times[i - 1] ?? 0))
+      assert.isTrue(waits.every((wait) => wait >= 50 && wait % 50 === 0), waits.join(" "))
+      // The mails in the background end, so that the room can.
+      yield* TestClock.adjust("20 seconds")
+    }))
+})
 
 /** An account made while mail works, whatever it does afterwards. */
 const newAccountWithout = (neighbours: Neighbours["Service"]) =>

@@ -92,7 +92,7 @@ export const layerWeb = (database: TestDatabase, changes: Partial<Settings> = {}
   Web.layer.pipe(
     Layer.provideMerge(RateLimits.layerMemory),
     Layer.provideMerge(LargeReads.layer),
-    Layer.provideMerge(layerRoom(database, { TRUST_PROXY: 1, ...changes }))
+    Layer.provideMerge(layerRoom(database, { TRUST_PROXY: 1, LIMITS_OTP_ANSWER_MS: 0, ...changes }))
   )
 
 /** Asserts a refusal of exactly this kind, and gives its body. */

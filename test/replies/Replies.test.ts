@@ -223,6 +223,19 @@ describe("several nodes on one PostgreSQL", () => {
         }
       }).pipe(Effect.scoped))
 
+    it.effect("after the clock is set back by an hour, the claim of another holds no message for an hour", () =>
+      Effect.gen(function*() {
+        const replies = Context.get(yield* Layer.build(rooms), Replies)
+        const agentId = yield* newAgentId
+        yield* TestClock.setTime(1_700_000_000_000)
+        assert.strictEqual((yield* replies.claim(agentId, "msg_a", "session:one", false)).claimed, 1)
+        yield* TestClock.setTime(1_700_000_000_000 - 3_600_000)
+        yield* replies.sweep
+        assert.strictEqual((yield* replies.claim(agentId, "msg_a", "daemon:1", false)).claimed, 1)
+        yield* replies.sweep
+        assert.strictEqual((yield* replies.claim(agentId, "msg_a", "session:one", false)).claimed, 0)
+      }).pipe(Effect.scoped))
+
     it.effect("a claim that waits for its turn sees what was claimed and which sessions began meanwhile", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient

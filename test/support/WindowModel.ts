@@ -1,8 +1,9 @@
+import { SET_BACK_MS } from "../../src/platform/MonotonicClock.ts"
 import type { RateRule } from "../../src/rates/RateRule.ts"
 
 /**
  * A model of a sliding window of one key, simple and slow, to compare implementations with. If the clock goes back, time
- * stands still until it has caught up; if that would take longer than a window, the window is emptied. A request that has
+ * stands still until it has caught up; if that would take longer than a window or 30 s, the window is emptied. A request that has
  * left the window does not come back with the clock.
  */
 export class WindowModel {
@@ -47,8 +48,9 @@ export class WindowModel {
 
   private look(at: number): { readonly now: number; readonly within: ReadonlyArray<number> } {
     const newest = this.kept.at(-1) ?? 0
-    if (newest > at + this.rule.windowMs) this.kept = []
-    const now = newest > at && newest <= at + this.rule.windowMs ? newest : at
+    const latest = at + Math.min(this.rule.windowMs, SET_BACK_MS)
+    if (newest > latest) this.kept = []
+    const now = newest > at && newest <= latest ? newest : at
     this.kept = this.kept.filter((time) => time > now - this.rule.windowMs)
     // A copy, because `add` changes `kept` afterwards.
     return { now, within: [...this.kept] }

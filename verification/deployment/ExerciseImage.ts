@@ -140,6 +140,10 @@ const exercise = async () => {
   // Types of Node are a dependency of a dependency, without code.
   insist(developed.every((name) => name.startsWith("@types/")), "no package is in it that only development needs")
   insist(["test", "verification", ".git"].every((name) => !existsSync(join(app, name))), "nor a test, nor the history")
+  for (const name of readdirSync(join(app, "node_modules/@img")).filter((name) => name.startsWith("sharp-libvips"))) {
+    insist(readFileSync(join(app, "licenses/THIRD-PARTY.txt"), "utf8").includes(`@img/${name} `), `the licences name @img/${name}`)
+  }
+  insist(["LGPL-3.0.txt", "GPL-3.0.txt"].every((name) => existsSync(join(app, "licenses", name))), "and include its texts")
   insist(image.user.uid !== 0, `it runs as user ${image.user.uid}`)
   insist(readdirSync(join(app, "node_modules/.cache/parley")).length > 0, "compiled code is in it")
   if (process.getuid?.() === 0) {

@@ -65,8 +65,16 @@ describe.skipIf(!NPM)(`the package${NPM ? "" : " (npm not found: install it to t
       .map((entry) => join(entry.parentPath, entry.name).slice(join(folder, "app/node_modules/parley/").length))
     const compiled = globSync(["src/**/*.{ts,js,css,svg}", "runners/**/*.{ts,js}"], { cwd: ROOT }).map((path) => `dist/${path.replace(/ts$/, "js")}`)
     const schema = readdirSync(join(ROOT, "schema")).map((name) => `dist/schema/${name}`)
-    assert.sameMembers(packed, ["CHANGELOG.md", "LICENSE", "README.md", "package.json", "dist/package.json", ...compiled, ...schema])
+        const licenses = ["GPL-3.0", "LGPL-3.0", "THIRD-PARTY"].map((name) => `licenses/${name}.txt`)
+    assert.sameMembers(packed, ["CHANGELOG.md", "LICENSE", "README.md", "package.json", "dist/package.json", ...licenses, ...compiled, ...schema])
     assert.notInclude(readdirSync(ROOT), "dist")
+  })
+
+  it("holds the licences of the libraries that come with sharp", () => {
+    const text = (name: string) => readFileSync(join(folder, "app/node_modules/parley/licenses", `${name}.txt`), "utf8")
+    assert.match(text("THIRD-PARTY"), /^@img\/sharp-libvips-\S+ \S+: LGPL-3\.0-or-later$/m)
+    assert.include(text("LGPL-3.0"), "GNU LESSER GENERAL PUBLIC LICENSE")
+    assert.include(text("GPL-3.0"), "GNU GENERAL PUBLIC LICENSE")
   })
 
   it("imports only what it depends on", () => {

@@ -1,0 +1,26 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { Ids } from "../../src/platform/Ids.ts"
+import { ConsoleAccess } from "../../src/operator/ConsoleAccess.ts"
+import { away, back } from "../support/Away.ts"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
+
+const room = ConsoleAccess.layer.pipe(Layer.provide(Ids.layer), Layer.provideMerge(layerPgliteTest), Layer.provideMerge(layerLeapingClock))
+
+layer(room)((it) => {
+  it.effect("without the database a token is known for five minutes, also when the clock is set back by an hour meanwhile", () =>
+    Effect.gen(function*() {
+      const access = yield* ConsoleAccess
+      yield* leap("2 hours")
+      const { token } = yield* access.program("ada", "a program", 1)
+      assert.strictEqual((yield* access.check("token", token, true))?.operator, "ada")
+      yield* away("console_access")
+      yield* setBack("1 hour")
+      yield* leap("4 minutes")
+      assert.strictEqual((yield* access.check("token", token, true))?.operator, "ada")
+      yield* leap("2 minutes")
+      assert.strictEqual((yield* Effect.exit(access.check("token", token, true)))._tag, "Failure")
+      yield* back("console_access")
+    }))
+})

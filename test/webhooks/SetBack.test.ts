@@ -1,0 +1,59 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Config } from "../../src/platform/Config.ts"
+import { type Dependencies, WebhookActor } from "../../src/webhooks/WebhookActor.ts"
+import { WebhooksRepo } from "../../src/webhooks/WebhooksRepo.ts"
+import { eachDatabase } from "../support/Databases.ts"
+
+const HOUR_MS = 3_600_000
+const AT = 1_700_000_000_000
+
+eachDatabase((database) => {
+  layer(WebhooksRepo.layer.pipe(Layer.provide(Config.layerTest()), Layer.provideMerge(database)))((it) => {
+    it.effect("after the clock is set back by an hour, neither a pause nor a retry lasts an hour", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const repo = yield* WebhooksRepo
+        yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at) VALUES ('agt_back', 'back', 'back@example.com', 0, 0)`
+        yield* repo.create({
+          id: "whk_back", agentId: "agt_back", url: "https://nowhere.example/", events: ["message.new"], secret: "", bits: 1, at: AT
+        }, 5)
+        yield* sql`
+          INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at) VALUES ('whk_back', 'message.new', '{}', ${AT}, ${AT})`
+        const delivery = (yield* repo.work("whk_back", 1))!.waiting[0]!
+        const fail = (at: number, waitMs: number) =>
+          repo.failed({ webhookId: "whk_back", deliveryNo: delivery.deliveryNo, at, reason: "500", dueAt: at + waitMs, pausedUntil: at + 60_000 }, 99)
+        const state = (at: number) =>
+          Effect.all({
+            due: Effect.map(repo.due("", at, 10), (rows) => rows.find(({ id }) => id === "whk_back")?.due),
+            targeted: Effect.map(repo.targets(["agt_back"], "message.new", at), (rows) => rows.length > 0)
+          })
+        yield* fail(AT, 10_000)
+        assert.deepStrictEqual(yield* state(AT), { due: false, targeted: false })
+        const after = AT - HOUR_MS
+        assert.deepStrictEqual(yield* state(after), { due: true, targeted: true })
+
+        const posted: Array<number> = []
+        const dependencies: Dependencies = {
+          now: () => after,
+          circuit: { inARow: 5, perMinute: 30, pauseMs: 60_000 },
+          retryMs: [10_000, 30_000],
+          isLocal: () => true,
+          work: repo.work,
+          post: (_, __, { deliveryNo }) => Effect.sync(() => (posted.push(deliveryNo), { _tag: "Failed", reason: "answered 500" })),
+          delivered: () => Effect.void,
+          failed: (failure) => Effect.andThen(repo.failed(failure, 99), Effect.sync(() => (local = false)))
+        }
+        let local = true
+        const actor = new WebhookActor("whk_back", { ...dependencies, isLocal: () => local })
+        assert.isTrue(actor.wake())
+        yield* actor.pass
+        assert.deepStrictEqual(posted, [delivery.deliveryNo])
+        // The pause that the probe began is a minute long, and what is to be retried waits for it.
+        assert.deepStrictEqual(yield* state(after + 59_000), { due: false, targeted: false })
+        assert.deepStrictEqual(yield* state(after + 60_000 + HOUR_MS), { due: true, targeted: true })
+        assert.deepStrictEqual(yield* state(after + 60_000), { due: true, targeted: true })
+      }))
+  })
+})
