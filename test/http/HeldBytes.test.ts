@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { type Bounds, type Held, HeldBytesAccount } from "../../src/http/HeldBytes.ts"
 
 const KB = 1_024

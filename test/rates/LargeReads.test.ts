@@ -1,7 +1,7 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
-import fc from "fast-check"
+import * as fc from "fast-check"
 import { Config } from "../../src/platform/Config.ts"
 import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket } from "../../src/rates/LargeReads.ts"
 
