@@ -20,8 +20,8 @@ const HEALTHY_EVERY_MS = 100
 const HEALTHY_BEFORE = 20
 /** The longest that a post to the healthy webhook may take, once the fault has ended. */
 const PATIENCE_MS = 60_000
-/** Medians of posts below this count as this: a post passes the database and a job before it leaves. */
-const FLOOR_MS = 1_000
+/** Medians of posts below this count as this: a machine that is busy explains them. Behind dead targets a post waits for tens of seconds. */
+const FLOOR_MS = 2_000
 
 /** HTTP servers on ports of their own: targets that accept and never answer, and the healthy one, which answers 200. */
 class Targets {
