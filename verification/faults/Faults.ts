@@ -1,67 +1,17 @@
 import { AgentChatClient, RealtimeClient } from "agentchatme"
 import { createHash } from "node:crypto"
-import { readFileSync } from "node:fs"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
 import { WebSocket } from "ws"
 import { eventually } from "../../test/support/Eventually.ts"
+import { deadTargets } from "./DeadTargets.ts"
+import { again, ask, each, type Fault, isOver, memoryOf, metricOf, remaining, type Scene } from "./Fault.ts"
 import { NEVER } from "./History.ts"
 import { HttpPool } from "./HttpPool.ts"
-import type { Load, LoadAgent, LoadStats } from "./Load.ts"
+import type { LoadAgent } from "./Load.ts"
+import { silentConnections } from "./SilentConnections.ts"
 import type { Site, SiteNode, Unfit } from "./Site.ts"
-
-/** What a fault has to work on. */
-export interface Scene {
-  readonly site: Site
-  /** From 0 to 1, the same for the same seed. */
-  readonly random: () => number
-  /** How long the fault should last, as `performance.now()` counts. */
-  readonly until: number
-  /** Tells the suite of something that must not be. */
-  readonly problem: (what: string) => void
-  /** Tells whoever looks on. */
-  readonly say: (what: string) => void
-  /** Of the load, up to now. */
-  readonly stats: () => LoadStats
-  readonly load: Load
-}
-
-/** Something that happens to a cluster under load, and its end. */
-export interface Fault {
-  readonly name: string
-  /** What is done, for who reads the table. */
-  readonly about: string
-  /** Seconds that it needs to mean anything. */
-  readonly atLeast?: number
-  /** Seconds within which every conversation must take messages again. */
-  readonly resumesWithin?: number
-  /** Whether the published client must not notice. */
-  readonly failsNoSend?: true
-  /** Whether every node must be ready all the time. */
-  readonly keepsReady?: true
-  /** Whether PostgreSQL has to have a disk of its own. */
-  readonly needsDisk?: true
-  /** Whether each node has to have a network of its own. */
-  readonly needsNetwork?: true
-  /** What the nodes are set to besides; they are started anew for it. */
-  readonly settings?: Readonly<Record<string, string>>
-  readonly inject: (scene: Scene) => Promise<void> | void
-  /** What goes on while it lasts; without it, nothing more until `until`. */
-  readonly during?: (scene: Scene) => Promise<void>
-  readonly heal: (scene: Scene) => Promise<void> | void
-}
-
-const remaining = ({ until }: Scene): number => Math.max(0, until - performance.now())
-
-const isOver = (scene: Scene): boolean => remaining(scene) === 0
-
-/** Does something over and over until the fault is over. */
-const again = async (scene: Scene, everyMs: number, what: () => Promise<unknown> | unknown): Promise<void> => {
-  while (!isOver(scene)) {
-    await what()
-    await pause(Math.min(everyMs, remaining(scene)))
-  }
-}
+import { unreadAnswers } from "./UnreadAnswers.ts"
 
 /** SIGTERM, upon which it must end by itself, within 15 s, and with 0. */
 const stop = async ({ problem, say }: Scene, node: SiteNode): Promise<void> => {
@@ -414,11 +364,7 @@ const floodAlone: Fault = {
 const LOOK_ALONE_MS = 250
 
 /** On how many requests a node has decided by its own count alone, because Redis gave it no answer; 0 if it does not say. */
-const decidedAlone = async (node: SiteNode): Promise<number> => {
-  const answer = fetch(`${node.url}/internal/metrics`, { signal: AbortSignal.timeout(2_000) })
-  const text = await answer.then((response) => response.text()).catch(() => "")
-  return [...text.matchAll(/^rate_limits_alone_total\{[^}]*\} (\d+)/gm)].reduce((sum, [, count]) => sum + Number(count), 0)
-}
+const decidedAlone = (node: SiteNode): Promise<number> => metricOf(node, "rate_limits_alone_total")
 
 /**
  * Notes when a node says that its own count decided alone, as it may for a second after three slow answers: then
@@ -499,22 +445,6 @@ const badNeighbour: Fault = {
     }
   },
   heal: () => {}
-}
-
-/** One request, as an agent. */
-const ask = async (
-  node: SiteNode,
-  agent: LoadAgent,
-  method: string,
-  path: string,
-  body?: unknown
-): Promise<{ readonly status: number; readonly body: Readonly<Record<string, unknown>> }> => {
-  const answer = await fetch(`${node.url}${path}`, {
-    method,
-    headers: { authorization: `Bearer ${agent.key}` },
-    ...(body === undefined ? {} : { body: JSON.stringify(body) })
-  })
-  return { status: answer.status, body: await answer.json() as Readonly<Record<string, unknown>> }
 }
 
 const FILE = "What a ship carries"
@@ -604,13 +534,6 @@ const clockBehind: Fault = {
   }
 }
 
-/** Bytes of memory that a node's process holds, shared ones included. */
-const residentOf = (node: SiteNode): number => {
-  if (node.pid === undefined) return 0
-  const line = readFileSync(`/proc/${node.pid}/status`, "utf8").match(/VmRSS:\s+(\d+) kB/)
-  return Number(line?.[1] ?? 0) * 1024
-}
-
 const STALLED_SOCKETS = 10
 const STALLED_BYTES = 12 * 1024 * 1024
 const STALLED_TEXT = 30_000
@@ -642,7 +565,7 @@ const stalledReader: Fault = {
     const sockets = await Promise.all(Array.from({ length: STALLED_SOCKETS }, () => socketOf(node, to.key)))
     const closes = sockets.map((socket) => new Promise<number>((resolve) => socket.once("close", resolve)))
     for (const socket of sockets) socket.pause()
-    const before = residentOf(node)
+    const before = memoryOf(node, "now")
     let highest = before
     const count = Math.ceil(STALLED_BYTES / STALLED_TEXT)
     for (let at = 0; at < count; at += STALLED_AT_ONCE) {
@@ -651,9 +574,9 @@ const stalledReader: Fault = {
         const sent = await ask(node, from, "POST", "/v1/messages", { to: to.handle, client_msg_id: `stalled-${at + i}`, content })
         if (sent.status !== 201) problem(`a send to a reader that has stopped answered ${sent.status}`)
       }))
-      highest = Math.max(highest, residentOf(node))
+      highest = Math.max(highest, memoryOf(node, "now"))
     }
-    await again(scene, 250, () => highest = Math.max(highest, residentOf(node)))
+    await again(scene, 250, () => highest = Math.max(highest, memoryOf(node, "now")))
     if (highest - before > STALLED_GROWTH) {
       problem(`ten sockets that do not read let the node grow by ${((highest - before) / 1048576).toFixed(0)} MiB`)
     }
@@ -676,7 +599,6 @@ const stalledReader: Fault = {
 }
 
 const STORM_AGENTS = 300
-const STORM_AT_ONCE = 16
 /** What each says to its partner while nobody is connected. */
 const STORM_MESSAGES = 2
 /** From one cut to the next at least. */
@@ -685,14 +607,6 @@ const STORM_PATIENCE_MS = 60_000
 const STORM_CUTS = 3
 /** From one cut to the next, while what was shown is not acknowledged yet. */
 const STORM_LAST_MS = 5_000
-
-/** Does something with each of many, a few at a time. */
-const each = async <A>(all: ReadonlyArray<A>, what: (one: A, at: number) => Promise<unknown>): Promise<void> => {
-  let next = 0
-  await Promise.all(Array.from({ length: STORM_AT_ONCE }, async () => {
-    for (let at = next++; at < all.length; at = next++) await what(all[at]!, at)
-  }))
-}
 
 const reconnects: Fault = {
   name: "reconnects",
@@ -861,6 +775,9 @@ export const faults: ReadonlyArray<Fault> = [
   clockAhead,
   clockBehind,
   stalledReader,
+  unreadAnswers(),
+  silentConnections,
+  deadTargets(),
   reconnects,
   badNeighbour,
   floodFault,

@@ -130,6 +130,8 @@ export interface LoadStats {
  */
 export class Load {
   readonly history: History
+  /** Sends per second to aim at from now on. */
+  rate: number
   private readonly options: LoadOptions
   private readonly random: () => number
   private readonly pool = new HttpPool()
@@ -151,6 +153,7 @@ export class Load {
 
   private constructor(options: LoadOptions) {
     this.options = options
+    this.rate = options.rate
     this.history = new History(`load-${randomBytes(3).toString("hex")}-`)
     this.random = randomOf(options.seed)
     for (const { handle, id, key } of options.agents) {
@@ -329,10 +332,10 @@ export class Load {
     while (this.sending) {
       await pause(BEAT_MS)
       const now = performance.now()
-      owed += ((now - from) / 1_000) * this.options.rate
+      owed += ((now - from) / 1_000) * this.rate
       from = now
       if (now - looked > LOOK_MS) {
-        flows = (this.counts.accepted - before) / (now - looked) > this.options.rate / 2_000
+        flows = (this.counts.accepted - before) / (now - looked) > this.rate / 2_000
         looked = now
         before = this.counts.accepted
       }

@@ -3,7 +3,9 @@ import { parseArgs } from "node:util"
 import { missingRedis } from "../../runners/local/Redis.ts"
 import { randomOf } from "../../test/support/Random.ts"
 import { Disk } from "./Disk.ts"
-import { type Fault, faults } from "./Faults.ts"
+import type { Fault } from "./Fault.ts"
+import { faults } from "./Faults.ts"
+import { shown } from "./Latency.ts"
 import { Network } from "./Network.ts"
 import { AGENTS, playRound, type RoundResult } from "./Round.ts"
 import { Site } from "./Site.ts"
@@ -51,7 +53,7 @@ const wholeNumber = (name: string, text: string): number => {
 }
 
 if (flags.help) end(HELP, 0)
-if (flags.list) end(faults.map(({ about, name }) => `${name.padEnd(16)} ${about}`).join("\n"), 0)
+if (flags.list) end(faults.map(({ about, name }) => `${name.padEnd(18)} ${about}`).join("\n"), 0)
 const unknown = (flags.only ?? []).filter((name) => !faults.some((fault) => fault.name === name))
 if (unknown.length > 0) end(`there is no fault ${unknown.join(", ")}: --list shows all`, 2)
 if (missingRedis !== "") end(`the nodes need a Redis${missingRedis}`, 2)
@@ -73,6 +75,8 @@ const COLUMNS: ReadonlyArray<readonly [string, (row: RoundResult) => string]> = 
   ["out of order", ({ reordered }) => String(reordered)],
   ["other", ({ other }) => String(other)],
   ["failed", ({ failed }) => String(failed)],
+  ["ms before", ({ before }) => shown(before)],
+  ["ms during", ({ during }) => shown(during)],
   ["taken again after s", ({ outageSeconds }) => outageSeconds.toFixed(2)],
   ["conversations", ({ affected }) => String(affected)],
   ["ready after s", ({ readySeconds }) => readySeconds.toFixed(1)],

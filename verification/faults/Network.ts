@@ -9,6 +9,9 @@ const must = (...args: ReadonlyArray<string>): void => {
   if (status !== 0) throw new Error(`ip ${args.join(" ")}: ${stderr}`)
 }
 
+/** Addresses from which clients come that are not the suite's own. */
+export const STRANGERS = 8
+
 /** Nobody's: what is sent there arrives nowhere. */
 const NOBODY = "02:00:00:00:00:01"
 const NAME = /^parley-(\d+)-\d+$/
@@ -68,7 +71,7 @@ export class Network {
 
   private build(): void {
     must("link", "add", this.bridge, "type", "bridge")
-    must("addr", "add", `${this.outside}/24`, "dev", this.bridge)
+    for (const host of [this.outside, ...this.strangers]) must("addr", "add", `${host}/24`, "dev", this.bridge)
     must("link", "set", this.bridge, "up")
     for (let node = 0; node < this.nodes; node++) {
       const name = this.name(node)
@@ -84,6 +87,11 @@ export class Network {
   /** The machine's own address, as nodes see it. */
   get outside(): string {
     return `${this.subnet}.1`
+  }
+
+  /** More addresses of the machine, for clients that are not the suite's own. */
+  get strangers(): ReadonlyArray<string> {
+    return Array.from({ length: STRANGERS }, (_, i) => `${this.subnet}.${200 + i}`)
   }
 
   host(node: number): string {

@@ -1,7 +1,8 @@
 import { setTimeout as pause } from "node:timers/promises"
 import { check, type Limits, type Rule } from "./Checker.ts"
-import type { Fault, Scene } from "./Faults.ts"
+import { contentionOf, type Fault, type Scene } from "./Fault.ts"
 import { NEVER, type Tick, TICKS_PER_MS } from "./History.ts"
+import { isAsFast, type Latency, latencyOfSends, shown as shownLatency } from "./Latency.ts"
 import { Load, type LoadAgent, LOAD_LIMITS } from "./Load.ts"
 import { outageOf } from "./Outage.ts"
 import { readFinal } from "./ReadFinal.ts"
@@ -13,6 +14,10 @@ export const AGENTS = 48
 const WARM_UP_MS = 2_000
 /** Sends that are still accepted once all is healed. */
 const COOL_DOWN_MS = 3_000
+/** Seconds that nodes may wait for a processor for each second that they run; above, the machine is too busy to judge latencies. */
+const MAX_CONTENTION = 1.5
+/** A median latency that no busy machine explains. */
+const MAX_LATENCY_MS = 20_000
 /** Lines of each kind of violation that are printed. */
 const SHOWN = 5
 
@@ -46,6 +51,9 @@ export interface RoundResult {
   readonly outageSeconds: number
   /** Conversations that took nothing for longer than a second. */
   readonly affected: number
+  /** Of accepted sends in the seconds before the fault, and while it lasted. */
+  readonly before: Latency
+  readonly during: Latency
   /** Sends that the client gave up, after all its retries. */
   readonly failed: number
   /** From the end of the fault until every node was ready. */
@@ -63,7 +71,7 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     problems.push(what)
   }
   const settings = fault.settings ?? {}
-  await site.set(settings)
+  await site.set(settings, fault.openFiles)
   for (const node of site.nodes) node.unready.clear()
   const load = await Load.start({
     agents: options.agents,
@@ -71,25 +79,30 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     clientUrl: () => site.url,
     database: site.database,
     seed: options.seed,
-    rate: options.rate
+    rate: Math.min(options.rate, fault.rate ?? Infinity)
   })
   try {
     const { history } = load
     const began = performance.now()
+    await fault.prepare?.(site)
+    const calm = history.now()
     await pause(WARM_UP_MS)
 
     const seconds = Math.max(options.seconds, fault.atLeast ?? 0)
     const span = { name: fault.name, from: history.now(), until: NEVER, healed: NEVER }
     history.faults.push(span)
     const scene: Scene = { site, random: options.random, until: performance.now() + seconds * 1_000, problem, say: (what) => say(`  ${what}`), stats: () => load.stats, load }
-    const before = load.stats.accepted
+    const sent = load.stats.accepted
+    const contention = contentionOf(site.nodes)
     await fault.inject(scene)
     await (fault.during?.(scene) ?? pause(Math.max(0, scene.until - performance.now())))
-    say(`  ${load.stats.accepted - before} sends accepted while it lasted`)
+    say(`  ${load.stats.accepted - sent} sends accepted while it lasted`)
     span.until = history.now()
+    const contended = contention()
     await fault.heal(scene)
     const readySeconds = await untilWell(site, problem)
     span.healed = history.now()
+    load.rate = options.rate
     await pause(COOL_DOWN_MS)
     while (load.stats.accepted < options.sends) await pause(100)
     const took = (performance.now() - began) / 1_000
@@ -97,6 +110,8 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     await load.stop()
     const { accepted, failed, refused, retried, starved } = load.stats
     const outage = outageOf(history, span.from, stopped)
+    const before = latencyOfSends(history, calm, span.from)
+    const during = latencyOfSends(history, span.from, span.until)
     if (outage.worst !== undefined) {
       const { conversation, from } = outage.worst
       say(`  taken again after ${outage.seconds.toFixed(1)} s: ${history.conversations[conversation]?.id} had nothing taken from ${clock(history.began, from)} on`)
@@ -125,6 +140,11 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
     if (outage.seconds > (fault.resumesWithin ?? Infinity)) {
       problem(`a conversation took no messages for ${outage.seconds.toFixed(1)} s; at most ${fault.resumesWithin} are allowed`)
     }
+    if (fault.keepsSpeed === true) {
+      const times = `sends took ${shownLatency(during)} ms, and ${shownLatency(before)} ms before (median and p95)`
+      say(`  ${times}; for each second that the nodes ran they waited ${contended.toFixed(1)} s for a processor`)
+      if (!isAsFast(before, during) && !(contended > MAX_CONTENTION && during.median < MAX_LATENCY_MS)) problem(times)
+    }
     if (fault.keepsReady === true) {
       for (const { name, unready } of site.nodes) if (unready.size > 0) problem(`${name} was not ready: ${[...unready.keys()].join(" ")}`)
     }
@@ -140,6 +160,8 @@ export const playRound = async (options: RoundOptions): Promise<RoundResult> => 
       other: Object.values(others).reduce((sum, count) => sum + count, 0),
       outageSeconds: outage.seconds,
       affected: outage.affected,
+      before,
+      during,
       failed: gaveUp,
       readySeconds,
       problems

@@ -15,7 +15,7 @@ import { BUCKET, FileStore } from "./FileStore.ts"
 import { type Address, Link } from "../../test/support/Link.ts"
 import { type LoadAgent, LOAD_LIMITS } from "./Load.ts"
 import { Mailbox } from "./Mailbox.ts"
-import { Network } from "./Network.ts"
+import { Network, STRANGERS } from "./Network.ts"
 import type { Detours } from "./Preload.ts"
 
 const PRELOAD = join(import.meta.dirname, "Preload.ts")
@@ -52,6 +52,8 @@ export class SiteNode {
   private readonly env: Readonly<Record<string, string>>
   /** For what is started from now on, besides its own. */
   settings: Readonly<Record<string, string>> = {}
+  /** The limit of open files of what is started from now on; that of this process if undefined. */
+  openFiles: number | undefined
   private detours: Detours = {}
   private process: ServerProcess | undefined
   private written: () => string = () => ""
@@ -96,7 +98,7 @@ export class SiteNode {
       command: "runner",
       dataDir: this.dataDir,
       ...this.address,
-      through: this.through,
+      through: [...this.through, ...this.openFiles === undefined ? [] : ["/bin/sh", "-c", `ulimit -n ${this.openFiles}; exec "$@"`, "sh"]],
       env: { CLOCK_JUMP_SECONDS: "-3600", FAULTS_DETOURS: JSON.stringify(this.detours), ...this.env, ...this.settings, ...env },
       nodeOptions: [PRELOAD, CLOCK].flatMap((file) => ["--import", file]),
       channel: true
@@ -269,6 +271,8 @@ export class Site {
       S3_SECRET_ACCESS_KEY: "S3RVER",
       S3_FORCE_PATH_STYLE: "on",
       SMTP_URL: mail.url,
+      // The suite's own connections, all from one address, are those of a balancer.
+      TRUST_PROXY_ADDRESSES: outside,
       RUNNER_HOST: runner.host,
       RUNNER_PORT: String(runner.port),
       RUNNER_SECRET: SECRET,
@@ -324,10 +328,10 @@ export class Site {
     })
   }
 
-  /** Starts every node anew with these settings, unless they have them. */
-  async set(settings: Readonly<Record<string, string>>): Promise<void> {
-    const differing = this.nodes.filter((node) => JSON.stringify(node.settings) !== JSON.stringify(settings))
-    for (const node of differing) node.settings = settings
+  /** Restarts every node that does not have these settings and this limit of open files. */
+  async set(settings: Readonly<Record<string, string>>, openFiles: number | undefined): Promise<void> {
+    const differing = this.nodes.filter((node) => node.openFiles !== openFiles || JSON.stringify(node.settings) !== JSON.stringify(settings))
+    for (const node of differing) Object.assign(node, { settings, openFiles })
     await Promise.all(differing.map((node) => node.stop()))
     await Promise.all(differing.map((node) => node.start()))
     await this.untilReady()
@@ -415,6 +419,16 @@ export class Site {
     const made: unknown = JSON.parse(stdout)
     return (made as ReadonlyArray<{ readonly id: string; readonly handle: string; readonly api_key: string }>)
       .map(({ api_key, handle, id }) => ({ id, handle, key: api_key }))
+  }
+
+  /** Where the suite itself listens, as nodes see it. */
+  get outside(): string {
+    return this.network?.outside ?? LOCALHOST
+  }
+
+  /** Addresses of this machine for clients that are not the suite's own. */
+  get strangers(): ReadonlyArray<string> {
+    return this.network?.strangers ?? Array.from({ length: STRANGERS }, (_, i) => `127.0.0.${2 + i}`)
   }
 
   /** Past every link. */
