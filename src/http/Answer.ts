@@ -77,8 +77,9 @@ export class Answer extends ServerResponse<Asked> {
   }
 
   override end(chunk?: unknown, encoding?: unknown, done?: unknown): this {
-    this.req.reading?.encoded()
-    super.end(typeof chunk === "string" && chunk.length > LONG_TEXT ? Buffer.from(chunk) : chunk, encoding as BufferEncoding, done as () => void)
+    const body = typeof chunk === "string" && chunk.length > LONG_TEXT ? Buffer.from(chunk) : chunk
+    this.req.reading?.encoded(typeof body === "string" || body instanceof Uint8Array ? body.length : 0)
+    super.end(body, encoding as BufferEncoding, done as () => void)
     this.#count()
     return this
   }
@@ -93,7 +94,10 @@ export class Answer extends ServerResponse<Asked> {
       this.#held = server.held.hold(server.peerOf(this.req), socket, {
         bytes: () => this.writableLength + (this.source?.readableLength ?? 0),
         progress: () => progressOf(socket),
-        cut: () => void socket.destroy()
+        cut: () => {
+          this.req.reading?.cut()
+          socket.destroy()
+        }
       })
     }
   }

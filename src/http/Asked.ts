@@ -10,8 +10,10 @@ export interface ShownLimit {
 
 /** What a request holds until its answer has left. */
 export interface Reading {
-  /** The answer is encoded: what it was made of is no longer in memory. */
-  readonly encoded: () => void
+  /** The answer is encoded and has so many bytes: what it was made of is no longer in memory. */
+  readonly encoded: (bytes: number) => void
+  /** The answer is cut off unread. */
+  readonly cut: () => void
   /** The answer has left, or its client is gone. */
   readonly left: () => void
 }

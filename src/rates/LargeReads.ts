@@ -1,12 +1,16 @@
-import { Context, Effect, Layer } from "effect"
+import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { Asked, type Reading } from "../http/Asked.ts"
 import { Config } from "../platform/Config.ts"
 import { largeReads } from "../platform/Metrics.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { RateLimited, Unavailable } from "../wire/WireError.ts"
 
 /** How many requests may wait for a slot in a whole process. */
 const MAX_WAITING = 8_192
+/** An answer that has more bytes is large indeed. Its slot is taken for a second for each `PACE` bytes, however fast its client reads. */
+const LARGE = 262_144
+const PACE = 4_194_304
 /** When a refused request may be repeated, in milliseconds. */
 const RETRY_MS = 1_000
 
@@ -14,6 +18,14 @@ const RETRY_MS = 1_000
 export interface Bounds {
   readonly waiting: number
   readonly bytes: number
+  /** How long a slot stays taken whose answer was cut off unread, in milliseconds. */
+  readonly cutMs: number
+}
+
+/** Monotonic milliseconds, and what runs something later. */
+export interface Timing {
+  readonly now: () => number
+  readonly later: (ms: number, run: () => void) => void
 }
 
 /** An agent or an IP address that asks for large answers. */
@@ -48,38 +60,53 @@ export class Ticket {
 export class Slot {
   readonly #queue: LargeReadQueue
   readonly #peer: Peer
-  #bytes: number
+  readonly #since: number
+  /** What it may take to read the answer. */
+  #reading: number
+  /** Until when the slot stays taken, whatever happens to the answer. */
+  #takenUntil = 0
   #over = false
 
   constructor(queue: LargeReadQueue, peer: Peer, bytes: number) {
     this.#queue = queue
     this.#peer = peer
-    this.#bytes = bytes
+    this.#reading = bytes
+    this.#since = queue.timing.now()
   }
 
-  /** The answer is encoded, so that what it was made of is no longer in memory. */
-  encoded(): void {
-    if (this.#bytes === 0) return
-    this.#queue.read(this.#bytes)
-    this.#bytes = 0
+  /** The answer is encoded and has so many bytes: what it was made of is no longer in memory. */
+  encoded(bytes: number): void {
+    if (bytes > LARGE) this.#takenUntil = this.#since + bytes / PACE * 1_000
+    if (this.#reading === 0) return
+    this.#queue.read(this.#reading)
+    this.#reading = 0
+  }
+
+  /** The answer is cut off because its client made the process hold too much: the next one does not follow at once. */
+  cut(): void {
+    this.#takenUntil = this.#queue.timing.now() + this.#queue.bounds.cutMs
   }
 
   /** The answer has left, or its client is gone. */
   left(): void {
     if (this.#over) return
     this.#over = true
-    this.encoded()
-    this.#queue.leave(this.#peer)
+    this.encoded(0)
+    const ms = this.#takenUntil - this.#queue.timing.now()
+    if (ms > 0) this.#queue.timing.later(ms, () => this.#queue.leave(this.#peer))
+    else this.#queue.leave(this.#peer)
   }
 }
 
 /**
  * The queue for large answers. A peer has a few slots, each from before its answer is read until the answer has left. All answers
  * that are being read may have `bytes` together, as estimated. Requests above that wait: those of one peer in the order in which
- * they came, and the peers in turn. Every call is synchronous.
+ * they came, and the peers in turn. An answer above 256 kB keeps its slot for a second for each 4 MiB, and one that is cut off
+ * unread for some seconds: so a peer that asks again and again takes a part of the process's time at most. Every call is synchronous.
  */
 export class LargeReadQueue {
-  readonly #bounds: Bounds
+  readonly bounds: Bounds
+  readonly timing: Timing
   readonly #peers = new Map<string, Peer>()
   /** Peers with a request that waits and a free slot, the next one first. */
   readonly #next = new Map<string, Peer>()
@@ -87,8 +114,9 @@ export class LargeReadQueue {
   #underWay = 0
   #waiting = 0
 
-  constructor(bounds: Bounds) {
-    this.#bounds = bounds
+  constructor(bounds: Bounds, timing: Timing) {
+    this.bounds = bounds
+    this.timing = timing
   }
 
   get underWay(): number {
@@ -102,7 +130,7 @@ export class LargeReadQueue {
   /** Takes a slot, or a place in the queue. "full": the peer has too many requests in the queue. "busy": the process has. */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
     const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, queue: [] }
-    if (peer.queue.length >= this.#bounds.waiting) return "full"
+    if (peer.queue.length >= this.bounds.waiting) return "full"
     if (this.#waiting >= MAX_WAITING) return "busy"
     this.#peers.set(key, peer)
     const isFree = peer.queue.length === 0 && peer.underWay < slots
@@ -148,7 +176,7 @@ export class LargeReadQueue {
   }
 
   #hasRoom(bytes: number): boolean {
-    return this.#reading === 0 || this.#reading + bytes <= this.#bounds.bytes
+    return this.#reading === 0 || this.#reading + bytes <= this.bounds.bytes
   }
 
   #take(peer: Peer, bytes: number): Slot {
@@ -216,9 +244,15 @@ export class LargeReads extends Context.Service<LargeReads, {
     Effect.gen(function*() {
       const config = yield* Config
       const waiting = config.HTTP_LARGE_READS_WAITING
-      const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES })
+      const run = Effect.runForkWith(yield* Effect.context<never>())
+      const timing: Timing = {
+        now: monotonicMillis(yield* Clock.Clock),
+        later: (ms, then) => void run(Effect.map(Effect.sleep(ms), then))
+      }
+      const cutMs = config.HTTP_LARGE_READS_SECONDS * 1_000
+      const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
       // Of a file it is its open file that is bounded, so each counts 1.
-      const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES })
+      const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES, cutMs }, timing)
       const queues = [answers, files]
       yield* largeReads.at("under way").readsIn(() => queues.reduce((sum, { underWay }) => sum + underWay, 0))
       yield* largeReads.at("waiting").readsIn(() => queues.reduce((sum, { waiting }) => sum + waiting, 0))
@@ -301,7 +335,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             return Effect.andThen(
               slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
                 // The file is open until the answer has left, however soon its last bytes are read.
-                attach(source as Asked, { encoded: () => undefined, left: () => slot.left() })),
+                attach(source as Asked, { encoded: () => undefined, cut: () => undefined, left: () => slot.left() })),
               effect
             )
           }),

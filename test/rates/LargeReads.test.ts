@@ -3,9 +3,12 @@ import { Cause, Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { TestClock } from "effect/testing"
 import * as fc from "fast-check"
 import { Config } from "../../src/platform/Config.ts"
-import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket } from "../../src/rates/LargeReads.ts"
+import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket, type Timing } from "../../src/rates/LargeReads.ts"
 
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
+
+const queueOf = (waiting: number, bytes: number, timing = atOnce): LargeReadQueue => new LargeReadQueue({ waiting, bytes, cutMs: 10_000 }, timing)
+const atOnce: Timing = { now: () => 0, later: (_, run) => run() }
 
 /** Enters, and notes under `name` when it has its slot. */
 const entering = (queue: LargeReadQueue, log: Array<string>) => (name: string, key: string, bytes = 10, slots = 2) => {
@@ -23,13 +26,13 @@ const entering = (queue: LargeReadQueue, log: Array<string>) => (name: string, k
 describe("the queue for large answers", () => {
   it("gives a peer its slots at once, and the next one when an answer has left", () => {
     const log: Array<string> = []
-    const enter = entering(new LargeReadQueue({ waiting: 10, bytes: 1_000 }), log)
+    const enter = entering(queueOf(10, 1_000), log)
     const first = enter("one", "eve")
     enter("two", "eve")
     enter("three", "eve")
     enter("four", "bob")
     assert.deepStrictEqual(log, ["one", "two", "four"])
-    first.slot!.encoded()
+    first.slot!.encoded(0)
     assert.deepStrictEqual(log, ["one", "two", "four"])
     first.slot!.left()
     assert.deepStrictEqual(log, ["one", "two", "four", "three"])
@@ -37,19 +40,19 @@ describe("the queue for large answers", () => {
 
   it("lets peers take turns where the process is at its bound, and what is encoded makes room", () => {
     const log: Array<string> = []
-    const enter = entering(new LargeReadQueue({ waiting: 10, bytes: 20 }), log)
+    const enter = entering(queueOf(10, 20), log)
     const running = [enter("eve 1", "eve"), enter("eve 2", "eve")]
     enter("eve 3", "eve", 10, 4)
     enter("eve 4", "eve", 10, 4)
     enter("bob 1", "bob")
-    running[0]!.slot!.encoded()
-    running[1]!.slot!.encoded()
+    running[0]!.slot!.encoded(0)
+    running[1]!.slot!.encoded(0)
     assert.deepStrictEqual(log, ["eve 1", "eve 2", "eve 3", "bob 1"])
   })
 
   it("admits one that is larger than the process's bound alone, so that it is not refused for ever", () => {
     const log: Array<string> = []
-    const enter = entering(new LargeReadQueue({ waiting: 10, bytes: 20 }), log)
+    const enter = entering(queueOf(10, 20), log)
     const first = enter("first", "eve")
     enter("huge", "bob", 1_000)
     assert.deepStrictEqual(log, ["first"])
@@ -57,9 +60,29 @@ describe("the queue for large answers", () => {
     assert.deepStrictEqual(log, ["first", "huge"])
   })
 
+  it("keeps the slot of a large answer for a second for each 4 MiB, and that of one that was cut off for ten", () => {
+    const time = { now: 1_000 }
+    const later: Array<{ readonly at: number; readonly run: () => void }> = []
+    const queue = queueOf(10, 1_000, { now: () => time.now, later: (ms, run) => later.push({ at: time.now + ms, run }) })
+    const enter = entering(queue, [])
+    const [small, large, cut] = ["small", "large", "cut"].map((key) => enter(key, key).slot!) as [Slot, Slot, Slot]
+    small.encoded(262_144)
+    large.encoded(2 * 4_194_304)
+    cut.encoded(2 * 4_194_304)
+    time.now = 1_500
+    small.left()
+    large.left()
+    cut.cut()
+    cut.left()
+    assert.deepStrictEqual([queue.underWay, later.map(({ at }) => at)], [2, [3_000, 11_500]])
+    later.forEach(({ run }) => run())
+    large.left()
+    assert.strictEqual(queue.underWay, 0)
+  })
+
   it("refuses what its queue cannot hold, and keeps nothing of who has left", () => {
     const log: Array<string> = []
-    const queue = new LargeReadQueue({ waiting: 1, bytes: 1_000 })
+    const queue = queueOf(1, 1_000)
     const enter = entering(queue, log)
     const running = [enter("one", "eve"), enter("two", "eve")]
     const waiting = enter("three", "eve")
@@ -75,7 +98,7 @@ describe("the queue for large answers", () => {
       fc.array(fc.tuple(fc.nat(3), fc.integer({ min: 1, max: 30 }), fc.constantFrom("enter", "enter", "encoded", "left", "leave")), { maxLength: 120 }),
       (steps) => {
         const log: Array<string> = []
-        const queue = new LargeReadQueue({ waiting: 5, bytes: 40 })
+        const queue = queueOf(5, 40)
         const enter = entering(queue, log)
         const all: Array<{ readonly key: string; readonly bytes: number; reading: boolean; over: boolean } & ReturnType<typeof enter>> = []
         const check = () => {
@@ -90,7 +113,7 @@ describe("the queue for large answers", () => {
           if (what === "enter") all.push(Object.assign(enter(`${all.length}`, String(i), bytes), { key: String(i), bytes, reading: true, over: false }))
           else if (one?.slot !== undefined && what === "encoded") {
             one.reading = false
-            one.slot.encoded()
+            one.slot.encoded(0)
           } else if (one?.slot !== undefined && what === "left") {
             one.reading = false
             one.over = true
