@@ -322,12 +322,14 @@ export const makeOperations = Effect.gen(function*() {
         }
       })
       const { side, task } = yield* send(call, params)
-      return { task: yield* view.task(wait ? yield* settled(call, side, task) : task, shown) }
+      const now = wait ? yield* settled(call, side, task) : task
+      return { task: yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), view.task(now, shown)) }
     }),
     sendStreamingMessage: Effect.fn("A2a.sendStreamingMessage")(function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
       const historyLength = yield* parsed(() => historyOf(objectOf(params, "configuration") ?? {}))
       const { side, task } = yield* send(call, params)
-      return { side, task, first: { task: yield* view.task(task, { historyLength, artifacts: true }) } }
+      const shown = view.task(task, { historyLength, artifacts: true })
+      return { side, task, first: { task: yield* reads.during(call.caller.id, messagesOf(1, LOG), shown) } }
     }),
     getTask: Effect.fn("A2a.getTask")(function*(call: Call, params: Json): Effect.fn.Return<object, Failure> {
       const historyLength = yield* parsed(() => historyOf(params))
@@ -344,7 +346,7 @@ export const makeOperations = Effect.gen(function*() {
           new A2aFailure("TASK_NOT_CANCELABLE", "The task has ended already.", { state: `TASK_STATE_${outcome.task.state}` })
         )
       }
-      return yield* view.task(outcome.task, everything)
+      return yield* reads.ofAgent(call.caller.id, messagesOf(1, LOG), view.task(outcome.task, everything))
     }),
     subscribeToTask: Effect.fn("A2a.subscribeToTask")(function*(call: Call, params: Json): Effect.fn.Return<Streamed, Failure> {
       const { side, task } = yield* taskOf(call, yield* parsed(() => idOf(params)))

@@ -86,7 +86,11 @@ export class Budgets extends Context.Service<Budgets, {
             return limits.take(perAgent, agentId)
           }),
         ofAddress: (request) => limits.take(perAddress, keyOf(request)),
-        unauthorized: (request) => Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.fail(new Unauthorized())),
+        unauthorized: (request) =>
+          Effect.withFiber((fiber) =>
+            fiber.getRef(Counted)
+              ? Effect.fail(new Unauthorized())
+              : Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.fail(new Unauthorized()))),
         ofAsset: (request) => limits.take(assets, keyOf(request)),
         ofProbe: (request) =>
           Effect.suspend(() => isProbe(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),

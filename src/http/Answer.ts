@@ -88,7 +88,8 @@ export class Answer extends ServerResponse<Asked> {
   #count(): void {
     const { server } = this
     if (server === undefined) return
-    if (this.#held !== undefined) server.held.changed(this.#held)
+    // What has drained once is not in the account any more.
+    if (this.#held?.released === false) server.held.changed(this.#held)
     else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
       const { socket } = this.req
       this.#held = server.held.hold(server.peerOf(this.req), socket, {
@@ -107,7 +108,7 @@ export class Answer extends ServerResponse<Asked> {
     const { server } = this
     this.#bodyBytes = bytes
     if (server === undefined) return
-    if (this.#heldBody !== undefined) server.held.changed(this.#heldBody)
+    if (this.#heldBody?.released === false) server.held.changed(this.#heldBody)
     else if (bytes > UNCOUNTED) {
       const { socket } = this.req
       this.#heldBody = server.held.hold(server.peerOf(this.req), socket, {
@@ -122,6 +123,7 @@ export class Answer extends ServerResponse<Asked> {
   over(): void {
     if (this.#held !== undefined) this.server?.held.release(this.#held)
     if (this.#heldBody !== undefined) this.server?.held.release(this.#heldBody)
+    this.req.isOver = true
     this.req.reading?.left()
     this.req.reading = undefined
   }

@@ -18,6 +18,10 @@ export interface Reading {
   readonly left: () => void
 }
 
+/** A body may come in this many pieces, however small. Beyond that they have to be of `LEAST_PIECE` bytes on average. */
+const PIECES = 1_000
+const LEAST_PIECE = 128
+
 /** A request to this server, with what becomes known of it before and beside its route. */
 export class Asked extends IncomingMessage {
   /** The whole body, where it is read before the route is (RequestBody.ts). */
@@ -28,8 +32,27 @@ export class Asked extends IncomingMessage {
   agentId: string | undefined = undefined
   /** Its slot among the large answers of its agent (rates/LargeReads.ts). */
   reading: Reading | undefined = undefined
+  /** Called with the bytes of the body that have come, where the body is kept as it comes. */
+  onPiece: ((bytes: number) => void) | undefined = undefined
+  /** Its answer has left, or its client is gone. */
+  isOver = false
+  #pieces = 0
+  #bytes = 0
   /** The response, where the router has nothing left to do but to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
+
+  /** Ends the connection of a body in very many small pieces: each takes time, and some 500 bytes of memory besides its own. */
+  override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
+    if (piece !== null) {
+      this.#bytes += piece.length
+      if (++this.#pieces > PIECES && this.#bytes < this.#pieces * LEAST_PIECE) {
+        this.socket.destroy()
+        return false
+      }
+      this.onPiece?.(this.#bytes)
+    }
+    return super.push(piece, encoding)
+  }
 
   /** Lets go of what only its route needed; the origin stays, for the headers of the answer. */
   release(): void {

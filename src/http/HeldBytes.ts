@@ -9,7 +9,7 @@ import { Seldom } from "../platform/Seldom.ts"
 export const UNCOUNTED = 16_384
 /** How often everything that is held is measured again. */
 const SWEEP = "1 second"
-/** A peer that has taken or sent nothing for this long is stalled: what it makes the process hold is dropped first. */
+/** A connection that has taken or sent less than `UNCOUNTED` bytes for this long is stalled: its peer loses it first. */
 const STALLED_MS = 2_000
 /** How long a stalled peer is left alone while more than half of the process's bound is used. */
 const PATIENCE_MS = 10_000
@@ -65,10 +65,11 @@ type Reason = "connection" | "peer" | "process" | "stalled"
  * - Above the bound of a connection, the connection is cut.
  * - Above the bound of a peer, connections of this peer are cut: stalled ones first, then the largest.
  * - Above the bound of the process, connections of the peer that makes it hold the most are cut, stalled ones first.
- * - Above half of that bound, a connection that has been stalled for 10 s is cut, so that backlogs find room again.
+ * - Above half of that bound, connections that have been stalled for 10 s are cut, of the peers that hold more than their share, so
+ *   that backlogs find room again.
  *
- * So a peer that does not read loses its own connections, and never those of others. Nothing is lost with a connection: what was
- * acknowledged is stored. Only what the kernel has not taken is held; the connection is counted from
+ * So a peer that does not read loses its own connections. Nothing is lost with a connection that acknowledges: what was acknowledged
+ * is stored. A socket without acknowledgements (wire.md E.2) loses what it was sent, as with every broken connection. Only what the kernel has not taken is held; the connection is counted from
  * `UNCOUNTED` bytes on. Every call is synchronous.
  */
 export class HeldBytesAccount {
@@ -136,11 +137,14 @@ export class HeldBytesAccount {
     }
     if (this.total > process) this.#relieve(() => this.#heaviest(), () => this.total > process, "process")
     if (!this.isTight) return
-    const patient = this.#now() - PATIENCE_MS
-    const stalled = this.#all().filter((held) => held.movedAt < patient).toSorted((a, b) => b.bytes - a.bytes)
-    for (const held of stalled) {
-      if (!this.isTight) return
-      this.#cut(held, "stalled")
+    const stalledBefore = this.#now() - PATIENCE_MS
+    const share = process / 2 / this.#peers.size
+    const heaviest = [...this.#peers.values()].filter(({ bytes }) => bytes > share).toSorted((a, b) => b.bytes - a.bytes)
+    for (const { all } of heaviest) {
+      for (const held of [...all].toSorted((a, b) => b.bytes - a.bytes)) {
+        if (!this.isTight) return
+        if (held.movedAt < stalledBefore) this.#cut(held, "stalled")
+      }
     }
   }
 
@@ -148,18 +152,14 @@ export class HeldBytesAccount {
     return [...this.#peers.values()].flatMap(({ all }) => [...all])
   }
 
-  /** The holdings of the peer that makes the process hold the most; stalled bytes count before others. */
+  /** The holdings of the peer that makes the process hold the most. */
   #heaviest(): Iterable<Held> {
-    const stalledBefore = this.#now() - STALLED_MS
+    let most = 0
     let heaviest: Iterable<Held> = []
-    let most = [-1, -1]
     for (const { all, bytes } of this.#peers.values()) {
-      let stalled = 0
-      for (const held of all) if (held.movedAt <= stalledBefore) stalled += held.bytes
-      if (stalled > most[0]! || (stalled === most[0] && bytes > most[1]!)) {
-        most = [stalled, bytes]
-        heaviest = all
-      }
+      if (bytes <= most) continue
+      most = bytes
+      heaviest = all
     }
     return heaviest
   }
@@ -193,7 +193,8 @@ export class HeldBytesAccount {
   #measure(held: Held): void {
     if (held.released) return
     const progress = held.holding.progress()
-    if (progress !== held.progress) {
+    // A peer that takes a few bytes now and then is as good as one that takes none.
+    if (!(progress - held.progress < UNCOUNTED)) {
       held.progress = progress
       held.movedAt = this.#now()
     }

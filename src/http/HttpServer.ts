@@ -96,6 +96,16 @@ const patienceOf = (config: Settings): Patience => {
   }
 }
 
+/** Requests that a client may send on a connection before it has the answer to the first. */
+const MAX_PIPELINED = 64
+/** Headers of a request that are read; the others are ignored. */
+const MAX_HEADERS = 100
+/** Bytes of a body on the routes that need no key, which take an address, a handle, a name and a description. */
+const PUBLIC_BODY = 16_384
+/** How much larger than a message the body of a send may be: JSON may escape each byte as six. */
+const ESCAPED = 6
+const publicBodies = new Set(["/v1/register", "/v1/register/verify", "/v1/agents/recover", "/v1/agents/recover/verify"])
+
 const every20Millis = Schedule.spaced("20 millis")
 
 const MCP = "/mcp"
@@ -329,6 +339,18 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       }
     }
 
+    // Parsing a body of a megabyte with very many fields takes half a second, so each route takes what it needs.
+    const sendBody = Math.min(config.LIMITS_BODY_BYTES, ESCAPED * config.LIMITS_MESSAGE_BYTES + PUBLIC_BODY)
+    const publicBody = Math.min(config.LIMITS_BODY_BYTES, PUBLIC_BODY)
+    const maxBodyOf = (path: string): number =>
+      path === "/v1/messages"
+        ? sendBody
+        : takesFiles(path)
+        ? config.LIMITS_BODY_BYTES * BASE64_BODY
+        : publicBodies.has(path)
+        ? publicBody
+        : config.LIMITS_BODY_BYTES
+
     /** Checks that need no route; undefined: the request passes. */
     const refusal = (request: IncomingMessage, path: string, raw: boolean, maxBytes: number): WireFailure | undefined => {
       if (request.headers.host === undefined && request.httpVersion === "1.1") {
@@ -350,7 +372,23 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       handle(request, response)
     }
 
+    /** How many responses of a connection are behind others. */
+    const behind = new WeakMap<Socket, number>()
+    /** Counts a response that is behind others; false: there are too many, and the connection is cut. */
+    const queueBehind = (response: Answer): boolean => {
+      const { socket } = response.req
+      const before = behind.get(socket) ?? 0
+      if (socket.destroyed || before >= MAX_PIPELINED) {
+        socket.destroy()
+        return false
+      }
+      behind.set(socket, before + 1)
+      response.once("close", () => behind.set(socket, (behind.get(socket) ?? 1) - 1))
+      return true
+    }
+
     const onRequest = (request: Asked, response: Answer, expectsContinue = false) => {
+      if (response.socket === null && !queueBehind(response)) return
       inFlight++
       response.on("close", finished)
       const id = requestIdFrom(request.headers["x-request-id"], ids)
@@ -379,7 +417,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         return
       }
       const raw = isRaw(request.method, path)
-      const maxBytes = takesFiles(path) ? config.LIMITS_BODY_BYTES * BASE64_BODY : config.LIMITS_BODY_BYTES
+      const maxBytes = maxBodyOf(path)
       const refused = refusal(request, path, raw, maxBytes)
       if (refused !== undefined) {
         if (expectsContinue) response.shouldKeepAlive = false
@@ -390,7 +428,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (request.method === "GET" || request.method === "HEAD") return handle(request, response)
       if (raw) {
         // Files go to the store piece by piece; a picture is read whole.
-        if (path.endsWith("/avatar")) response.receives(Math.min(Number(request.headers["content-length"] ?? Infinity), config.LIMITS_AVATAR_BYTES))
+        if (path.endsWith("/avatar")) request.onPiece = (bytes) => response.receives(bytes)
         if (!stallGuard.stalledLately("http")) return handle(request, response)
         response.refuse(new Unavailable())
         return discard(request, 0, config.LIMITS_BODY_BYTES)
@@ -455,6 +493,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }, (request, response) => onRequest(request, response))
     // Without a timeout, a peer that stops reading would hold its connection and the unsent data for ever.
     server.timeout = patience.stalled
+    server.maxHeadersCount = MAX_HEADERS
     server.on("checkContinue", (request, response) => onRequest(request, response, true))
     server.on("checkExpectation", (request, response) => {
       // A server need not heed an expectation: outsiders get the same answer as without one.

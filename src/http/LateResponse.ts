@@ -14,6 +14,8 @@ export class EventStream extends Readable {
   }
 
   override push(chunk: unknown, encoding?: BufferEncoding): boolean {
+    // Its end would make its response look complete.
+    if (this.destroyed) return false
     const goesOn = super.push(chunk, encoding)
     if (this.readableLength > MAX_UNREAD) this.destroy()
     return goesOn
@@ -39,7 +41,16 @@ export const lateResponseOf = ({ body }: HttpServerResponse.HttpServerResponse):
 /** For requests that come through the router: completes when a late response has ended; then there is nothing left to send. */
 export const lateEnded = (answered: HttpServerResponse.HttpServerResponse) => {
   const late = lateResponseOf(answered)
-  if (late === undefined) return Effect.succeed(answered)
+  if (late === undefined) {
+    const { body } = answered
+    return body._tag !== "Raw" || !(body.body instanceof Readable)
+      ? Effect.succeed(answered)
+      : Effect.map(HttpServerRequest.HttpServerRequest, (request) => {
+        const response = NodeHttpServerRequest.toServerResponse(request)
+        if (response instanceof Answer) response.source = body.body as Readable
+        return answered
+      })
+  }
   return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
     // Around its routes the router cannot be interrupted; a shutdown has to end what has not ended in time.
     Effect.interruptible(Effect.callback<HttpServerResponse.HttpServerResponse>((resume) => {

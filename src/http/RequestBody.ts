@@ -16,6 +16,30 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
 export const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
 
+/** Bytes as they come. Small pieces are copied into one buffer, because a piece takes some 500 bytes of memory besides its own. */
+class Gathered {
+  size = 0
+  #bytes: Buffer | undefined
+
+  add(piece: Buffer): void {
+    const size = this.size + piece.length
+    if (this.#bytes === undefined) this.#bytes = piece
+    else {
+      if (size > this.#bytes.length) {
+        const larger = Buffer.allocUnsafe(2 * size)
+        this.#bytes.copy(larger, 0, 0, this.size)
+        this.#bytes = larger
+      }
+      piece.copy(this.#bytes, this.size)
+    }
+    this.size = size
+  }
+
+  take(): Buffer {
+    return this.#bytes?.subarray(0, this.size) ?? Buffer.alloc(0)
+  }
+}
+
 /**
  * Reads the whole body of a request that is not an upload; `done` gets undefined if it is larger than `maxBytes`. `counts` is called
  * with the bytes that are in memory so far.
@@ -28,26 +52,24 @@ export const readBody = (
   done: (body: Buffer | undefined) => void
 ): void => {
   if (!hasBody(request)) return done(Buffer.alloc(0))
-  let first: Buffer | undefined
-  let rest: Array<Buffer> | undefined
-  let size = 0
-  const onData = (chunk: Buffer) => {
-    size += chunk.length
+  let gathered = new Gathered()
+  const onData = (piece: Buffer) => {
+    const size = gathered.size + piece.length
     if (size > maxBytes) {
       request.off("data", onData)
       request.off("end", onEnd)
+      gathered = new Gathered()
       discard(request, size, maxBytes)
       counts(0)
       return done(undefined)
     }
+    gathered.add(piece)
     counts(size)
-    if (first === undefined) first = chunk
-    else (rest ??= [first]).push(chunk)
   }
   const onEnd = () => {
-    const body = rest === undefined ? first ?? Buffer.alloc(0) : Buffer.concat(rest)
+    const body = gathered.take()
     // A request may wait for long, and its listeners stay: they must not keep the body.
-    first = rest = undefined
+    gathered = new Gathered()
     done(body)
   }
   request.on("data", onData)

@@ -210,7 +210,7 @@ export class LargeReadQueue {
 
 /**
  * How large an answer may be, for endpoints whose answers can be large: at most `max` items, `usual` if the query has no `limit`, of
- * `bytes` each. `"message"` is the size of the largest message.
+ * `bytes` each. Where both are the same, no `limit` of a query counts. `"message"` is the size of the largest message.
  */
 export interface LargeAnswer {
   readonly usual: number
@@ -265,10 +265,17 @@ export class LargeReads extends Context.Service<LargeReads, {
         })
 
       /** A slot, of which `granted` hears in the turn in which it is granted. */
+      const tooManyFiles = (slots: number) =>
+        new RateLimited({
+          message: `${slots} files are uploaded and downloaded from your address, which is all that may be at once: wait for one of them.`,
+          details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
+        })
+
       const slotOf = (queue: LargeReadQueue, key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
         Effect.suspend((): Effect.Effect<Slot, RateLimited | Unavailable> => {
+          const refusal = queue === files ? tooManyFiles : tooMany
           const entered = queue.enter(key, slots, bytes)
-          if (entered === "full") return Effect.fail(tooMany(slots))
+          if (entered === "full") return Effect.fail(refusal(slots))
           if (entered === "busy") return Effect.fail(new Unavailable())
           if (entered instanceof Slot) {
             granted(entered)
@@ -287,12 +294,12 @@ export class LargeReads extends Context.Service<LargeReads, {
             })
           }).pipe(Effect.timeoutOrElse({
             duration: config.HTTP_LARGE_READS_SECONDS * 1_000,
-            orElse: () => Effect.fail(hadFreeSlot ? new Unavailable() : tooMany(slots))
+            orElse: () => Effect.fail(hadFreeSlot ? new Unavailable() : refusal(slots))
           }))
         })
 
       const bytesOf = ({ bytes, max, usual }: LargeAnswer, context: Context.Context<never>): number => {
-        const given = Number(Context.getOrUndefined(context, HttpServerRequest.ParsedSearchParams)?.["limit"])
+        const given = usual === max ? max : Number(Context.getOrUndefined(context, HttpServerRequest.ParsedSearchParams)?.["limit"])
         return (given >= 1 ? Math.min(given, max) : usual) * (bytes === "message" ? perItem.message : bytes)
       }
 
@@ -311,7 +318,7 @@ export class LargeReads extends Context.Service<LargeReads, {
 
       const attach = (source: Asked, reading: Reading): void => {
         // The client may have gone while the request waited: then no answer leaves.
-        if (source.socket.destroyed) reading.left()
+        if (source.isOver || source.socket.destroyed || source.reading !== undefined) reading.left()
         else source.reading = reading
       }
 

@@ -35,6 +35,9 @@ const TICK = "500 millis"
 const CHECK = "5 seconds"
 /** Frames that may wait while the socket's key or its place is checked. */
 const MAX_EARLY_FRAMES = 16
+/** Fragments of a message, and pieces of a frame in which it arrives: each takes some 400 bytes of memory besides its own. */
+const MAX_FRAGMENTS = 64
+const MAX_CHUNKS = 512
 const READERS = 8
 const DRAIN_MS = 5_000
 /** A client waits four seconds for hello.ok: it must learn before then that it has to try again. */
@@ -125,11 +128,13 @@ export const GatewayLive = Layer.effect(
 
     const requestIds = new WeakMap<IncomingMessage, string>()
     const clients = new ClientNames()
-    // The types of `ws` lack closeTimeout.
-    const options: ServerOptions & { readonly closeTimeout: number } = {
+    // The types of `ws` lack these.
+    const options: ServerOptions & Readonly<Record<"closeTimeout" | "maxBufferedChunks" | "maxFragments", number>> = {
       noServer: true,
       maxPayload: config.SOCKETS_FRAME_BYTES,
       clientTracking: false,
+      maxBufferedChunks: MAX_CHUNKS,
+      maxFragments: MAX_FRAGMENTS,
       closeTimeout: CLOSE_MS
     }
     const server = new WebSocketServer(options)
@@ -266,6 +271,8 @@ export const GatewayLive = Layer.effect(
         refusals: undefined,
         slowed: false,
         lookups: 0,
+        waiting: undefined,
+        advancing: false,
         holds: 0,
         reads: undefined
       }

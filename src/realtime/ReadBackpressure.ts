@@ -1,7 +1,7 @@
 import { Effect } from "effect"
 
-/** The number of look-ups under way at which a socket is not read from until one has ended. */
-const MAX_LOOKUPS = 8
+/** Look-ups of a socket that are under way at once. While others wait for these, the socket is not read from. */
+const MAX_LOOKUPS = 4
 
 /** A socket whose reading can be paused. */
 export interface Reading {
@@ -26,18 +26,41 @@ export const letGo = (reading: Reading): void => {
 export interface Asking extends Reading {
   /** Look-ups under way. */
   lookups: number
+  /** Look-ups that wait: those of the frames that were read together with the last one. */
+  waiting: Array<Effect.Effect<void>> | undefined
+  advancing: boolean
 }
 
 /**
- * Runs the queries that a frame causes, which no limit counts or which may be slow. The socket is not
- * read from while many are under way, so a flood of frames delays only its sender; nothing is dropped.
+ * Runs the queries that a frame causes, which no limit counts or which may be slow: a few at once, the others in order. The
+ * socket is not read from while some wait, so a flood of frames delays only its sender; nothing is dropped.
  */
 export const withBackpressure = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
-  if (++asking.lookups === MAX_LOOKUPS) hold(asking)
+  if (asking.waiting === undefined && asking.lookups < MAX_LOOKUPS) return run(asking, effect, fork)
+  if (asking.waiting === undefined) {
+    asking.waiting = []
+    hold(asking)
+  }
+  asking.waiting.push(effect)
+}
+
+const run = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
+  asking.lookups++
   fork(Effect.ensuring(
     effect,
     Effect.sync(() => {
-      if (asking.lookups-- === MAX_LOOKUPS) letGo(asking)
+      asking.lookups--
+      if (asking.waiting !== undefined && !asking.advancing) advance(asking, asking.waiting, fork)
     })
   ))
+}
+
+/** Runs what waits, as far as it may. A look-up that ends at once does not come back here: many of them would exhaust the stack. */
+const advance = (asking: Asking, waiting: Array<Effect.Effect<void>>, fork: (effect: Effect.Effect<void>) => void): void => {
+  asking.advancing = true
+  while (waiting.length > 0 && asking.lookups < MAX_LOOKUPS) run(asking, waiting.shift()!, fork)
+  asking.advancing = false
+  if (waiting.length > 0) return
+  asking.waiting = undefined
+  letGo(asking)
 }

@@ -280,7 +280,7 @@ export class Waiters extends Context.Service<Waiters, {
           if (reason?.text === TOO_MANY) return yield* tooMany()
           return moved
         }
-        const { found, read } = yield* reads.during(listener.agent.id, { usual: PAGE, max: PAGE, bytes: "message" }, search(listener, wait.read))
+        const { found, read } = yield* search(listener, wait.read)
         wait.read = read
         listener.reached = Math.max(listener.reached, read)
         if (found) {

@@ -108,6 +108,13 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
       () => othersDoNotNotice(2_000)
     ))
 
+  it("bodies in pieces of a byte", () =>
+    whileUnread(
+      (i) => `POST /v1/groups HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ntransfer-encoding: chunked\r\n\r\n${"1\r\nx\r\n".repeat(400_000)}`,
+      () => othersDoNotNotice(2_000),
+      4
+    ))
+
   it("pages and documents: health answers all the while", () =>
     whileUnread((i) => getOf(i % 2 === 0 ? "/docs" : "/v1/openapi.json"), async () => {
       const began = performance.now()

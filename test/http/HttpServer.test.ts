@@ -667,6 +667,19 @@ describe("HttpServer", () => {
           yield* server.close
         }), {}, { drain: PATIENCE_MS * 10 })))
 
+  it.live("cuts a connection on which a client sends very many requests before the first is answered", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        const request = "GET /v1/wait HTTP/1.1\r\nhost: x\r\n\r\n"
+        const socket = connect(server.port, "127.0.0.1", () => socket.write(request.repeat(500)))
+        socket.on("error", () => {})
+        const closed = new Promise((resolve) => socket.once("close", resolve))
+        yield* Effect.promise(() => closed)
+        const { inside } = server.gate
+        yield* Effect.promise(() => eventually("the end of those that had begun", () => inside.count === 0 || undefined))
+        yield* server.close
+      }), {}, { drain: PATIENCE_MS * 10 }))
+
   it.live("does not wait for ever for what is in flight, and answers it", () =>
     Effect.forEach(["/v1/wait", "http://x/v1/wait", "/v1/late", "http://x/v1/late"], (target) =>
       withServer((server) =>

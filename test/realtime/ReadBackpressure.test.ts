@@ -1,40 +1,51 @@
 import { assert, it } from "@effect/vitest"
 import { Deferred, Effect } from "effect"
+import { eventually } from "../support/Eventually.ts"
 import { type Asking, hold, letGo, withBackpressure } from "../../src/realtime/ReadBackpressure.ts"
 
-it.effect("the sender of frames that have storage asked waits from the eighth on, until one has ended", () =>
+it.effect("of the look-ups that a socket's frames cause, four run at once and the others in order, while it is not read from", () =>
   Effect.gen(function*() {
     const fork = Effect.runForkWith(yield* Effect.context<never>())
     const calls: Array<string> = []
     const asking: Asking = {
       lookups: 0,
+      waiting: undefined,
+      advancing: false,
       holds: 0,
       socket: { pause: () => calls.push("pause"), resume: () => calls.push("resume") }
     }
+    const begun: Array<number> = []
     const gates: Array<Deferred.Deferred<void>> = []
-    const ask = Effect.fnUntraced(function*() {
+    const ask = Effect.fnUntraced(function*(n: number) {
       const gate = yield* Deferred.make<void>()
-      gates.push(gate)
-      withBackpressure(asking, Deferred.await(gate), fork)
+      withBackpressure(asking, Effect.suspend(() => {
+        begun.push(n)
+        gates.push(gate)
+        return Deferred.await(gate)
+      }), fork)
+      yield* Effect.yieldNow
     })
     const end = Effect.suspend(() => {
       const gate = gates.shift()
       return gate === undefined ? Effect.die("nothing is under way") : Effect.andThen(Deferred.succeed(gate, undefined), Effect.yieldNow)
     })
-    for (let i = 0; i < 7; i++) yield* ask()
-    assert.deepStrictEqual(calls, [])
-    yield* ask()
-    assert.deepStrictEqual(calls, ["pause"])
-    // What had been read with it is still taken.
-    yield* ask()
+    for (let i = 1; i <= 4; i++) yield* ask(i)
+    assert.deepStrictEqual([begun, calls], [[1, 2, 3, 4], []])
+    // What had been read with the fifth is kept, and is not asked for at once.
+    for (let i = 5; i <= 7; i++) yield* ask(i)
+    assert.deepStrictEqual([begun, calls], [[1, 2, 3, 4], ["pause"]])
     yield* end
-    assert.deepStrictEqual(calls, ["pause"])
+    assert.deepStrictEqual([begun, calls], [[1, 2, 3, 4, 5], ["pause"]])
     yield* end
-    assert.deepStrictEqual(calls, ["pause", "resume"])
-    yield* ask()
-    assert.deepStrictEqual(calls, ["pause", "resume", "pause"])
+    yield* end
+    assert.deepStrictEqual([begun, calls], [[1, 2, 3, 4, 5, 6, 7], ["pause", "resume"]])
     while (gates.length > 0) yield* end
     assert.strictEqual(asking.lookups, 0)
+    // Very many that end at once.
+    for (let i = 0; i < 4; i++) yield* ask(i)
+    for (let i = 0; i < 50_000; i++) withBackpressure(asking, Effect.void, fork)
+    while (gates.length > 0) yield* end
+    yield* Effect.promise(() => eventually("the end of all", () => asking.lookups === 0 && asking.waiting === undefined || undefined))
     assert.strictEqual(calls.at(-1), "resume")
     // One that ends at once, or fails in a way that nobody thought of, leaves nothing behind.
     withBackpressure(asking, Effect.void, fork)
