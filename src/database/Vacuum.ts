@@ -1,7 +1,9 @@
-import { Clock, Context, Effect, Layer } from "effect"
+import { Clock, Context, Data, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
+import { statfsSync } from "node:fs"
 import { Config } from "../platform/Config.ts"
 import { databaseTimes, transactionAge, vacuumSkipped } from "../platform/Metrics.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Database } from "./Sql.ts"
 
 /** The age in transactions from which a table is vacuumed although nothing in it has changed. */
@@ -14,6 +16,57 @@ const QUIET = 0.1
 const PATIENCE_MS = 600_000
 /** `VACUUM FULL` takes up to four times as long for each byte as `VACUUM`. */
 const FULL_COSTS = 4
+/** `VACUUM FULL` writes a table beside the old one, writes the same to the log, and sorts its indexes: so many times the table's bytes. */
+const FULL_ROOM = 3
+/** The free bytes that a vacuum leaves for the log of everything else: four of its files. PGlite crashes if a file of the log does not fit. */
+const RESERVE_BYTES = 64_000_000
+
+/** The bytes that are free on the disk of the database's folder. In memory there is no bound, nor on a file system that names no size. */
+export const FreeDisk = Context.Reference<(folder: string | undefined) => number>("parley/database/Vacuum/FreeDisk", {
+  defaultValue: () => (folder) => {
+    if (folder === undefined) return Infinity
+    const { bavail, blocks, bsize } = statfsSync(folder)
+    return blocks === 0 ? Infinity : bavail * bsize
+  }
+})
+
+/** The disk has too little free space for a piece of work, which was not begun. */
+export class DiskSpaceShort extends Data.TaggedError("DiskSpaceShort")<{
+  /** For example "Vacuuming the table agents". */
+  readonly work: string
+  readonly free: number
+  readonly needed: number
+}> {
+  override get message(): string {
+    return `${this.work} needs up to ${Math.ceil(this.needed / 1e6)} MB of free disk, and ${Math.floor(this.free / 1e6)} MB are free.`
+  }
+}
+
+/** Fails if a piece of work that writes `bytes` would leave less than the reserve. */
+const roomFor = Effect.fnUntraced(function*(work: string, bytes: number) {
+  const { backup } = yield* Database
+  const free = (yield* FreeDisk)(backup?.folder)
+  const needed = bytes + RESERVE_BYTES
+  if (free < needed) return yield* new DiskSpaceShort({ work, free, needed })
+})
+
+const CLEARING = "Clearing the write-ahead log"
+const rewriting = (table: string) => `Writing the table ${table} anew`
+
+/** Clears the log, for which as much may be written as its files have now. False: a backup is under way, which needs the log. */
+const clearLog = Effect.gen(function*() {
+  const { backup } = yield* Database
+  if (backup === undefined) return true
+  const sql = yield* SqlClient.SqlClient
+  const [row] = yield* sql<{ readonly bytes: number }>`SELECT COALESCE(sum(size), 0)::bigint AS bytes FROM pg_ls_waldir()`
+  yield* roomFor(CLEARING, row?.bytes ?? 0)
+  return yield* backup.clearLog
+})
+
+/** Since when a job waits for a turn, in monotonic milliseconds; undefined: it does not wait. Each job has its own. */
+export interface Patience {
+  waitsSince: number | undefined
+}
 
 interface Table {
   readonly name: string
@@ -49,13 +102,18 @@ const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */
   readonly step: Effect.Effect<{ readonly rows: number; readonly more: boolean }, SqlError.SqlError>
-  /** Waits a second; true: little was under way in it, or nothing was allowed for ten minutes. */
-  readonly turn: Effect.Effect<boolean>
   /**
-   * Writes a table anew with `VACUUM FULL`, so that its old files with all their bytes are removed. False: it is too large, and was
-   * left as it is.
+   * Waits a second; true: little was under way in it, or the job has waited for ten minutes. A job that has nothing to do any more
+   * sets `waitsSince` to undefined.
    */
-  readonly rewrite: (table: string) => Effect.Effect<boolean, SqlError.SqlError>
+  readonly turn: (patience: Patience) => Effect.Effect<boolean>
+  /**
+   * Writes a table anew with `VACUUM FULL`, so that its old files with all their bytes are removed. The table is left as it is if it
+   * is too large, or if the disk has no room for it now.
+   */
+  readonly rewrite: (table: string) => Effect.Effect<"done" | "too large" | "no room", SqlError.SqlError>
+  /** Removes what has been written to the write-ahead log. False: a backup needs the log, or the disk has no room for that now. */
+  readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/database/Vacuum") {
   static readonly layer = Layer.effect(
     Vacuum,
@@ -64,6 +122,7 @@ export class Vacuum extends Context.Service<Vacuum, {
       const sql = yield* SqlClient.SqlClient
       const mb = (yield* Config).VACUUM_TABLE_MB
       const freezeAge = yield* FreezeAge
+      const freeDisk = yield* FreeDisk
       const clock = yield* Clock.Clock
       const due = database.prepared<Table>("vacuum_due", DUE)
       const readAge = database.prepared<{ readonly age: number }>("transaction_age", AGE)
@@ -72,17 +131,44 @@ export class Vacuum extends Context.Service<Vacuum, {
       yield* transactionAge.readsIn(() => recent()?.age)
       yield* vacuumSkipped.readsIn(() => recent()?.skipped)
       const told = new Set<string>()
-      let waitsSince: number | undefined
+      const monotonic = monotonicMillis(clock)
+      const patience: Patience = { waitsSince: undefined }
 
-      const turn = Effect.gen(function*() {
+      const turn = Effect.fnUntraced(function*(patience: Patience) {
         const before = databaseTimes.totals.sum
-        waitsSince ??= clock.currentTimeMillisUnsafe()
+        const since = patience.waitsSince ??= monotonic()
         yield* Effect.sleep("1 second")
         const isQuiet = databaseTimes.totals.sum - before <= QUIET
-        const now = clock.currentTimeMillisUnsafe()
-        if (!isQuiet && now - waitsSince < PATIENCE_MS) return false
-        waitsSince = isQuiet ? undefined : now
+        const now = monotonic()
+        if (!isQuiet && now - since < PATIENCE_MS) return false
+        patience.waitsSince = isQuiet ? undefined : now
         return true
+      })
+
+      /** The work for which the disk had no room at the last attempt. The log has named each piece of it. */
+      const short = new Set<string>()
+      const noRoom = ({ message, work }: DiskSpaceShort) => {
+        if (short.has(work)) return Effect.void
+        short.add(work)
+        return Effect.logWarning(`${message} It is left out until there is room.`)
+      }
+      const hasRoom = (work: string, bytes: number) =>
+        roomFor(work, bytes).pipe(
+          Effect.map(() => {
+            short.delete(work)
+            return true
+          }),
+          Effect.catchTag("DiskSpaceShort", (error) => Effect.as(noRoom(error), false)),
+          Effect.provideService(Database, database),
+          Effect.provideService(FreeDisk, freeDisk)
+        )
+      /** The next table of those that are due; the smallest come first, and the overdue ones before them. */
+      const nextOf = Effect.fnUntraced(function*(due: ReadonlyArray<Table>) {
+        for (const table of due) {
+          if (yield* hasRoom(`Vacuuming the table ${table.name}`, table.bytes)) return table
+          if (!table.overdue) return undefined
+        }
+        return undefined
       })
 
       const tables = Effect.gen(function*() {
@@ -107,18 +193,30 @@ export class Vacuum extends Context.Service<Vacuum, {
           const found = yield* tables
           const [row] = yield* readAge([])
           if (row !== undefined) measured = { age: row.age, skipped: found?.large.length, at: clock.currentTimeMillisUnsafe() }
-          const next = found?.fits[0]
-          if (next === undefined || !(yield* turn)) return { rows: 0, more: false }
+          const next = yield* nextOf(found?.fits ?? [])
+          if (next === undefined) {
+            patience.waitsSince = undefined
+            return { rows: 0, more: false }
+          }
+          if (!(yield* turn(patience))) return { rows: 0, more: false }
           if (next.overdue) yield* Effect.logWarning(`The table ${next.name} has very old transaction ids and is vacuumed now, whatever its size`)
           yield* sql`VACUUM (FREEZE) ${sql.literal(next.name)}`
           return { rows: 1, more: true }
         }),
         rewrite: Effect.fnUntraced(function*(table) {
           const [row] = yield* sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${table}::regclass) AS bytes`
-          if (row === undefined || row.bytes > mb * 1_000_000 / FULL_COSTS) return false
+          if (row === undefined || row.bytes > mb * 1_000_000 / FULL_COSTS) return "too large"
+          if (!(yield* hasRoom(rewriting(table), FULL_ROOM * row.bytes))) return "no room"
           yield* sql`VACUUM (FULL, FREEZE, ANALYZE) ${sql.literal(table)}`
-          return true
-        })
+          return "done"
+        }),
+        clearLog: clearLog.pipe(
+          Effect.tap(Effect.sync(() => short.delete(CLEARING))),
+          Effect.catchTag("DiskSpaceShort", (error) => Effect.as(noRoom(error), false)),
+          Effect.provideService(Database, database),
+          Effect.provideService(FreeDisk, freeDisk),
+          Effect.provideService(SqlClient.SqlClient, sql)
+        )
       })
     })
   )
@@ -134,11 +232,11 @@ export interface Compacted {
 /**
  * Writes every table and index of a stopped server's PGlite anew, and removes the write-ahead log. Each table is one transaction of
  * PostgreSQL: the new files are written beside the old ones, and the commit exchanges them. So a process that is killed at any moment
- * leaves a database that starts; the next opening removes files that were not finished.
+ * leaves a database that starts; the next opening removes files that were not finished. The tables are written from the smallest to the
+ * largest. Fails at the first one for which the disk has too little room.
  */
 export const compact = Effect.fnUntraced(function*<E, R>(say: (done: Compacted) => Effect.Effect<void, E, R>) {
   const sql = yield* SqlClient.SqlClient
-  const { backup } = yield* Database
   const size = (name: string) =>
     Effect.map(sql<{ readonly bytes: number }>`SELECT pg_total_relation_size(${name}::regclass) AS bytes`, ([row]) => row?.bytes ?? 0)
   // The statistics come last: until every table is analysed they may hold values of rows that were deleted.
@@ -147,8 +245,9 @@ export const compact = Effect.fnUntraced(function*<E, R>(say: (done: Compacted) 
     ORDER BY relname LIKE 'pg_statistic%', pg_total_relation_size(oid)`
   for (const { name } of tables) {
     const before = yield* size(name)
+    yield* roomFor(rewriting(name), FULL_ROOM * before)
     yield* sql`VACUUM (FULL, FREEZE, ANALYZE) ${sql.literal(name)}`
     yield* say({ table: name, before, after: yield* size(name) })
   }
-  if (backup !== undefined) yield* backup.clearLog
+  yield* clearLog
 })

@@ -2,7 +2,7 @@ import { Clock, Context, Duration, Effect, Layer } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import type { Batch } from "../cluster/Job.ts"
 import { Database } from "../database/Sql.ts"
-import { Vacuum } from "../database/Vacuum.ts"
+import { type Patience, Vacuum } from "../database/Vacuum.ts"
 import { AuditLog } from "./AuditLog.ts"
 
 /** Tables that have nothing of what an erasure removes, and are large. */
@@ -12,6 +12,8 @@ const SECOND_MS = Duration.toMillis("25 hours")
 /** After this time an erasure that is not finished does not hold up the others. */
 const UNFINISHED_MS = Duration.toMillis("1 hour")
 const REWRITTEN = "rewrite files"
+/** They have values from the rows of all tables, so they are written last. */
+const STATISTICS = "pg_statistic"
 
 const NOTHING: Batch = { rows: 0, more: false }
 
@@ -28,7 +30,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
     ErasedFiles,
     Effect.gen(function*() {
       const audit = yield* AuditLog
-      const { backup, driver } = yield* Database
+      const { driver } = yield* Database
       const sql = yield* SqlClient.SqlClient
       const vacuum = yield* Vacuum
       /** Entries of the audit log up to this number have been read. */
@@ -38,6 +40,9 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       /** The tables that are left of a round; undefined: there is no round. */
       let left: Array<string> | undefined
       let large: Array<string> = []
+      /** The tables of the round for which the disk had no room. They are tried again when the others are done. */
+      let waiting: Array<string> = []
+      const patience: Patience = { waitsSince: undefined }
       /** The erasure that the round began after. */
       let through = 0
 
@@ -61,15 +66,15 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
         return unfinished.length === 0 || now > erased.at + UNFINISHED_MS
       })
 
-      /** The statistics of all tables come last, because they have values from their rows. */
       const begin = Effect.gen(function*() {
         const tables = yield* sql<{ readonly name: string }>`
           SELECT oid::regclass::text AS name FROM pg_class
           WHERE relkind = 'r' AND relpersistence = 'p' AND relnamespace = 'public'::regnamespace AND relname <> ALL(${HISTORY}::text[])
           ORDER BY relname`
         large = []
+        waiting = []
         through = erased.no
-        return [...tables.map(({ name }) => name), "pg_statistic"]
+        return [...tables.map(({ name }) => name), STATISTICS]
       })
 
       const end = Effect.gen(function*() {
@@ -79,7 +84,12 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
           left = undefined
           return NOTHING
         }
-        if (backup !== undefined && !(yield* backup.clearLog)) return NOTHING
+        if (waiting.length > 0) {
+          left = waiting
+          waiting = []
+          return NOTHING
+        }
+        if (!(yield* vacuum.clearLog)) return NOTHING
         if (large.length > 0) {
           yield* Effect.logWarning(
             `Files of the database may still have bytes of what was erased, because these tables are too large to be written anew while the server runs: ${
@@ -96,12 +106,18 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       return ErasedFiles.of({
         sweep: driver === "pg" ? Effect.succeed(NOTHING) : Effect.gen(function*() {
           if (left === undefined && (yield* isDue)) left = yield* begin
-          if (left === undefined || !(yield* vacuum.turn)) return NOTHING
+          if (left === undefined) {
+            patience.waitsSince = undefined
+            return NOTHING
+          }
+          if (!(yield* vacuum.turn(patience))) return NOTHING
           const next = left[0]
           if (next === undefined) return yield* end
-          if (!(yield* vacuum.rewrite(next))) large.push(next)
+          const made = next === STATISTICS && waiting.length > 0 ? "no room" : yield* vacuum.rewrite(next)
+          if (made === "no room") waiting.push(next)
+          if (made === "too large") large.push(next)
           left.shift()
-          return { rows: 1, more: true }
+          return { rows: made === "no room" ? 0 : 1, more: true }
         })
       })
     })

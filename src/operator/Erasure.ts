@@ -78,7 +78,7 @@ const files = {
   pglite: {
     what: "old bytes in the database's files and write-ahead log",
     why: "Within minutes of the last step, when little is under way, the server writes the tables anew and clears the log; once more after a day. " +
-      "Tables that are too large for that wait for `npm run admin -- compact`; the log names them. Disks keep what files leave until it is overwritten."
+      "Tables that are too large for that wait for `npm run admin -- compact`; the log names them. Tables for which the disk has too little room wait until there is room. Disks keep what files leave until it is overwritten."
   },
   pg: {
     what: "old bytes in PostgreSQL's files, write-ahead log, archives and replicas",

@@ -1,20 +1,21 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Effect, Fiber, Layer, Logger } from "effect"
+import { Effect, Fiber, Layer, Logger, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { readdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { PgliteDatabase } from "../../src/database/Pglite.ts"
-import { FreezeAge, Vacuum } from "../../src/database/Vacuum.ts"
+import { compact, FreeDisk, FreezeAge, type Patience, Vacuum } from "../../src/database/Vacuum.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { databaseTimes, jobRuns, transactionAge, vacuumSkipped } from "../../src/platform/Metrics.ts"
 import { layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
 import { layerRooms } from "../support/Rooms.ts"
 import { makeDataDir } from "../support/Server.ts"
 
-const layerVacuum = (database: TestDatabase, { freezeAge = 1_000_000_000, mb = 256 } = {}) =>
+const layerVacuum = (database: TestDatabase, { freezeAge = 1_000_000_000, mb = 256, free = () => Infinity } = {}) =>
   Vacuum.layer.pipe(
-    Layer.provide(Layer.succeed(FreezeAge, freezeAge)),
+    Layer.provide(Layer.mergeAll(Layer.succeed(FreezeAge, freezeAge), Layer.succeed(FreeDisk, free))),
     Layer.provideMerge(database),
     Layer.provide(Config.layerTest({ VACUUM_TABLE_MB: mb }))
   )
@@ -30,6 +31,15 @@ const steps = Effect.gen(function*() {
   let rows = 0
   for (let made = yield* step; made.more; made = yield* step) rows++
   return rows
+})
+
+/** Runs a piece of work that waits for a second, in which statements run for half of it. */
+const whileBusy = Effect.fnUntraced(function*<A, E, R>(work: Effect.Effect<A, E, R>) {
+  const fiber = yield* Effect.forkChild(work, { startImmediately: true })
+  yield* TestClock.adjust("500 millis")
+  databaseTimes.millis(500)
+  yield* TestClock.adjust("500 millis")
+  return yield* Fiber.join(fiber)
 })
 
 /** PGlite counts dead rows at most once a second otherwise. */
@@ -101,8 +111,8 @@ describe("PGlite", () => {
       assert.match(lines[0] ?? "", /^The table idempotency_keys is not vacuumed while the server runs: \d+ MB would be read, and VACUUM_TABLE_MB is 1\. .*compact/)
       assert.strictEqual(vacuumSkipped.current, 1)
       const { rewrite } = yield* Vacuum
-      assert.isFalse(yield* rewrite("idempotency_keys"))
-      assert.isTrue(yield* rewrite("inboxes"))
+      assert.strictEqual(yield* rewrite("idempotency_keys"), "too large")
+      assert.strictEqual(yield* rewrite("inboxes"), "done")
       // As compact would do, after which a few new rows are a small piece of work.
       yield* sql`VACUUM (FULL) idempotency_keys`
       yield* sql`VACUUM idempotency_keys`
@@ -157,13 +167,7 @@ describe("PGlite", () => {
       yield* fill
       yield* sql`DELETE FROM idempotency_keys`
       yield* countNow
-      const busy = Effect.gen(function*() {
-        const fiber = yield* Effect.forkChild((yield* Vacuum).step, { startImmediately: true })
-        yield* TestClock.adjust("500 millis")
-        databaseTimes.millis(500)
-        yield* TestClock.adjust("500 millis")
-        return yield* Fiber.join(fiber)
-      })
+      const busy = Effect.flatMap(Vacuum, ({ step }) => whileBusy(step))
       assert.deepStrictEqual(yield* busy, { rows: 0, more: false })
       yield* TestClock.adjust("9 minutes")
       assert.deepStrictEqual(yield* busy, { rows: 0, more: false })
@@ -171,6 +175,76 @@ describe("PGlite", () => {
       assert.deepStrictEqual(yield* busy, { rows: 1, more: true })
       assert.deepStrictEqual(yield* busy, { rows: 0, more: false }, "the next one waits again")
     }).pipe(Effect.provide(layerVacuum(layerPgliteTest))))
+
+  it.effect("each job waits its own ten minutes, which do not count while nothing is due, nor when the wall clock is set", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { step, turn } = yield* Vacuum
+      const other: Patience = { waitsSince: undefined }
+      yield* fill
+      yield* sql`DELETE FROM idempotency_keys`
+      yield* countNow
+      assert.isFalse(yield* whileBusy(turn(other)))
+      assert.deepStrictEqual(yield* whileBusy(step), { rows: 0, more: false })
+      yield* setBack("1 hour")
+      assert.isFalse(yield* whileBusy(turn(other)))
+      yield* leap("10 minutes")
+      assert.isTrue(yield* whileBusy(turn(other)))
+      assert.deepStrictEqual(yield* whileBusy(step), { rows: 1, more: true }, "the turn of another job takes nothing from this one")
+      yield* fill
+      yield* sql`DELETE FROM idempotency_keys`
+      yield* countNow
+      assert.deepStrictEqual(yield* whileBusy(step), { rows: 0, more: false })
+      yield* sql`VACUUM (FREEZE)`
+      yield* countNow
+      assert.deepStrictEqual(yield* whileBusy(step), { rows: 0, more: false })
+      yield* leap("10 minutes")
+      yield* fill
+      yield* sql`DELETE FROM idempotency_keys`
+      yield* countNow
+      assert.deepStrictEqual(yield* whileBusy(step), { rows: 0, more: false }, "nothing was due, so nothing waited")
+    }).pipe(Effect.provide(layerVacuum(layerPgliteTest)), Effect.provide(layerLeapingClock)))
+
+  it.effect("without room on the disk nothing is vacuumed or written anew; the log says so once, and room ends it", () => {
+    const lines: Array<string> = []
+    let free = 63_999_999
+    return Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const { rewrite } = yield* Vacuum
+      yield* fill
+      yield* sql`DELETE FROM idempotency_keys WHERE key LIKE '%1'`
+      yield* countNow
+      const rows = yield* dead
+      assert.isAbove(rows, 0)
+      assert.deepStrictEqual(yield* step, { rows: 0, more: false })
+      assert.deepStrictEqual(yield* step, { rows: 0, more: false })
+      assert.strictEqual(yield* dead, rows)
+      assert.strictEqual(lines.length, 1)
+      assert.match(lines[0] ?? "", /^Vacuuming the table \w+ needs up to 6\d MB of free disk, and 63 MB are free\. It is left out until there is room\.$/)
+      const bytes = yield* sizeOf("idempotency_keys")
+      free = 64_000_000 + 3 * bytes - 1
+      assert.strictEqual(yield* rewrite("idempotency_keys"), "no room")
+      assert.strictEqual(yield* rewrite("idempotency_keys"), "no room")
+      assert.strictEqual(yield* sizeOf("idempotency_keys"), bytes)
+      assert.strictEqual(yield* rewrite("inboxes"), "done")
+      assert.strictEqual(lines.length, 2)
+      assert.match(lines[1] ?? "", /^Writing the table idempotency_keys anew needs up to \d+ MB of free disk, and \d+ MB are free\./)
+      const refused = yield* Effect.result(Effect.provideService(compact(() => Effect.void), FreeDisk, () => free))
+      assert.strictEqual(Result.isFailure(refused) ? refused.failure._tag : "", "DiskSpaceShort")
+      assert.strictEqual(yield* sizeOf("idempotency_keys"), bytes)
+      free += 1
+      assert.strictEqual(yield* rewrite("idempotency_keys"), "done")
+      assert.isBelow(yield* sizeOf("idempotency_keys"), bytes)
+      yield* sql`DELETE FROM idempotency_keys`
+      yield* countNow
+      free = Infinity
+      assert.isAbove(yield* steps, 0)
+      assert.strictEqual(yield* dead, 0)
+    }).pipe(
+      Effect.provide(layerVacuum(layerPgliteTest, { free: () => free })),
+      Effect.provide(Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))]))
+    )
+  })
 
   it.live("at the start, old template databases are frozen, and files of no table are removed", () =>
     Effect.promise(async () => {
