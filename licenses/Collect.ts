@@ -16,7 +16,7 @@ interface Locked {
 }
 
 const LICENCE_FILE = /^(licen[cs]e|copying|notice|third[-_]party)/i
-const FAMILY = /\bL?GPL-\d\.\d/g
+const FAMILY = /\b[AL]?GPL-\d\.\d/g
 
 /** The texts of a package's files about its licence; without such a file, what its README says about it. */
 const textsOf = (folder: string): string => {

@@ -155,7 +155,10 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       listener.on("connection", (connection: NetSocket) => {
         const name = nameOf(connection)
         open.set(name, connection)
-        connection.once("close", () => open.delete(name))
+        connection.once("close", () => {
+          // Another connection from the same address and port may have been accepted before this event.
+          if (open.get(name) === connection) open.delete(name)
+        })
         // The reader, if there is one yet, handles errors; without any listener an error would end the process.
         connection.on("error", () => {})
       })

@@ -134,11 +134,16 @@ const answerOf = ({ body, headers, status }: AnswerColumns): StoredAnswer => ({
 })
 
 /**
- * An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request. A claim
- * that would lapse later than a new one was made before the clock was set back, and has lapsed.
+ * An expired row counts as absent. A lapsed row without an answer can be taken over, but only by the same request.
  */
 const EXPIRED = "k.created_at <= $7"
-const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND (k.lapses_at <= $5 OR k.lapses_at > $6 + ${SET_BACK_MS}) AND k.fingerprint = excluded.fingerprint))`
+const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
+
+/**
+ * When a claim lapses that is not taken over. One that would lapse later than a new one was made before the clock was set
+ * back, or by a node that is ahead, and its request may be under way: it gets the lifetime of a new claim.
+ */
+const LAPSES = `CASE WHEN k.lapses_at > $6 + ${SET_BACK_MS} THEN excluded.lapses_at ELSE k.lapses_at END`
 
 // Updates the row even where nothing changes: only an update returns an existing row, and one that another session has
 // just committed.
@@ -149,7 +154,7 @@ const CLAIM = `
     fingerprint = CASE WHEN ${EXPIRED} THEN excluded.fingerprint ELSE k.fingerprint END,
     created_at = CASE WHEN ${EXPIRED} THEN excluded.created_at ELSE k.created_at END,
     nonce = CASE WHEN ${TAKEN} THEN excluded.nonce ELSE k.nonce END,
-    lapses_at = CASE WHEN ${TAKEN} THEN excluded.lapses_at ELSE k.lapses_at END,
+    lapses_at = CASE WHEN ${TAKEN} THEN excluded.lapses_at ELSE ${LAPSES} END,
     status = CASE WHEN ${EXPIRED} THEN NULL ELSE k.status END,
     headers = CASE WHEN ${EXPIRED} THEN NULL ELSE k.headers END,
     body = CASE WHEN ${EXPIRED} THEN NULL ELSE k.body END

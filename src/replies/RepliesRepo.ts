@@ -29,11 +29,16 @@ const LEASES = `SELECT count(*) AS sessions, max(ends_at) AS "endsAt" FROM reply
 
 const CLAIM = `SELECT claimed, deferred, missing, ends AS "endsAt" FROM claim_replies($1, $2::text[], $3, $4, $5, $6)`
 
-const removeSome = (table: string, key: string, which: string): string => `
-DELETE FROM ${table} WHERE (agent_id, ${key}) IN (
+const some = (table: string, key: string, which: string): string => `WHERE (agent_id, ${key}) IN (
   SELECT agent_id, ${key} FROM ${table} WHERE ${which} LIMIT $2 FOR UPDATE SKIP LOCKED
 )
 RETURNING agent_id`
+
+const removeSome = (table: string, key: string, which: string): string => `
+DELETE FROM ${table} ${some(table, key, which)}`
+
+const shortenSome = (table: string, key: string): string => `
+UPDATE ${table} SET ends_at = $3 ${some(table, key, "ends_at > $1")}`
 
 const LEASE_KEY = ["reply_leases", "session_id"] as const
 const CLAIM_KEY = ["reply_claims", "message_id"] as const
@@ -55,7 +60,10 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
   ) => Effect.Effect<ClaimRow, SqlError.SqlError>
   /** Removes up to `most` leases and `most` claims of an agent; the larger of the two numbers removed. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** The same with leases and claims that have ended, or that began before the clock was set back. */
+  /**
+   * Removes leases and claims that have ended. Those that would end later than if they began now are from before the clock
+   * was set back, or from a node that is ahead: they may be in use, and get the longest lifetime from now on.
+   */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/replies/RepliesRepo") {
   static readonly layer = Layer.effect(
@@ -66,16 +74,18 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
       const endLease = database.prepared<{ active: boolean }>("end_reply_lease", END_LEASE)
       const leases = database.prepared<StoredLeases>("reply_leases", LEASES)
       const claim = database.prepared<ClaimRow>("claim_replies", CLAIM)
-      const some = (name: string, which: string, table: string, key: string) =>
+      const remove = (name: string, which: string, table: string, key: string) =>
         database.prepared(`${name}_${table}`, removeSome(table, key, which))
       const more = (one: ReadonlyArray<unknown>, other: ReadonlyArray<unknown>) => Math.max(one.length, other.length)
-      const ownLeases = some("remove_own", "agent_id = $1", ...LEASE_KEY)
-      const ownClaims = some("remove_own", "agent_id = $1", ...CLAIM_KEY)
-      /** Removes what has ended, and what would end later than it could if it began now. */
+      const ownLeases = remove("remove_own", "agent_id = $1", ...LEASE_KEY)
+      const ownClaims = remove("remove_own", "agent_id = $1", ...CLAIM_KEY)
       const swept = (longestMs: number, ...of: readonly [string, string]) => {
-        const ended = some("sweep", "ends_at <= $1", ...of)
-        const ahead = some("sweep_ahead", "ends_at > $1", ...of)
-        return (at: number, most: number) => Effect.zipWith(ended([at, most]), ahead([at + longestMs + SET_BACK_MS, most]), more)
+        const ended = remove("sweep", "ends_at <= $1", ...of)
+        const ahead = database.prepared(`shorten_${of[0]}`, shortenSome(...of))
+        return (at: number, most: number) => {
+          const latest = at + longestMs
+          return Effect.zipWith(ended([at, most]), ahead([latest + SET_BACK_MS, most, latest]), more)
+        }
       }
       const sweepLeases = swept(LONGEST_LEASE_MS, ...LEASE_KEY)
       const sweepClaims = swept(CLAIM_MS, ...CLAIM_KEY)

@@ -141,14 +141,18 @@ SELECT agent_id, url, secret FROM webhooks
 WHERE agent_id = ANY ($1::text[]) AND slot IS NOT NULL AND active AND $2::text = ANY (events)
   AND (paused_until IS NULL OR paused_until <= $3 OR paused_until > $4)`
 
+/** Whether the first or the last of a webhook's waiting deliveries is to be posted. */
+const dueAtEnd = (order: "ASC" | "DESC"): string => `
+  (SELECT d.due_at <= $2 OR d.due_at > $2 + COALESCE(($5::bigint[])[d.attempts], 0) + ${SET_BACK_MS} FROM webhook_deliveries d
+    WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at ${order} LIMIT 1)`
+
 /**
  * Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. Pauses beyond $4, and
- * deliveries that wait longer than their retry ($5), are from before the clock was set back.
+ * deliveries that wait longer than their retry ($5), are from before the clock was set back; a retry from after that may
+ * be due before them, so the last delivery is looked at as well.
  */
 const DUE = `
-SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(
-  (SELECT d.due_at <= $2 OR d.due_at > $2 + COALESCE(($5::bigint[])[d.attempts], 0) + ${SET_BACK_MS} FROM webhook_deliveries d
-    WHERE d.webhook_id = w.id AND d.due_at IS NOT NULL ORDER BY d.due_at LIMIT 1),
+SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(${dueAtEnd("ASC")} OR${dueAtEnd("DESC")},
   false
 ) AS due
 FROM webhooks w WHERE w.id > $1 ORDER BY w.id LIMIT $3`

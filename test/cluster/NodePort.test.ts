@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Layer, Logger, Redacted, Schedule } from "effect"
+import { Context, Effect, Exit, Layer, Logger, Redacted, Schedule, Scope } from "effect"
 import { SocketServer } from "effect/socket"
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
@@ -139,6 +139,25 @@ describe("the port for other nodes", () => {
         node.destroy()
         yield* Effect.promise(() => over)
       }
+    }).pipe(Effect.scoped))
+
+  it.live("closes at its end a connection from the address and port of one that broke off just before", () =>
+    Effect.gen(function*() {
+      const scope = yield* Scope.make()
+      const { port, served } = yield* Scope.provide(open(undefined, 60_000), scope)
+      const first = connect(port, "127.0.0.1")
+      first.write("x")
+      yield* Effect.promise(() => eventually("the first to be served", () => served.length === 1 || undefined))
+      const { localPort } = first
+      // In one turn, so that the port accepts the second before it knows that the first is closed.
+      first.resetAndDestroy()
+      const second = connect({ host: "127.0.0.1", port, localPort: localPort! })
+      const over = closed(second)
+      yield* Effect.promise(() => once(second, "connect"))
+      yield* Effect.promise(() => eventually("the first to end", () => served.length === 2 || undefined))
+      assert.isFalse(second.destroyed)
+      yield* Scope.close(scope, Exit.void)
+      yield* Effect.timeout(Effect.promise(() => over), "20 seconds")
     }).pipe(Effect.scoped))
 
   it.live.skipIf(process.platform !== "linux")("takes half of its connections from one address, unless the address is trusted", () =>

@@ -1,5 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
-import { readFileSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { collect } from "../../licenses/Collect.ts"
 import { makeIgnored, parseDockerfile } from "../../verification/deployment/Dockerfile.ts"
@@ -20,6 +21,19 @@ describe("the licences of others", () => {
     assert.match(libvips ?? "", /: LGPL-3\.0-or-later\n\n.*LGPL-3\.0\.txt/)
     for (const library of ["glib", "librsvg", "libvips", "mozjpeg"]) assert.include(libvips, library)
     assert.notInclude(text, "\ns3rver ")
+  })
+
+  it("cannot be collected without the text of a licence of the GPL family", () => {
+    const folder = mkdtempSync(join(tmpdir(), "parley-licences-"))
+    const lock = join(folder, "package-lock.json")
+    try {
+      for (const license of ["AGPL-3.0-only", "LGPL-2.1-only", "GPL-2.0-or-later"]) {
+        writeFileSync(lock, JSON.stringify({ packages: { "node_modules/other": { version: "1.0.0", license } } }))
+        assert.throws(() => collect(folder, lock), `other is under ${license}: put its text into licenses/`)
+      }
+    } finally {
+      rmSync(folder, { recursive: true })
+    }
   })
 
   it("include the GNU licences in full", () => {

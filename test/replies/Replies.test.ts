@@ -223,17 +223,26 @@ describe("several nodes on one PostgreSQL", () => {
         }
       }).pipe(Effect.scoped))
 
-    it.effect("after the clock is set back by an hour, the claim of another holds no message for an hour", () =>
+    it.effect("after the clock is set back by an hour, a claim and a lease still stand, for their longest lifetime and not for an hour more", () =>
       Effect.gen(function*() {
         const replies = Context.get(yield* Layer.build(rooms), Replies)
         const agentId = yield* newAgentId
         yield* TestClock.setTime(1_700_000_000_000)
         assert.strictEqual((yield* replies.claim(agentId, "msg_a", "session:one", false)).claimed, 1)
-        yield* TestClock.setTime(1_700_000_000_000 - 3_600_000)
+        yield* replies.begin(agentId, "one", 90_000)
+        const after = 1_700_000_000_000 - 3_600_000
+        yield* TestClock.setTime(after)
         yield* replies.sweep
+        const refused = { claimed: 0, deferred: false, missing: false, expiresIn: 600 }
+        assert.deepStrictEqual(yield* replies.claim(agentId, "msg_a", "daemon:1", false), refused)
+        assert.deepStrictEqual(yield* replies.leases(agentId), { sessions: 1, expiresIn: 3_600 })
+        yield* TestClock.setTime(after + 599_999)
+        yield* replies.sweep
+        assert.deepStrictEqual(yield* replies.claim(agentId, "msg_a", "daemon:1", false), { ...refused, expiresIn: 1 })
+        yield* TestClock.setTime(after + 600_000)
         assert.strictEqual((yield* replies.claim(agentId, "msg_a", "daemon:1", false)).claimed, 1)
-        yield* replies.sweep
-        assert.strictEqual((yield* replies.claim(agentId, "msg_a", "session:one", false)).claimed, 0)
+        yield* TestClock.setTime(after + 3_600_000)
+        assert.deepStrictEqual(yield* replies.leases(agentId), { sessions: 0, expiresIn: 0 })
       }).pipe(Effect.scoped))
 
     it.effect("a claim that waits for its turn sees what was claimed and which sessions began meanwhile", () =>

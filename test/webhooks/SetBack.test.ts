@@ -55,5 +55,25 @@ eachDatabase((database) => {
         assert.deepStrictEqual(yield* state(after + 60_000 + HOUR_MS), { due: true, targeted: true })
         assert.deepStrictEqual(yield* state(after + 60_000), { due: true, targeted: true })
       }))
+
+    it.effect("after the clock is set back by an hour, a retry that is due later does not hide a delivery from before", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const repo = yield* WebhooksRepo
+        yield* sql`INSERT INTO agents (id, handle, email, created_at, updated_at) VALUES ('agt_hidden', 'hidden', 'hidden@example.com', 0, 0)`
+        yield* repo.create({
+          id: "whk_hidden", agentId: "agt_hidden", url: "https://nowhere.example/", events: ["message.new"], secret: "", bits: 1, at: AT
+        }, 5)
+        const after = AT - HOUR_MS
+        const due = Effect.map(repo.due("", after, 10), (rows) => rows.find(({ id }) => id === "whk_hidden")?.due)
+        const deliver = (attempts: number, dueAt: number) => sql`
+          INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, attempts, due_at)
+          VALUES ('whk_hidden', 'message.new', '{}', ${after}, ${attempts}, ${dueAt})`
+        assert.isFalse(yield* due)
+        yield* deliver(1, after + 5_000)
+        assert.isFalse(yield* due)
+        yield* deliver(0, AT)
+        assert.isTrue(yield* due)
+      }))
   })
 })
