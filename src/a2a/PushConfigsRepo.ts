@@ -14,9 +14,12 @@ const ADD = `INSERT INTO a2a_push_configs (webhook_id, task_id, name, created_at
 
 const COUNTED = `SELECT webhook_id, ended_at IS NOT NULL AS ended FROM a2a_push_configs WHERE counts_for = $1`
 
-const UNCOUNT = `UPDATE a2a_push_configs SET counts_for = NULL WHERE webhook_id = ANY ($1::text[])`
+/** Locks the rows in one order, so that two statements with some of the same rows do not wait for each other. */
+const LOCKED = `ARRAY(SELECT webhook_id FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[]) ORDER BY webhook_id FOR UPDATE)`
 
-const REMOVE = `DELETE FROM a2a_push_configs WHERE webhook_id = ANY ($1::text[])`
+const UNCOUNT = `UPDATE a2a_push_configs SET counts_for = NULL WHERE webhook_id = ANY (${LOCKED})`
+
+const REMOVE = `DELETE FROM a2a_push_configs WHERE webhook_id = ANY (${LOCKED})`
 
 /** Tasks that have not ended and that have configurations, by id. */
 const WATCHED = `

@@ -128,9 +128,10 @@ export class TaskPushes extends Context.Service<TaskPushes, {
         const store = Effect.gen(function*() {
           if (!(yield* tasksRepo.hold(side.conversationId, version))) return yield* new Overtaken()
           if (same !== undefined) return yield* webhooks.changeForTask(same.webhookId, target)
+          // Before any row of the caller's configurations is locked: another creation holds the caller's row when it locks such rows.
+          yield* webhooks.holdOwner(side.callerId)
           const left = (yield* repo.of([taskId])).filter((one) => one.name === name)
           yield* repo.remove(left.map(({ webhookId }) => webhookId))
-          yield* webhooks.holdOwner(side.callerId)
           yield* repo.uncount(yield* roomOfAgent(side.callerId))
           const id = yield* webhooks.createForTask(side.callerId, target)
           yield* repo.add(id, taskId, name, yield* Clock.currentTimeMillis, side.callerId)

@@ -8,8 +8,13 @@ interface Waiter extends Target {
 }
 
 export interface PostQueue {
-  /** Runs the effect once a place is free, and holds the place until the effect ends. None: too many posts wait, and nothing was run. */
-  readonly run: (target: Target) => <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
+  /**
+   * Runs the post once a place is free, and holds the place until the post ends. The post is told whether it had to wait: that can
+   * be many minutes. None: too many posts wait, and nothing was run.
+   */
+  readonly run: (
+    target: Target
+  ) => <A, E, R>(post: (waited: boolean) => Effect.Effect<A, E, R>) => Effect.Effect<Option.Option<A>, E, R>
   readonly underWay: () => number
   readonly waiting: () => number
 }
@@ -22,15 +27,18 @@ export const makePostQueue = (limits: PlaceLimits, standingOf: (target: Target) 
     for (const waiter of refused) waiter.go(false)
   }
   return {
-    run: ({ agentId, host }) => (effect) =>
+    run: ({ agentId, host }) => (post) =>
       Effect.suspend(() => {
         const waiter: Waiter = { agentId, host, go: () => {} }
+        let waited = false
         return Effect.callback<boolean>((resume) => {
           // The yield keeps a chain of posts that end at once from running in one call stack.
           waiter.go = (granted) => resume(Effect.as(Effect.yieldNow, granted))
-          tell(places.enter(waiter))
+          const moves = places.enter(waiter)
+          waited = !moves.granted.includes(waiter)
+          tell(moves)
         }).pipe(
-          Effect.flatMap((granted) => granted ? Effect.asSome(effect) : Effect.succeedNone),
+          Effect.flatMap((granted) => granted ? Effect.asSome(post(waited)) : Effect.succeedNone),
           Effect.ensuring(Effect.sync(() => tell(places.leave(waiter))))
         )
       }),

@@ -10,7 +10,10 @@ export type Outcome =
   | { readonly _tag: "Delivered" }
   | { readonly _tag: "Failed"; readonly reason: string }
 
-/** `Unwanted`: the circuit had opened when a place was free. `NoPlace`: too many posts wait for a place. Nothing was posted in either case. */
+/**
+ * `Unwanted`: when a place was free, the circuit had opened, the shard had moved, or the webhook or the delivery was not as it had been
+ * read. `NoPlace`: too many posts wait for a place. Nothing was posted in either case.
+ */
 export type Posted = Outcome | { readonly _tag: "Unwanted" } | { readonly _tag: "NoPlace" }
 
 /** What a webhook depends on. */
@@ -22,7 +25,7 @@ export interface Dependencies {
   /** Whether this runner holds the webhook's shard. */
   readonly isLocal: (id: string) => boolean
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
-  /** Posts once, if `stillWanted` is true when a place is free. */
+  /** Posts once, if `stillWanted` is true when a place is free, and if nothing changed in the outbox while the post waited for the place. */
   readonly post: (
     id: string,
     work: Work,
@@ -47,7 +50,7 @@ const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now
 /**
  * Posts the deliveries that the outbox holds for one webhook, in the order in which they are due, without a guarantee of
  * that order. One pass runs at a time; it ends when nothing is due soon, or when a delivery got no place: the sweep begins the next
- * pass then. Only the circuit's counts are kept in memory.
+ * pass then. When a delivery is not wanted any more, the pass reads the outbox again. Only the circuit's counts are kept in memory.
  */
 export class WebhookActor {
   readonly id: string
@@ -97,29 +100,30 @@ export class WebhookActor {
         } else if (!this.woken.isOpen() || state === "Pause") return
         continue
       }
-      let full = false
+      const stopped = new Set<Posted["_tag"]>()
       yield* Effect.forEach(
         state === "Probe" ? due.slice(0, 1) : due,
         (delivery) =>
-          full ? Effect.void : Effect.map(this.attempt(work, delivery, state === "Probe"), (had) => {
-            full ||= !had
+          stopped.size > 0 ? Effect.void : Effect.map(this.attempt(work, delivery, state === "Probe"), (reason) => {
+            if (reason !== undefined) stopped.add(reason)
           }),
         { concurrency: AT_ONCE, discard: true }
       )
-      if (full) return
+      if (stopped.has("NoPlace")) return
     }
   }).pipe(Effect.ensuring(Effect.sync(() => {
     this.running = false
   })))
 
-  /** False: there was no place, and nothing was attempted. */
-  private attempt(work: Work, delivery: Waiting, probe: boolean): Effect.Effect<boolean, SqlError.SqlError | Unavailable> {
-    const wanted = () => probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed"
-    return Effect.flatMap(this.deps.post(this.id, work, delivery, wanted), (posted) =>
-      posted._tag === "NoPlace" || posted._tag === "Unwanted"
-        ? Effect.succeed(posted._tag === "Unwanted")
-        : Effect.as(this.store(delivery, probe, posted), true))
-  }
+  /** Why nothing more of what was read is to be posted; undefined: the delivery was attempted. */
+  private readonly attempt = Effect.fnUntraced({ self: this }, function*(work: Work, delivery: Waiting, probe: boolean) {
+    const wanted = () =>
+      this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")
+    const posted = yield* this.deps.post(this.id, work, delivery, wanted)
+    if (posted._tag === "NoPlace" || posted._tag === "Unwanted") return posted._tag
+    yield* this.store(delivery, probe, posted)
+    return undefined
+  })
 
   private store(delivery: Waiting, probe: boolean, outcome: Outcome): Effect.Effect<void, SqlError.SqlError> {
     const at = this.deps.now()

@@ -2,6 +2,7 @@ import { Clock, Context, Effect, FiberSet, Layer, Option, Schedule } from "effec
 import { EntityId, Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Config } from "../platform/Config.ts"
 import { actors as gauge, webhookAttempts, webhookPosts, webhookPostsRefused, webhookSeconds } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -174,6 +175,9 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           (posting) => withTrace("webhook", "client", posting, ({ _tag }) => ({ "parley.outcome": _tag }))
         ))
 
+      const isStillTarget = ({ agentId, secret, url }: Target, event: WebhookEvent) =>
+        Effect.map(repo.targets([agentId], event, now()), (targets) => targets.some((one) => one.url === url && one.secret === secret))
+
       const bodyOf = (event: string, at: number, rendered: string): string =>
         `{"event":"${event}","timestamp":"${iso(at)}","data":${rendered}}`
 
@@ -189,8 +193,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         return { body: bodyOf(event, createdAt, rendered.data), secret, headers: {}, envelope: rendered.envelope }
       })
 
-      const postNow = Effect.fnUntraced(function*(work: Work, delivery: Waiting, url: URL, wanted: () => boolean) {
-        if (!wanted()) return { _tag: "Unwanted" as const }
+      const postNow = Effect.fnUntraced(function*(work: Work, delivery: Waiting, url: URL) {
         const what = yield* rendering(work, delivery)
         // If nothing is left to post, the delivery counts as done.
         if (what === undefined) return { _tag: "Delivered" as const }
@@ -200,9 +203,15 @@ export class WebhookActors extends Context.Service<WebhookActors, {
         return outcome
       })
 
-      const post: Dependencies["post"] = Effect.fnUntraced(function*(_id, work, delivery, wanted) {
+      const post: Dependencies["post"] = Effect.fnUntraced(function*(id, work, delivery, wanted) {
         const url = yield* Effect.orDie(parseTarget(work.url))
-        const posted = yield* places.run({ agentId: work.agentId, host: url.host })(postNow(work, delivery, url, wanted))
+        const posted = yield* places.run({ agentId: work.agentId, host: url.host })((waited) =>
+          Effect.gen(function*() {
+            if (waited && !(yield* unavailableOnSqlError(repo.isStillDue(id, work, delivery)))) return { _tag: "Unwanted" as const }
+            if (!wanted()) return { _tag: "Unwanted" as const }
+            return yield* postNow(work, delivery, url)
+          })
+        )
         if (Option.isSome(posted)) return posted.value
         webhookPostsRefused.at("delivery").add()
         return { _tag: "NoPlace" as const }
@@ -322,7 +331,12 @@ export class WebhookActors extends Context.Service<WebhookActors, {
             Effect.gen(function*() {
               const { agentId, secret } = target
               const url = yield* Effect.orDie(parseTarget(target.url))
-              const posted = yield* oncePlaces.run({ agentId, host: url.host })(attempt(agentId, url, secret, event, id, body))
+              const posted = yield* oncePlaces.run({ agentId, host: url.host })((waited) =>
+                Effect.gen(function*() {
+                  if (waited && !(yield* isStillTarget(target, event))) return
+                  yield* attempt(agentId, url, secret, event, id, body)
+                })
+              )
               if (Option.isNone(posted)) webhookPostsRefused.at("once").add()
             }).pipe(Effect.catchCause((cause) => Effect.logWarning("A best-effort post to a webhook failed", cause)))
           )

@@ -168,6 +168,11 @@ LEFT JOIN LATERAL (
 WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL
 ORDER BY d.due_at, d.no`
 
+/** `due_at` changes with every attempt. */
+const STILL_DUE = `
+SELECT FROM webhooks w JOIN webhook_deliveries d ON d.webhook_id = w.id
+WHERE w.id = $1 AND w.active AND w.deleted_at IS NULL AND w.url = $2 AND w.secret = $3 AND d.no = $4 AND d.due_at = $5`
+
 /** Writes the webhook's row only when there is something to reset. Only a probe ends a pause. */
 const DELIVERED = `
 WITH forgiven AS (
@@ -296,6 +301,8 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly due: boolean }>, SqlError.SqlError>
   /** Undefined: deleted or given up. */
   readonly work: (id: string, limit: number) => Effect.Effect<Work | undefined, SqlError.SqlError>
+  /** Whether the delivery waits as it did when it was read, for a webhook that is active and has the same URL and secret. */
+  readonly isStillDue: (id: string, work: Work, delivery: Waiting) => Effect.Effect<boolean, SqlError.SqlError>
   readonly delivered: (webhookId: string, deliveryNo: number, at: number, probe: boolean) => Effect.Effect<void, SqlError.SqlError>
   readonly failed: (failure: Failure, deadInARow: number) => Effect.Effect<void, SqlError.SqlError>
   /** Marks as dead up to `most` deliveries that wait for webhooks that were given up; returns how many. */
@@ -341,6 +348,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
         due_at: number
         request_id: string | null
       }>("webhook_work", WORK)
+      const stillDue = database.prepared("webhook_still_due", STILL_DUE)
       const delivered = database.prepared("webhook_delivered", DELIVERED)
       const failed = database.prepared("webhook_failed", FAILED)
       const abandon = database.prepared("abandon_webhook_deliveries", ABANDON)
@@ -396,6 +404,8 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
               )
             }
           }),
+        isStillDue: (id, { secret, url }, { deliveryNo, dueAt }) =>
+          Effect.map(stillDue([id, url, secret, deliveryNo, dueAt]), (rows) => rows.length > 0),
         delivered: (webhookId, deliveryNo, at, probe) => Effect.asVoid(delivered([webhookId, deliveryNo, at, probe])),
         failed: ({ at, deliveryNo, dueAt, pausedUntil, reason, webhookId }, deadInARow) =>
           Effect.asVoid(failed([webhookId, deliveryNo, at, reason, dueAt, pausedUntil, deadInARow, latestPause(at)])),

@@ -1,6 +1,8 @@
 import { assert, describe, it, layer } from "@effect/vitest"
-import { Effect, Exit, Layer } from "effect"
+import { Deferred, Effect, Exit, Fiber, Layer } from "effect"
 import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { setTimeout as pause } from "node:timers/promises"
 import { PushConfigsRepo } from "../../src/a2a/PushConfigsRepo.ts"
 import { asOf, LOG, type Change, type Task } from "../../src/a2a/Task.ts"
 import { TaskPushes } from "../../src/a2a/TaskPushes.ts"
@@ -16,7 +18,8 @@ import { WebhookActors } from "../../src/webhooks/WebhookActors.ts"
 import { type Post, WebhookClient } from "../../src/webhooks/WebhookClient.ts"
 import { NameLookup } from "../../src/webhooks/PrivateAddressGuard.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
-import { layerPgliteTest } from "../support/Databases.ts"
+import { isInstalled } from "../../runners/local/Postgres.ts"
+import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { eventually } from "../support/Eventually.ts"
 import { leap } from "../support/Leap.ts"
 import { draft, layerRooms, newAgent, type Party } from "../support/Rooms.ts"
@@ -385,7 +388,11 @@ layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Lay
       assert.strictEqual(yield* put(side, later, url, "before the end"), "TooManyPushConfigsOfAgent")
       yield* say(b, a, { reply_to: id })
       yield* look
-      yield* Effect.promise(() => eventually("the posts", () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED") || undefined))
+      // A post to the dead target holds the agent's only place for unknown targets until its time is up.
+      const posted = () => [2, 3, 4, 5].every((i) => statesAt(`${url}/${i}`).at(-1) === "COMPLETED")
+      const time = yield* Effect.forkChild(Effect.forever(Effect.andThen(TestClock.adjust(1_000), Effect.promise(() => pause(10)))))
+      yield* Effect.promise(() => eventually("the posts", () => posted() || undefined))
+      yield* Fiber.interrupt(time)
       const waiting = sql<{ n: number }>`
         SELECT count(*)::integer AS n FROM webhook_deliveries WHERE due_at IS NOT NULL AND subject LIKE ${`%${id}%`}`
       yield* Effect.promise(() => eventually("what was posted", async () => (await Effect.runPromise(waiting))[0]?.n === 2 || undefined))
@@ -394,6 +401,38 @@ layer(layerRooms(layerPgliteTest, { LIMITS_PUSH_CONFIGS_PER_AGENT: 6 }).pipe(Lay
       // Those of the ended task are still there to be read.
       assert.lengthOf(yield* (yield* TaskPushes).list(id), 6)
     }))
+})
+
+describe.skipIf(!isInstalled(18))("creations of configurations at once", () => {
+  layer(layerRooms(layerPostgresTest(18)).pipe(Layer.provide(internet)))((it) => {
+    it.effect("lock their caller before its configurations, so that they do not wait for each other", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const pushes = yield* TaskPushes
+        const { a, id, side, url } = yield* world
+        yield* pushes.put(side, id, configOf(url))
+        const [config] = yield* (yield* PushConfigsRepo).of([id])
+        // As a removal leaves it that dies half way: the row is there, its webhook is gone.
+        yield* (yield* Webhooks).removeForTasks([config!.webhookId])
+        const [locked, end] = [yield* Deferred.make<void>(), yield* Deferred.make<void>()]
+        const holder = yield* Effect.forkChild(sql.withTransaction(
+          sql`SELECT FROM agents WHERE id = ${a.id} FOR NO KEY UPDATE`.pipe(
+            Effect.andThen(Deferred.succeed(locked, undefined)),
+            Effect.andThen(Deferred.await(end))
+          )
+        ))
+        yield* Deferred.await(locked)
+        const creation = yield* Effect.forkChild(pushes.put(side, id, configOf(`${url}/again`)))
+        const waits = sql`SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND cardinality(pg_blocking_pids(pid)) > 0`
+        yield* Effect.promise(() =>
+          eventually("the creation to wait for its caller", async () => (await Effect.runPromise(waits)).length === 1 || undefined))
+        yield* sql`SELECT FROM a2a_push_configs WHERE webhook_id = ${config!.webhookId} FOR UPDATE NOWAIT`
+        yield* Deferred.succeed(end, undefined)
+        yield* Fiber.join(holder)
+        assert.strictEqual((yield* Fiber.join(creation))?.id, id)
+        assert.deepStrictEqual((yield* pushes.list(id)).map(({ target }) => target.url), [`${url}/again`])
+      }), 60_000)
+  })
 })
 
 describe("a task as it was", () => {

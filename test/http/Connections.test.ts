@@ -72,17 +72,20 @@ describe("the bounds of connections", () => {
 describe.skipIf(process.platform !== "linux")("connections to a server", () => {
   let small: Server
   let strict: Server
+  let hasty: Server
   let agent: TestAgent
 
   beforeAll(async () => {
-    ;[small, strict] = await Promise.all([
+    ;[small, strict, hasty] = await Promise.all([
       startServer({ env: { HTTP_CONNECTIONS: "6" } }),
-      // 127.0.0.1 is trusted, and other addresses of this machine are not.
-      startServer({ env: { HTTP_CONNECTIONS_PER_PEER: "5", TRUST_PROXY_ADDRESSES: "127.0.0.1", HTTP_FIRST_BYTE_SECONDS: "2" } })
+      // 127.0.0.1 is trusted, and other addresses of this machine are not. No connection ends because it sends nothing.
+      startServer({ env: { HTTP_CONNECTIONS_PER_PEER: "5", TRUST_PROXY_ADDRESSES: "127.0.0.1", HTTP_FIRST_BYTE_SECONDS: "60" } }),
+      // Less than the time that the server leaves for the head of a request that has begun.
+      startServer({ env: { HTTP_FIRST_BYTE_SECONDS: "5" } })
     ])
     agent = await newAgent(small, "held")
   })
-  afterAll(() => Promise.all([small, strict].map((server) => server?.stop())))
+  afterAll(() => Promise.all([small, strict, hasty].map((server) => server?.stop())))
 
   /** The status line of a request on a connection of its own; empty if the server closes it without an answer. */
   const asked = async (server: Server): Promise<string> => {
@@ -164,28 +167,31 @@ describe.skipIf(process.platform !== "linux")("connections to a server", () => {
   })
 
   it("from one address are bounded, unless the address is trusted", async () => {
-    const upTo = async (count: number, from: string): Promise<number> => {
-      const before = await turnedAway(strict, "peer")
-      await Crowd.gather(strict.url, count, from)
+    const upTo = async (count: number, from: string, kept: number): Promise<void> => {
+      const refused = await turnedAway(strict, "peer")
+      const open = await metric(strict, `connections_open{port="http"}`)
+      const crowd = await Crowd.gather(strict.url, count, from)
       // The server may accept the last of them a little later.
-      return eventually("the last of them", async () => {
-        const more = await turnedAway(strict, "peer") - before
-        return more === Math.max(0, count - 5) || from === "127.0.0.1" ? more : undefined
-      })
+      await eventually("the last of them", async () => await turnedAway(strict, "peer") - refused >= count - kept || undefined)
+      await eventually("the open ones", async () => await metric(strict, `connections_open{port="http"}`) >= open + kept || undefined)
+      assert.strictEqual(await turnedAway(strict, "peer") - refused, count - kept)
+      await eventually("the others to end", () => crowd.open === kept || undefined)
     }
-    assert.strictEqual(await upTo(8, "127.0.0.2"), 3)
-    assert.strictEqual(await upTo(6, "127.0.0.3"), 1)
-    assert.strictEqual(await upTo(40, "127.0.0.1"), 0)
+    await upTo(8, "127.0.0.2", 5)
+    await upTo(6, "127.0.0.3", 5)
+    await upTo(40, "127.0.0.1", 40)
     assert.include(strict.stderr, "Refused a connection from 127.0.0.2: this address has 5 connections open.")
     assert.strictEqual(await asked(strict), OK)
   })
 
   it("without a byte end in time, without an answer, and others do not", async () => {
-    const [silent, begun, kept] = await Promise.all([RawConnection.open(strict), RawConnection.open(strict), RawConnection.open(strict)])
-    begun.write("G")
+    const kept = await RawConnection.open(hasty)
     kept.write("GET /v1/health HTTP/1.1\r\nhost: x\r\n\r\n")
+    const silent = await RawConnection.open(hasty)
+    const begun = await RawConnection.open(hasty)
+    begun.write("G")
     assert.strictEqual(await silent.end(), "")
-    assert.isAtLeast(await metric(strict, "connections_silent_total"), 1)
+    assert.isAtLeast(await metric(hasty, "connections_silent_total"), 1)
     begun.write("ET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     kept.write("GET /v1/health HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
     assert.match(await begun.end(), /^HTTP\/1\.1 200 OK/)

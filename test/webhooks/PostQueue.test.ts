@@ -14,7 +14,7 @@ it.effect("posts wait in bounded numbers, and a post that is refused runs nothin
     const post = (agentId: string, times: number, work: Effect.Effect<void>) =>
       Effect.forEach(
         Array.from({ length: times }),
-        () => Effect.forkChild(queue.run(target(agentId))(Effect.andThen(Effect.sync(() => begun[agentId] = (begun[agentId] ?? 0) + 1), work)))
+        () => Effect.forkChild(queue.run(target(agentId))(() => Effect.andThen(Effect.sync(() => begun[agentId] = (begun[agentId] ?? 0) + 1), work)))
       )
     const slow = yield* post("slow", 100, Deferred.await(gate))
     yield* turns
@@ -31,7 +31,7 @@ it.effect("a post that is interrupted gives its place back, whether it waits, is
   Effect.gen(function*() {
     const queue = makePostQueue({ ...LIMITS, inAll: 1 }, () => "Answers")
     for (let yields = 0; yields < 12; yields++) {
-      const fibers = yield* Effect.forEach(["a", "b", "c"], (agentId) => Effect.forkChild(queue.run(target(agentId))(Effect.never)))
+      const fibers = yield* Effect.forEach(["a", "b", "c"], (agentId) => Effect.forkChild(queue.run(target(agentId))(() => Effect.never)))
       yield* turns
       assert.deepStrictEqual([queue.underWay(), queue.waiting()], [1, 2])
       yield* Fiber.interrupt(fibers[1]!)
@@ -48,6 +48,20 @@ it.effect("many posts that end at once follow each other without a deep stack", 
   Effect.gen(function*() {
     const many = 10_000
     const queue = makePostQueue({ inAll: 1, perAgent: 1, perHost: 1, waiting: { inAll: many, perAgent: many } }, () => "Answers")
-    const outcomes = yield* Effect.forEach(Array.from({ length: many }), () => queue.run(target("agent"))(Effect.void), { concurrency: "unbounded" })
+    const outcomes = yield* Effect.forEach(Array.from({ length: many }), () => queue.run(target("agent"))(() => Effect.void), { concurrency: "unbounded" })
     assert.isTrue(outcomes.every(Option.isSome))
+  }))
+
+it.effect("a post is told whether it had to wait for its place", () =>
+  Effect.gen(function*() {
+    const queue = makePostQueue({ ...LIMITS, inAll: 1 }, () => "Answers")
+    const gate = yield* Deferred.make<void>()
+    const told: Array<boolean> = []
+    const post = (waited: boolean) => Effect.andThen(Effect.sync(() => told.push(waited)), Deferred.await(gate))
+    const fibers = yield* Effect.forEach(["a", "b"], (agentId) => Effect.forkChild(queue.run(target(agentId))(post)))
+    yield* turns
+    yield* Deferred.succeed(gate, undefined)
+    yield* Effect.forEach(fibers, Fiber.join)
+    yield* queue.run(target("c"))(post)
+    assert.deepStrictEqual(told, [false, true, false])
   }))

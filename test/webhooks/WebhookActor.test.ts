@@ -80,3 +80,70 @@ it.effect("a delivery without a place ends the pass, stays in the outbox, and is
     yield* actor.pass
     assert.deepStrictEqual(done.toSorted((a, b) => a - b), waiting.map(({ deliveryNo }) => deliveryNo))
   }))
+
+it.effect("a delivery whose place comes after the shard has moved is not wanted, and the pass ends", () =>
+  Effect.gen(function*() {
+    const waiting = Array.from({ length: 10 }, (_, i) => (
+      { deliveryNo: i, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
+    ))
+    let local = true
+    const posted: Array<number> = []
+    const actor = new WebhookActor("whk", {
+      now: () => 0,
+      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
+      retryMs: [HOUR_MS],
+      isLocal: () => local,
+      work: () => Effect.succeed({ agentId: "agt", url: "https://nowhere.example/", secret: "", pausedUntil: null, waiting }),
+      post: (_id, _work, { deliveryNo }, stillWanted) =>
+        Effect.sync(() => {
+          if (deliveryNo === 2) local = false
+          if (!stillWanted()) return { _tag: "Unwanted" } as const
+          posted.push(deliveryNo)
+          return { _tag: "Delivered" } as const
+        }),
+      delivered: () => Effect.void,
+      failed: () => Effect.die("no attempt failed")
+    })
+    assert.isTrue(actor.wake())
+    yield* actor.pass
+    assert.deepStrictEqual(posted, [0, 1])
+  }))
+
+it.effect("after a delivery that is not wanted any more, the outbox is read again before anything else is posted", () =>
+  Effect.gen(function*() {
+    const waiting = Array.from({ length: 10 }, (_, i) => (
+      { deliveryNo: i, event: "message.new", subject: "", createdAt: 0, attempts: 0, dueAt: 0, requestId: null } as const
+    ))
+    let url = "https://old.example/"
+    const posted: Array<string> = []
+    const done = new Set<number>()
+    const actor = new WebhookActor("whk", {
+      now: () => 0,
+      circuit: { inARow: 5, perMinute: 30, pauseMs: HOUR_MS },
+      retryMs: [HOUR_MS],
+      isLocal: () => true,
+      work: () =>
+        Effect.sync(() => ({
+          agentId: "agt",
+          url,
+          secret: "",
+          pausedUntil: null,
+          waiting: waiting.filter(({ deliveryNo }) => !done.has(deliveryNo))
+        })),
+      post: (_id, work, { deliveryNo }) =>
+        Effect.sync(() => {
+          if (deliveryNo === 2 && work.url === "https://old.example/") {
+            url = "https://new.example/"
+            return { _tag: "Unwanted" } as const
+          }
+          posted.push(work.url)
+          return { _tag: "Delivered" } as const
+        }),
+      delivered: (_id, deliveryNo) => Effect.sync(() => void done.add(deliveryNo)),
+      failed: () => Effect.die("no attempt failed")
+    })
+    assert.isTrue(actor.wake())
+    yield* actor.pass
+    assert.strictEqual(done.size, 10)
+    assert.deepStrictEqual(posted.filter((one) => one === "https://old.example/").length, 2)
+  }))

@@ -3,6 +3,7 @@ import { Clock, Context, Effect, Layer } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { setTimeout as pause } from "node:timers/promises"
+import { createHmac } from "node:crypto"
 import { isDeepStrictEqual } from "node:util"
 import { Accounts } from "../../src/agents/Accounts.ts"
 import { Contacts } from "../../src/contacts/Contacts.ts"
@@ -133,6 +134,25 @@ const hooked = Effect.fnUntraced(function*(
       )
     )
   }
+})
+
+/** Two webhooks of an agent to targets that never answer: the first post holds the agent's only place for such targets, and the other waits. */
+const oneWaits = Effect.fnUntraced(function*(name: string) {
+  const world = yield* Internet
+  const webhooks = yield* Webhooks
+  const { b, host, say, url, webhook } = yield* hooked(name, ["message.new"], "never")
+  const another = `https://${host}/another`
+  world.answers.set(another, "never")
+  const made = yield* webhooks.create(b.id, another, ["message.new"], undefined)
+  const both = [{ id: webhook.id, url }, { id: made.webhook.id, url: another }] as const
+  const postsTo = (to: string) => world.posts.filter((post) => post.url.href === to)
+  yield* say
+  const first = yield* soon("the first post", () => both.find((one) => postsTo(one.url).length > 0))
+  const waits = both.find((one) => one !== first)!
+  yield* shows(Effect.map(rowsOf(waits.id), (rows) => rows.length), 1)
+  yield* aMoment
+  assert.lengthOf(postsTo(waits.url), 0)
+  return { agentId: b.id, first, waits, postsTo }
 })
 
 const rowsOf = (webhookId: string) =>
@@ -412,6 +432,51 @@ eachDatabase((database) => {
         yield* shows(Effect.map(rowsOf(slow.webhook.id), (rows) => rows.map((row) => [row.attempts, row.failure])), [
           [1, "no answer within 10 seconds"]
         ])
+      }))
+
+    it.effect("a post that waits for a place is not sent once its webhook is deleted", () =>
+      Effect.gen(function*() {
+        const webhooks = yield* Webhooks
+        const { agentId, first, postsTo, waits } = yield* oneWaits("deleted-meanwhile")
+        yield* webhooks.remove(agentId, waits.id)
+        yield* inTime("the second attempt of the other", () => postsTo(first.url).length === 2 ? true : undefined, 1_000)
+        yield* aMoment
+        assert.lengthOf(postsTo(waits.url), 0)
+      }))
+
+    it.effect("a post that waits for a place goes to the address, and is signed with the secret, of then", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const { postsTo, waits } = yield* oneWaits("changed-meanwhile")
+        const url = `${waits.url}/changed`
+        const secret = "a secret of the changed webhook"
+        yield* sql`UPDATE webhooks SET url = ${url}, secret = ${secret} WHERE id = ${waits.id}`
+        const post = yield* inTime("the post", () => postsTo(url)[0], 1_000)
+        assert.lengthOf(postsTo(waits.url), 0)
+        assert.strictEqual(post.headers["X-AgentChat-Signature"], createHmac("sha256", secret).update(post.body).digest("hex"))
+      }))
+
+    it.effect("a post of presence that waits for a place is not sent once its webhook is deleted", () =>
+      Effect.gen(function*() {
+        const contacts = yield* Contacts
+        const presences = yield* Presences
+        const webhooks = yield* Webhooks
+        const { a, b, posts, webhook } = yield* hooked("absent-meanwhile", ["presence.update"], "never")
+        const other = yield* newAgent("absent-meanwhile-c")
+        for (const agent of [a, other]) {
+          yield* contacts.add(b.id, agent.handle, null)
+          yield* presences.put(agent, { status: "online", custom_message: null })
+        }
+        yield* presences.told
+        yield* inTime("the first post", () => posts().length === 1 ? true : undefined, 1_000, 5)
+        yield* TestClock.adjust(2_000)
+        yield* aMoment
+        yield* webhooks.remove(b.id, webhook.id)
+        yield* TestClock.adjust(10_000)
+        yield* aMoment
+        yield* TestClock.adjust(10_000)
+        yield* aMoment
+        assert.lengthOf(posts(), 1)
       }))
 
     it.effect("the fiftieth dead delivery in a row gives the webhook up, and what waits for it", () =>
