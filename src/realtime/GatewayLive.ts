@@ -272,7 +272,6 @@ export const GatewayLive = Layer.effect(
         slowed: false,
         lookups: 0,
         waiting: undefined,
-        advancing: false,
         holds: 0,
         reads: undefined
       }

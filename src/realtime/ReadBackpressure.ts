@@ -3,6 +3,9 @@ import { Effect } from "effect"
 /** Look-ups of a socket that are under way at once. While others wait for these, the socket is not read from. */
 const MAX_LOOKUPS = 4
 
+/** How much later than its predecessor's end one begins that had to wait: a flood asks for 100 a second at most. */
+const APART_MS = 40
+
 /** A socket whose reading can be paused. */
 export interface Reading {
   /** The number of reasons why it is paused. */
@@ -28,7 +31,6 @@ export interface Asking extends Reading {
   lookups: number
   /** Look-ups that wait: those of the frames that were read together with the last one. */
   waiting: Array<Effect.Effect<void>> | undefined
-  advancing: boolean
 }
 
 /**
@@ -50,17 +52,12 @@ const run = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.
     effect,
     Effect.sync(() => {
       asking.lookups--
-      if (asking.waiting !== undefined && !asking.advancing) advance(asking, asking.waiting, fork)
+      const next = asking.waiting?.shift()
+      if (next === undefined) return
+      run(asking, Effect.andThen(Effect.sleep(APART_MS), next), fork)
+      if (asking.waiting?.length !== 0) return
+      asking.waiting = undefined
+      letGo(asking)
     })
   ))
-}
-
-/** Runs what waits, as far as it may. A look-up that ends at once does not come back here: many of them would exhaust the stack. */
-const advance = (asking: Asking, waiting: Array<Effect.Effect<void>>, fork: (effect: Effect.Effect<void>) => void): void => {
-  asking.advancing = true
-  while (waiting.length > 0 && asking.lookups < MAX_LOOKUPS) run(asking, waiting.shift()!, fork)
-  asking.advancing = false
-  if (waiting.length > 0) return
-  asking.waiting = undefined
-  letGo(asking)
 }
