@@ -1,14 +1,17 @@
 import type { IncomingMessage } from "node:http"
 
+/** So much of a body is read and dropped on every route, however small the bodies are that the route takes. */
+const DISCARDED = 8_388_608
+
 /**
- * Reads and drops the rest of a body, up to 8 times `maxBytes` in all, so that the client can read the response before
+ * Reads and drops the rest of a body, up to 8 MiB or 8 times `maxBytes` in all, so that the client can read the response before
  * the connection closes.
  */
 export const discard = (request: IncomingMessage, read: number, maxBytes: number): void => {
   let size = read
   request.on("data", (chunk: Buffer) => {
     size += chunk.length
-    if (size > 8 * maxBytes) request.destroy()
+    if (size > Math.max(DISCARDED, 8 * maxBytes)) request.destroy()
   })
 }
 
