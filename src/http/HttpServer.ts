@@ -372,6 +372,15 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       handle(request, response)
     }
 
+    /**
+     * Ends a connection in the midst of a packet. Node would go on to parse the packet and make a request and a response of
+     * everything in it: its parser stops where `onIncoming` says that what follows is another protocol (2).
+     */
+    const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void => {
+      if (socket.parser) socket.parser.onIncoming = () => 2
+      socket.destroy()
+    }
+
     /** How many responses of a connection are behind others. */
     const behind = new WeakMap<Socket, number>()
     /** Counts a response that is behind others; false: there are too many, and the connection is cut. */
@@ -379,7 +388,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       const { socket } = response.req
       const before = behind.get(socket) ?? 0
       if (socket.destroyed || before >= MAX_PIPELINED) {
-        socket.destroy()
+        cut(socket)
         return false
       }
       behind.set(socket, before + 1)
