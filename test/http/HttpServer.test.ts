@@ -48,6 +48,7 @@ class TestApi extends HttpApi.make("test").add(
     .add(HttpApiEndpoint.get("badHeader", "/v1/bad-header", { success: Schema.String }))
     .add(HttpApiEndpoint.get("stream", "/v1/stream", { success: Schema.String }))
     .add(HttpApiEndpoint.get("wait", "/v1/wait", { success: Schema.Struct({ waited: Schema.Boolean }) }))
+    .add(HttpApiEndpoint.get("varied", "/v1/varied", { success: Schema.String }))
     .add(HttpApiEndpoint.get("late", "/v1/late", { success: Schema.String }))
     .add(HttpApiEndpoint.post("waitByRpc", "/mcp", { success: Schema.Struct({ waited: Schema.Boolean }) }))
     .add(HttpApiEndpoint.get("root", "/", { success: Schema.Struct({ ok: Schema.Boolean }) }))
@@ -127,6 +128,7 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
           HttpServerResponse.stream(Stream.concat(Stream.make(Buffer.from("0")), rest))
         )
       })
+      .handle("varied", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { vary: "X-AgentChat-Client, User-Agent" } })))
       .handle("wait", () => waiting)
       .handle("late", () => Effect.sync(() => later(new Never(gate))))
       .handle("waitByRpc", () => waiting)
@@ -512,6 +514,16 @@ describe("HttpServer", () => {
           raw(server, `GET /v1/ws HTTP/1.1\r\nhost: x\r\nconnection: upgrade\r\nupgrade: websocket\r\norigin: ${origin}\r\n\r\n`)
         assert.notInclude(yield* upgrade("https://evil.example"), "met the gateway")
         assert.include(yield* upgrade("https://b.example"), "met the gateway")
+      }), { ALLOWED_ORIGINS: "https://a.example, https://b.example" }))
+
+  it.live("with a list of origins, Vary names what the endpoint varies by and the origin (wire.md B1, C.0 CORS)", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        for (const origin of ["https://a.example", "https://evil.example", undefined]) {
+          const { headers } = yield* call(server, "/v1/varied", origin === undefined ? {} : { headers: { origin } })
+          const names = (headers.get("vary") ?? "").toLowerCase().split(",").map((name) => name.trim())
+          assert.sameMembers(names, ["x-agentchat-client", "user-agent", "origin"])
+        }
       }), { ALLOWED_ORIGINS: "https://a.example, https://b.example" }))
 
   it.live("gives upgrades of /v1/ws to the gateway and refuses all others", () =>
