@@ -13,7 +13,8 @@ export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
 /** The same for `/mcp`. */
 export const MCP_REQUEST_HEADERS =
-  "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, X-Request-Id"
+  "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, X-MCP-Structured, " +
+  "X-Request-Id"
 const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"

@@ -84,6 +84,13 @@ const fromWeb = async (response: Response, ended: () => void = () => undefined) 
 
 const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
 
+/** Whether the request asks for structured results of every tool: by its query, or where that says nothing by its header. */
+const asksForStructure = ({ headers, url }: HttpServerRequest.HttpServerRequest): boolean => {
+  const query = url.indexOf("?")
+  const asked = query < 0 ? null : new URLSearchParams(url.slice(query)).get("structured")
+  return (asked ?? headers["x-mcp-structured"])?.toLowerCase() === "on"
+}
+
 const idOf = (body: unknown): Id => {
   const id = (body as { readonly id?: unknown } | null)?.id
   return typeof id === "string" || typeof id === "number" ? id : null
@@ -261,6 +268,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         context: yield* Effect.context<never>(),
         callFor: callFor(request, agent, key),
         refused: counted,
+        structured: asksForStructure(request),
         instructions: introduces ? yield* introduction(agent) : undefined
       }
       const kind = kindOf(request, body)

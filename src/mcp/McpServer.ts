@@ -4,7 +4,7 @@ import { AgentSuspended } from "../agents/Agent.ts"
 import { InternalError } from "../wire/WireError.ts"
 import { VERSION } from "../service/Version.ts"
 import type { Refusal } from "../auth/ApiCalls.ts"
-import { listed, toolNamed } from "./Catalogue.ts"
+import { hasStructure, listed, listedWithStructure, toolNamed } from "./Catalogue.ts"
 import { fenced, safeJson } from "./Fence.ts"
 import { read, resources, templates } from "./Resources.ts"
 import { advice, type PromptName, prompts, promptText } from "./Texts.ts"
@@ -24,6 +24,8 @@ export interface McpRequest {
   readonly callFor: (report: Report | undefined) => ToolCall
   /** Refuses a call of a tool before it begins. */
   readonly refused: Refusal | undefined
+  /** Whether the client asked for structure where results can hold what other agents wrote. */
+  readonly structured: boolean
   /** Only for the requests that ask for them. */
   readonly instructions: string | undefined
 }
@@ -35,21 +37,20 @@ const text = (value: string) => ({ type: "text" as const, text: value })
 
 const refusalResult = ({ code, details, message, retryAfterMs }: Refusal): CallToolResult => {
   const next = advice(code, retryAfterMs)
-  return {
-    isError: true,
-    content: [text(JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })), ...(next === undefined ? [] : [text(next)])]
-  }
+  // Gemini CLI takes a first text that is JSON for structured content, and compares it with the output schema.
+  const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
+  return { isError: true, content: [text(next === undefined ? what : `${what}\n${next}`)] }
 }
 
-const answerResult = (tool: Tool, { file, link, value }: ToolAnswer): CallToolResult => ({
+const answerResult = (tool: Tool, { file, link, value }: ToolAnswer, structured: boolean): CallToolResult => ({
   content: [
-    ...(tool.foreign ? fenced(value) : [safeJson(value)]).map(text),
+    text(tool.foreign ? fenced(value) : safeJson(value)),
     ...(file === undefined
       ? []
       : [{ type: "resource" as const, resource: { uri: file.uri, mimeType: file.mimeType, blob: file.bytes.toString("base64") } }]),
     ...(link === undefined ? [] : [{ type: "resource_link" as const, ...link }])
   ],
-  structuredContent: value as Record<string, unknown>
+  ...(hasStructure(tool, structured) ? { structuredContent: value as Record<string, unknown> } : {})
 })
 
 /** The failure of an effect; a defect is logged and becomes INTERNAL_ERROR. */
@@ -75,20 +76,26 @@ const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
 const suspension = (tool: Tool, call: ToolCall): CallToolResult | undefined =>
   call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status" ? refusalResult(new AgentSuspended()) : undefined
 
-const resultOf = (tool: Tool, answered: Effect.Effect<ToolAnswer, Refusal>): Effect.Effect<CallToolResult> =>
-  Effect.map(outcomeOf(answered), (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal))
+const resultOf = (tool: Tool, answered: Effect.Effect<ToolAnswer, Refusal>, structured: boolean): Effect.Effect<CallToolResult> =>
+  Effect.map(
+    outcomeOf(answered),
+    (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value, structured) : refusalResult(outcome.refusal)
+  )
+
+/** What a call of a tool needs of its request. */
+type CallRequest = Pick<McpRequest, "callFor" | "refused" | "structured">
 
 /** Calls a tool. Every refusal is a result, as models read it. */
 export const callTool = (
   tool: Tool,
   given: unknown,
-  { callFor, refused }: Pick<McpRequest, "callFor" | "refused">,
+  { callFor, refused, structured }: CallRequest,
   report?: Report
 ): Effect.Effect<CallToolResult> => {
   if (refused !== undefined) return Effect.succeed(refusalResult(refused))
   const call = callFor(report)
   const refusal = suspension(tool, call)
-  return refusal === undefined ? resultOf(tool, tool.run(given, call)) : Effect.succeed(refusal)
+  return refusal === undefined ? resultOf(tool, tool.run(given, call), structured) : Effect.succeed(refusal)
 }
 
 /** A call of a tool that waits, up to the wait. */
@@ -101,19 +108,19 @@ export const beginCall = (
   tool: Tool,
   begin: NonNullable<Tool["begin"]>,
   given: unknown,
-  { callFor, refused }: Pick<McpRequest, "callFor" | "refused">
+  { callFor, refused, structured }: CallRequest
 ): Effect.Effect<BegunCall | { readonly refusal: CallToolResult }> => {
   if (refused !== undefined) return Effect.succeed({ refusal: refusalResult(refused) })
   const call = callFor(undefined)
   const refusal = suspension(tool, call)
-  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome)) : Effect.succeed({ refusal })
+  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome, structured)) : Effect.succeed({ refusal })
 }
 
 /** Outside of `beginCall`, so that a wait does not keep its request. */
-const begun = (tool: Tool, outcome: Outcome<ToolWait>): BegunCall | { readonly refusal: CallToolResult } => {
+const begun = (tool: Tool, outcome: Outcome<ToolWait>, structured: boolean): BegunCall | { readonly refusal: CallToolResult } => {
   if (outcome.refusal !== undefined) return { refusal: refusalResult(outcome.refusal) }
   const { answer, limit, timeoutMs } = outcome.value
-  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer)) }
+  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer), structured) }
 }
 
 const reporting = (ctx: ServerContext): Report | undefined => {
@@ -142,7 +149,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
 
   // The library's type of a schema is narrower than JSON Schema.
-  server.setRequestHandler("tools/list", () => ({ tools: listed as never }))
+  server.setRequestHandler("tools/list", () => ({ tools: (request.structured ? listedWithStructure : listed) as never }))
   server.setRequestHandler("tools/call", ({ params }, ctx) => {
     const tool = toolNamed(params.name)
     if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
@@ -158,7 +165,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     if (outcome.refusal !== undefined) {
       throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code) ? new ResourceNotFoundError(uri) : protocolError(outcome.refusal)
     }
-    return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value).join("\n") }] }
+    return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value) }] }
   })
 
   server.setRequestHandler("prompts/list", () => ({ prompts: promptList }))

@@ -5,7 +5,7 @@ import { catalogue } from "../../src/mcp/Catalogue.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { call, connect, granted, initialize, type Json, newest, older, post, refused, rpc } from "./Mcp.ts"
+import { call, connect, granted, initialize, type Json, newest, older, post, refusalIn, refused, rpc } from "./Mcp.ts"
 
 describe("the protocol of /mcp", () => {
   let server: Server
@@ -193,9 +193,8 @@ describe("the protocol of /mcp", () => {
       { to: { toString: "x" }, text: "an object" },
       { to: "../../v1/agents/me", text: "a path", reply_to: 7 }
     ]) {
-      const { result, texts } = await call(client, "agentchat_send_message", args)
-      assert.isTrue(result.isError)
-      assert.strictEqual(JSON.parse(texts[0] ?? "{}").code, "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
+      const { result } = await call(client, "agentchat_send_message", args)
+      assert.strictEqual(refusalIn(result).refusal["code"], "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
     }
     assert.deepStrictEqual(await waiting(), before)
     // The arguments are the first level.
@@ -215,9 +214,8 @@ describe("the protocol of /mcp", () => {
     assert.strictEqual((await post(server, alice.key, polluted, older)).status, 200)
     assert.isNull((await granted(client, "agentchat_get_my_status"))["description"])
     for (const handle of ["../me", "a/b", "?x=1", "%00", "me", "blocks", "@", ".."]) {
-      const { result, texts } = await call(client, "agentchat_get_agent_profile", { handle })
-      assert.isTrue(result.isError, handle)
-      assert.include(["AGENT_NOT_FOUND", "NOT_FOUND", "VALIDATION_ERROR"], JSON.parse(texts[0] ?? "{}").code, handle)
+      const { result } = await call(client, "agentchat_get_agent_profile", { handle })
+      assert.include(["AGENT_NOT_FOUND", "NOT_FOUND", "VALIDATION_ERROR"], refusalIn(result).refusal["code"], handle)
     }
     await client.close()
   })
