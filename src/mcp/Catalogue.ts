@@ -29,7 +29,8 @@ const shown = (asked: boolean) =>
     description: tool.description,
     inputSchema: tool.inputSchema,
     ...(hasStructure(tool, asked) ? { outputSchema: tool.outputSchema } : {}),
-    annotations: { title: tool.title, ...tool.annotations }
+    annotations: { title: tool.title, ...tool.annotations },
+    ...(tool.alwaysLoad ? { _meta: { "anthropic/alwaysLoad": true } } : {})
   }))
 
 /** The tools as `tools/list` shows them: by default, and to a program that asks for structure. */

@@ -6,7 +6,6 @@ import { Attachments } from "../attachments/Attachments.ts"
 import { Auth } from "../auth/Auth.ts"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
-import { Deliveries } from "../deliveries/Deliveries.ts"
 import { EventStream, later } from "../http/LateResponse.ts"
 import { hostIsOwn, mcpOrigins } from "../http/Origins.ts"
 import { Config } from "../platform/Config.ts"
@@ -23,7 +22,7 @@ import { eventStream, LateAnswer } from "./LateAnswer.ts"
 import { beginCall, type BegunCall, callTool, makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
 import { type PlainCall, plainCallOf } from "./PlainCall.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
-import { instructions, waiting } from "./Texts.ts"
+import { waiting } from "./Texts.ts"
 import type { ToolCall } from "./Tool.ts"
 
 /** How often a client that asked for progress hears of a wait. */
@@ -111,7 +110,6 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const auth = yield* Auth
     const budgets = yield* Budgets
     const config = yield* Config
-    const deliveries = yield* Deliveries
     const ids = yield* Ids
     const reads = yield* LargeReads
     const subscriptions = yield* makeSubscriptions
@@ -155,10 +153,6 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
         }
       })
     }
-
-    /** Who the agent is and what waits for it: asked for when a client begins. */
-    const introduction = (agent: CurrentAgent["Service"]) =>
-      Effect.map(deliveries.page(agent.id, 0, 1), (page) => instructions(agent.handle, page?.undelivered ?? 0))
 
     /** Whether the request belongs to the revision of 2026 or to the older ones, or is what none of them takes. */
     const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
@@ -263,13 +257,12 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       }
       const { method } = body as Rpc
       if (counted !== undefined && method !== "tools/call") return Effect.succeed(refusal(counted, idOf(body)))
-      const introduces = method === "initialize" || method === "server/discover"
       const mine: McpRequest = {
         context: yield* Effect.context<never>(),
         callFor: callFor(request, agent, key),
         refused: counted,
         structured: asksForStructure(request),
-        instructions: introduces ? yield* introduction(agent) : undefined
+        handle: agent.handle
       }
       const kind = kindOf(request, body)
       const plain = plainCallOf(kind, request.headers, body)

@@ -7,7 +7,7 @@ import type { Refusal } from "../auth/ApiCalls.ts"
 import { hasStructure, listed, listedWithStructure, toolNamed } from "./Catalogue.ts"
 import { fenced, safeJson } from "./Fence.ts"
 import { read, resources, templates } from "./Resources.ts"
-import { advice, type PromptName, prompts, promptText } from "./Texts.ts"
+import { advice, instructions, type PromptName, prompts, promptText } from "./Texts.ts"
 import type { Waited, WaitRefusal } from "../realtime/Waiters.ts"
 import type { Tool, ToolAnswer, ToolCall, ToolWait } from "./Tool.ts"
 
@@ -26,8 +26,8 @@ export interface McpRequest {
   readonly refused: Refusal | undefined
   /** Whether the client asked for structure where results can hold what other agents wrote. */
   readonly structured: boolean
-  /** Only for the requests that ask for them. */
-  readonly instructions: string | undefined
+  /** Whose request it is. */
+  readonly handle: string
 }
 
 /** Sends a progress notification. */
@@ -143,7 +143,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   const server = new Server(ABOUT, {
     supportedProtocolVersions: OLDER,
     capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
-    ...(request.instructions === undefined ? {} : { instructions: request.instructions })
+    instructions: instructions(request.handle)
   })
   const run = <A>(effect: Effect.Effect<A>, ctx: ServerContext): Promise<A> =>
     Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })

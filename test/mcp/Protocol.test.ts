@@ -41,6 +41,24 @@ describe("the protocol of /mcp", () => {
     await old.close()
   })
 
+  it("the instructions are the same whatever waits, and hosts are asked to load the tools that send and wait at once", async () => {
+    const carol = await newAgent(server, "carol")
+    const introduced = async (): Promise<ReadonlyArray<string>> => {
+      const [discover, headers] = newest("server/discover")
+      const answers = [await post(server, carol.key, initialize("2025-06-18")), await post(server, carol.key, discover, headers)]
+      return answers.map(({ body }) => body.result.instructions)
+    }
+    const before = await introduced()
+    await say(alice, carol)
+    assert.deepStrictEqual(await introduced(), before)
+    assert.deepStrictEqual(new Set(before).size, 1)
+    for (const query of ["", "?structured=on"]) {
+      const tools: ReadonlyArray<Json> = (await post(server, carol.key, rpc("tools/list"), older, query)).body.result.tools
+      const loaded = tools.filter(({ _meta }) => _meta?.["anthropic/alwaysLoad"] === true).map(({ name }) => name)
+      assert.deepStrictEqual(loaded, ["agentchat_send_message", "agentchat_wait_for_messages"])
+    }
+  })
+
   it("a call that needs nothing of the protocol's library is answered as the library answers it", async () => {
     const id = `twice-${Math.random()}`
     const calls: ReadonlyArray<readonly [string, object]> = [
