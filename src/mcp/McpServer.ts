@@ -26,16 +26,21 @@ export interface McpRequest {
   readonly refused: Refusal | undefined
   /** Whether the client asked for structure where results can hold what other agents wrote. */
   readonly structured: boolean
+  /** Remembers why the request, or the call of a tool in it, is refused, for its line in the log. */
+  readonly note: Note
   /** Whose request it is. */
   readonly handle: string
 }
+
+export type Note = (refusal: Pick<Refusal, "code" | "message">) => void
 
 /** Sends a progress notification. */
 export type Report = (progress: number, total: number, message: string) => Promise<void>
 
 const text = (value: string) => ({ type: "text" as const, text: value })
 
-const refusalResult = ({ code, details, message, retryAfterMs }: Refusal): CallToolResult => {
+const refusalResult = (tool: Tool, { code, details, message, retryAfterMs }: Refusal, note: Note): CallToolResult => {
+  note({ code, message: `${tool.name}: ${message}` })
   const next = advice(code, retryAfterMs)
   // Gemini CLI takes a first text that is JSON for structured content, and compares it with the output schema.
   const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
@@ -73,29 +78,35 @@ const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
 
-const suspension = (tool: Tool, call: ToolCall): CallToolResult | undefined =>
-  call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status" ? refusalResult(new AgentSuspended()) : undefined
+/** What a call of a tool needs of its request, and its result alone. */
+type CallRequest = Pick<McpRequest, "callFor" | "refused" | "structured" | "note">
+type ResultRequest = Pick<McpRequest, "structured" | "note">
 
-const resultOf = (tool: Tool, answered: Effect.Effect<ToolAnswer, Refusal>, structured: boolean): Effect.Effect<CallToolResult> =>
+const suspension = (tool: Tool, call: ToolCall, { note }: ResultRequest): CallToolResult | undefined =>
+  call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status" ? refusalResult(tool, new AgentSuspended(), note) : undefined
+
+const resultOf = (
+  tool: Tool,
+  answered: Effect.Effect<ToolAnswer, Refusal>,
+  { note, structured }: ResultRequest
+): Effect.Effect<CallToolResult> =>
   Effect.map(
     outcomeOf(answered),
-    (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value, structured) : refusalResult(outcome.refusal)
+    (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value, structured) : refusalResult(tool, outcome.refusal, note)
   )
-
-/** What a call of a tool needs of its request. */
-type CallRequest = Pick<McpRequest, "callFor" | "refused" | "structured">
 
 /** Calls a tool. Every refusal is a result, as models read it. */
 export const callTool = (
   tool: Tool,
   given: unknown,
-  { callFor, refused, structured }: CallRequest,
+  request: CallRequest,
   report?: Report
 ): Effect.Effect<CallToolResult> => {
-  if (refused !== undefined) return Effect.succeed(refusalResult(refused))
+  const { callFor, note, refused } = request
+  if (refused !== undefined) return Effect.succeed(refusalResult(tool, refused, note))
   const call = callFor(report)
-  const refusal = suspension(tool, call)
-  return refusal === undefined ? resultOf(tool, tool.run(given, call), structured) : Effect.succeed(refusal)
+  const refusal = suspension(tool, call, request)
+  return refusal === undefined ? resultOf(tool, tool.run(given, call), request) : Effect.succeed(refusal)
 }
 
 /** A call of a tool that waits, up to the wait. */
@@ -108,19 +119,20 @@ export const beginCall = (
   tool: Tool,
   begin: NonNullable<Tool["begin"]>,
   given: unknown,
-  { callFor, refused, structured }: CallRequest
+  { callFor, note, refused, structured }: CallRequest
 ): Effect.Effect<BegunCall | { readonly refusal: CallToolResult }> => {
-  if (refused !== undefined) return Effect.succeed({ refusal: refusalResult(refused) })
+  const kept = { structured, note }
+  if (refused !== undefined) return Effect.succeed({ refusal: refusalResult(tool, refused, note) })
   const call = callFor(undefined)
-  const refusal = suspension(tool, call)
-  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome, structured)) : Effect.succeed({ refusal })
+  const refusal = suspension(tool, call, kept)
+  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome, kept)) : Effect.succeed({ refusal })
 }
 
 /** Outside of `beginCall`, so that a wait does not keep its request. */
-const begun = (tool: Tool, outcome: Outcome<ToolWait>, structured: boolean): BegunCall | { readonly refusal: CallToolResult } => {
-  if (outcome.refusal !== undefined) return { refusal: refusalResult(outcome.refusal) }
+const begun = (tool: Tool, outcome: Outcome<ToolWait>, kept: ResultRequest): BegunCall | { readonly refusal: CallToolResult } => {
+  if (outcome.refusal !== undefined) return { refusal: refusalResult(tool, outcome.refusal, kept.note) }
   const { answer, limit, timeoutMs } = outcome.value
-  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer), structured) }
+  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer), kept) }
 }
 
 const reporting = (ctx: ServerContext): Report | undefined => {
