@@ -2,12 +2,12 @@ import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
 import { Asked } from "../http/Asked.ts"
-import { bearerOf } from "../http/Bearer.ts"
 import { addressKey, addressOf, networksOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
 import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 
 /**
