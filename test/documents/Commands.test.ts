@@ -4,6 +4,7 @@ import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
+import { HandleTaken } from "../../src/registration/Code.ts"
 import { adminHere } from "../support/Admin.ts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import { type Server, sharedServer } from "../support/Server.ts"
@@ -94,6 +95,22 @@ describe("on a server", () => {
     const [once, again] = about("lighthouse").trim().split("\n")
     assert.strictEqual(again, once)
     assert.include(about("next_cursor"), `"conversations":[{`)
+  })
+
+  it("the README's registration keeps the keys when it is pasted again, and says why an agent is refused", async ({ skip }) => {
+    if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
+    const block = blocksOf("README.md").find(({ text }) => text.startsWith("BASE=")) ?? assert.fail("no block registers")
+    // Agents of this test alone, as the other one needs ada and bob to be new.
+    const registration = { ...block, text: block.text.replace("register ada", "register adele").replace("register bob", "register bruno") }
+    const shown = { ...block, text: `echo "keys: $ADA $BOB"` }
+    const blocks = [registration, shown, registration, shown].map((one, i) => ({ ...one, line: i }))
+    const [first, keys, second, same] = [...(await paste(blocks)).values()].map((text) => text.trim())
+    assert.match(keys ?? "", /^keys: ac_\S+ ac_\S+$/)
+    assert.deepStrictEqual([first, second, same], ["", "", keys])
+    const other = [...(await paste([registration])).values()].join("")
+    const refusals = Array.from(other.matchAll(/^There is no pending_id in: (.*)$/gm), ([, answer]) => JSON.parse(answer ?? "") as object)
+    const taken = { code: "HANDLE_TAKEN", message: new HandleTaken().message }
+    assert.deepStrictEqual(refusals, [taken, taken], other)
   })
 
   it("the operators' commands of operations.md work one after the other", async () => {
