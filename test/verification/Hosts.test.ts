@@ -1,0 +1,7 @@
+import { assert, describe, it } from "@effect/vitest"
+import { fenced } from "../../src/mcp/Fence.ts"
+import { advices } from "../../src/mcp/Texts.ts"
+import { fenceProblem, instructionsProblem, refusalProblem, toolBytes } from "../../verification/hosts/Checks.ts"
+import { type Call, FakeModel } from "../../verification/hosts/FakeModel.ts"
+import { hosts } from "../../verification/hosts/Hosts.ts"
+import { entryOf } from "../../verification/hosts/Session.ts"
