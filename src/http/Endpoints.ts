@@ -2,7 +2,7 @@ import { Context, Effect, Layer, Option, Redacted, Result, Schema, SchemaIssue }
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
 import { WireErrors } from "../wire/WireErrors.ts"
-import { bearerOf } from "./Bearer.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 
 type Request = HttpServerRequest.HttpServerRequest
 type Answered = HttpServerResponse.HttpServerResponse

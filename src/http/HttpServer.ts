@@ -29,6 +29,7 @@ import { makeDirect } from "./Direct.ts"
 import { isDirect } from "./Endpoints.ts"
 import { lateEnded } from "./LateResponse.ts"
 import { listen } from "./Listening.ts"
+import { hostFamily, shownAgent } from "./HostFamily.ts"
 import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
 import { discard, hasBody, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
@@ -39,7 +40,7 @@ import { StallGuard } from "../platform/StallGuard.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { requestIdFrom } from "../platform/RequestId.ts"
 import { forTrace, TRACEPARENT, traceRequest } from "../platform/Tracing.ts"
-import { countRequest, refusals } from "../platform/Metrics.ts"
+import { countMcpRequest, countRequest, refusals } from "../platform/Metrics.ts"
 import { LogVolume } from "../platform/Telemetry.ts"
 import {
   Forbidden,
@@ -237,11 +238,11 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return [...methods, "OPTIONS"]
     }
 
-    const noRoute = (request: HttpServerRequest.HttpServerRequest) => {
-      const methods = methodsOf(request.url)
-      return methods.length === 0
-        ? toResponse(new NotFound({ message: NO_PATH }), undefined, bodyFor(request.url))
-        : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") }, bodyFor(request.url))
+    const noRoute = ({ source, url }: HttpServerRequest.HttpServerRequest) => {
+      const methods = methodsOf(url)
+      const failure = methods.length === 0 ? new NotFound({ message: NO_PATH }) : new MethodNotAllowed()
+      if (source instanceof Asked) source.refused = { code: failure.code, why: failure.message }
+      return toResponse(failure, methods.length === 0 ? undefined : { allow: methods.join(", ") }, bodyFor(url))
     }
     const withBody = Effect.withFiber((fiber) => {
       const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
@@ -329,12 +330,20 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       this.over()
       times.observe(this.req.method, this.path, performance.now() - this.began)
       if (!this.writableEnded) this.worker?.interruptUnsafe()
+      const { refused } = this.req
+      if (this.host !== undefined && this.req.method === "POST" && this.headersSent) {
+        countMcpRequest(this.host, this.statusCode, refused !== undefined)
+      }
       if (volume.level === "debug") {
-        log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
+        log(Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
           request_id: this.requestId,
           method: this.req.method ?? "",
           path: pathOf(this.req.url ?? ""),
-          status: this.statusCode
+          status: this.statusCode,
+          ...refused,
+          ...(refused === undefined || this.host === undefined
+            ? {}
+            : { host: this.host, user_agent: shownAgent(this.req.headers["user-agent"]) })
         })))
       }
     }
@@ -401,6 +410,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       response.refusalBody = bodyOf(path)
       if (path === MCP) {
         response.allowOrigin = allowMcpOrigin(request.headers.origin)
+        response.host = hostFamily(request.headers["user-agent"])
       }
       if (request.method === "OPTIONS" && !isConsoleApi(path)) {
         request.resume()
