@@ -1,3 +1,5 @@
+import type { MCP_HOSTS } from "../../src/platform/Metrics.ts"
+
 /** A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. */
 export interface Host {
   readonly name: string
@@ -7,6 +9,8 @@ export interface Host {
   readonly program: string
   /** The most bytes that the definitions of Parley's tools may have in a request to the model: a tenth more than they had. */
   readonly mostToolBytes: number
+  /** Under which name the server counts its requests. */
+  readonly family: (typeof MCP_HOSTS)[number]
   /** What makes the host ask the fake model, and leaves out telemetry, updates and sharing: variables, and files in its HOME. */
   readonly settings: (model: string) => {
     readonly env: Readonly<Record<string, string>>
@@ -22,7 +26,8 @@ export const hosts: ReadonlyArray<Host> = [
     package: "@anthropic-ai/claude-code",
     version: "2.1.330",
     program: "claude",
-    mostToolBytes: 4_500,
+    family: "claude-code",
+    mostToolBytes: 3_300,
     settings: (model) => ({
       env: { ANTHROPIC_BASE_URL: model, ANTHROPIC_API_KEY: "fake", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1" }
     })
@@ -32,6 +37,7 @@ export const hosts: ReadonlyArray<Host> = [
     package: "@openai/codex",
     version: "0.169.0",
     program: "codex",
+    family: "codex",
     mostToolBytes: 24_500,
     toml: ".codex/config.toml",
     settings: (model) => ({
@@ -58,6 +64,8 @@ wire_api = "responses"
     package: "@google/gemini-cli",
     version: "0.61.0",
     program: "gemini",
+    // Its MCP client sends the User-Agent of Node.
+    family: "node",
     mostToolBytes: 35_000,
     settings: (model) => ({
       env: { GOOGLE_GEMINI_BASE_URL: model, GEMINI_API_KEY: "fake" },
@@ -76,6 +84,7 @@ wire_api = "responses"
     package: "opencode-ai",
     version: "1.18.33",
     program: "opencode",
+    family: "opencode",
     mostToolBytes: 25_500,
     settings: (model) => ({
       env: {

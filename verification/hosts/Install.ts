@@ -52,7 +52,7 @@ export const run = async (
   process.off("exit", killAll)
   // What a host leaves behind may hold its output open, even from outside of its process group.
   killAll()
-  await Promise.race([closed, pause(SECOND, undefined, { ref: false })])
+  await Promise.race([closed, pause(SECOND)])
   return { code, output, timedOut }
 }
 
@@ -76,6 +76,7 @@ export const install = async (host: Host): Promise<{ readonly folder: string; re
   await writeFile(join(folder, "package.json"), JSON.stringify(manifest))
   const args = ["install", "--no-audit", "--no-fund", "--fetch-retries=1"]
   const { code, output, timedOut } = await run("npm", args, { cwd: folder, env: { ...process.env, PATH: pathWith(folder) }, limitMs: MINUTES_5 })
-  if (code !== 0) return { folder, missing: `npm ${timedOut ? "took too long to fetch it" : "could not fetch it"}: ${output.trim().slice(-300)}` }
+  const said = (/npm error [^]*/.exec(output)?.[0] ?? output).slice(0, 200)
+  if (code !== 0) return { folder, missing: `npm ${timedOut ? "took too long to fetch it" : "could not fetch it"}: ${said}` }
   return { folder, missing: await tried(host, folder) }
 }
