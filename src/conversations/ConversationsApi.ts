@@ -40,7 +40,8 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       params,
       success: ConversationContext,
       error: ConversationNotFound
-    }).annotateMerge(documented({
+      // Small, but it counts what is unread.
+    }).annotate(LargeAnswer, { usual: 1, max: 1, bytes: 4_096 }).annotateMerge(documented({
       summary: "Get a conversation's context",
       description: "Answers with what somebody who takes part should know before it writes: the group or the other agent, how the two " +
         "stand, and what is unread. It never holds what was said.",

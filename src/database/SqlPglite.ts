@@ -6,7 +6,7 @@ import { join } from "node:path"
 import { databaseTimes } from "../platform/Metrics.ts"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
-import { type OnlineBackup, services, Session } from "./Sql.ts"
+import { Blocked, type OnlineBackup, services, Session } from "./Sql.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /** The one session of PGlite. A statement runs synchronously and blocks the event loop. */
@@ -67,14 +67,17 @@ class EmbeddedSession extends Session {
   readonly checkpoint = this.#attempt(() => this.#database.checkpoint())
 
   #attempt<A>(statement: (session: PgliteSession) => A): Effect.Effect<A, SqlError.SqlError> {
-    return Effect.suspend(() => {
+    return Effect.withFiber((fiber) => {
       const began = performance.now()
       try {
         return Effect.succeed(statement(this.#database.session))
       } catch (error) {
         return error instanceof DatabaseFault ? Effect.fail(sqlError(error, "execute")) : Effect.die(error)
       } finally {
-        databaseTimes.millis(performance.now() - began)
+        const took = performance.now() - began
+        databaseTimes.millis(took)
+        const blocked = fiber.getRef(Blocked)
+        if (blocked !== undefined) blocked.ms += took
       }
     })
   }

@@ -31,7 +31,7 @@ import { lateEnded } from "./LateResponse.ts"
 import { listen } from "./Listening.ts"
 import { hostFamily, shownAgent } from "./HostFamily.ts"
 import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
-import { discard, hasBody, readBody } from "./RequestBody.ts"
+import { discard, hasBody, hasTooManyValues, MAX_VALUES, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
 import { Config, type Settings } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
@@ -457,6 +457,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
         if (body === undefined) return refuseEarly(request, response, new PayloadTooLarge())
         if (stallGuard.stalledLately("http")) return response.refuse(new Unavailable())
         if (!isUtf8(body)) return refuseEarly(request, response, new ValidationFailed({ message: "The body is not valid UTF-8." }))
+        if (hasTooManyValues(body)) {
+          return refuseEarly(request, response, new ValidationFailed({ message: `The body holds more than ${MAX_VALUES} values.` }))
+        }
         request.body = body.toString("utf8")
         handle(request, response)
       })

@@ -19,6 +19,29 @@ export const discard = (request: IncomingMessage, read: number, maxBytes: number
 export const hasBody = ({ headers }: IncomingMessage): boolean =>
   headers["transfer-encoding"] !== undefined || (headers["content-length"] !== undefined && headers["content-length"] !== "0")
 
+/**
+ * Values that a JSON body may hold. A value may take a hundred times more memory than its bytes in the body, and the account of what
+ * peers make the process hold (HeldBytes.ts) counts bytes.
+ */
+export const MAX_VALUES = 20_000
+
+const [QUOTE, BACKSLASH, COMMA, BRACE, BRACKET] = [..."\"\\,{["].map((character) => character.charCodeAt(0))
+
+/** Whether a JSON text holds more values than it may: as many commas and opening brackets outside of its strings. */
+export const hasTooManyValues = (body: Buffer): boolean => {
+  if (body.length <= MAX_VALUES) return false
+  let values = 0
+  let inString = false
+  for (let i = 0; i < body.length; i++) {
+    const byte = body[i]
+    if (byte === QUOTE) inString = !inString
+    else if (inString) {
+      if (byte === BACKSLASH) i++
+    } else if ((byte === COMMA || byte === BRACE || byte === BRACKET) && ++values > MAX_VALUES) return true
+  }
+  return false
+}
+
 /** Bytes as they come. Small pieces are copied into one buffer, because a piece takes some 500 bytes of memory besides its own. */
 class Gathered {
   size = 0

@@ -1,6 +1,7 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { Asked, type Reading } from "../http/Asked.ts"
+import { Blocked } from "../database/Sql.ts"
 import { Config } from "../platform/Config.ts"
 import { largeReads } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -11,6 +12,12 @@ const MAX_WAITING = 8_192
 /** An answer that has more bytes is large indeed. Its slot is taken for a second for each `PACE` bytes, however fast its client reads. */
 const LARGE = 262_144
 const PACE = 4_194_304
+/**
+ * A request whose statements stopped the whole process for longer than `LONG_MS` (PGlite runs in it) is followed by a pause of its
+ * peer: `REST` times as long, so that one peer's requests take a quarter of the time.
+ */
+const LONG_MS = 20
+const REST = 3
 /** When a refused request may be repeated, in milliseconds. */
 const RETRY_MS = 1_000
 
@@ -26,6 +33,8 @@ export interface Bounds {
 export interface Timing {
   readonly now: () => number
   readonly later: (ms: number, run: () => void) => void
+  /** Runs something once what waits in the event loop has had its turn. */
+  readonly soon: (run: () => void) => void
 }
 
 /** An agent or an IP address that asks for large answers. */
@@ -33,6 +42,8 @@ interface Peer {
   readonly key: string
   readonly slots: number
   underWay: number
+  /** When its next request may begin. */
+  restsUntil: number
   readonly queue: Array<Ticket>
 }
 
@@ -66,6 +77,8 @@ export class Slot {
   /** Until when the slot stays taken, whatever happens to the answer. */
   #takenUntil = 0
   #over = false
+  /** For how long the statements of the request stopped the process. */
+  readonly blocked = { ms: 0 }
 
   constructor(queue: LargeReadQueue, peer: Peer, bytes: number) {
     this.#queue = queue
@@ -92,8 +105,11 @@ export class Slot {
     if (this.#over) return
     this.#over = true
     this.encoded(0)
-    const ms = this.#takenUntil - this.#queue.timing.now()
-    if (ms > 0) this.#queue.timing.later(ms, () => this.#queue.leave(this.#peer))
+    const { timing } = this.#queue
+    const now = timing.now()
+    if (this.blocked.ms > LONG_MS) this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) + REST * this.blocked.ms
+    const ms = this.#takenUntil - now
+    if (ms > 0) timing.later(ms, () => this.#queue.leave(this.#peer))
     else this.#queue.leave(this.#peer)
   }
 }
@@ -102,7 +118,8 @@ export class Slot {
  * The queue for large answers. A peer has a few slots, each from before its answer is read until the answer has left. All answers
  * that are being read may have `bytes` together, as estimated. Requests above that wait: those of one peer in the order in which
  * they came, and the peers in turn. An answer above 256 kB keeps its slot for a second for each 4 MiB, and one that is cut off
- * unread for some seconds: so a peer that asks again and again takes a part of the process's time at most. Every call is synchronous.
+ * unread for some seconds, and after requests whose statements stopped the process its peer pauses: so a peer that asks again and
+ * again takes a part of the process's time at most. Every call is synchronous.
  */
 export class LargeReadQueue {
   readonly bounds: Bounds
@@ -129,11 +146,11 @@ export class LargeReadQueue {
 
   /** Takes a slot, or a place in the queue. "full": the peer has too many requests in the queue. "busy": the process has. */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
-    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, queue: [] }
+    const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, restsUntil: 0, queue: [] }
     if (peer.queue.length >= this.bounds.waiting) return "full"
     if (this.#waiting >= MAX_WAITING) return "busy"
     this.#peers.set(key, peer)
-    const isFree = peer.queue.length === 0 && peer.underWay < slots
+    const isFree = peer.queue.length === 0 && this.#mayBegin(peer)
     if (isFree && this.#next.size === 0 && this.#hasRoom(bytes)) return this.#take(peer, bytes)
     const ticket = new Ticket(this, peer, bytes)
     peer.queue.push(ticket)
@@ -168,11 +185,24 @@ export class LargeReadQueue {
 
   /** An answer has left. */
   leave(peer: Peer): void {
-    peer.underWay--
-    this.#underWay--
-    if (peer.queue.length > 0) this.#next.set(peer.key, peer)
+    // Not at once: the requests of one peer would follow each other without a turn for anybody else.
+    this.timing.soon(() => {
+      peer.underWay--
+      this.#underWay--
+      this.#again(peer)
+    })
+  }
+
+  #again(peer: Peer): void {
+    const rests = peer.restsUntil - this.timing.now()
+    if (rests > 0) this.timing.later(Math.ceil(rests), () => this.#again(peer))
+    if (peer.queue.length > 0 && this.#mayBegin(peer)) this.#next.set(peer.key, peer)
     this.#forget(peer)
     this.#grant()
+  }
+
+  #mayBegin(peer: Peer): boolean {
+    return peer.underWay < peer.slots && peer.restsUntil <= this.timing.now()
   }
 
   #hasRoom(bytes: number): boolean {
@@ -198,13 +228,13 @@ export class LargeReadQueue {
       const slot = this.#take(peer, ticket.bytes)
       // To the end: the other peers come first.
       this.#next.delete(key)
-      if (peer.queue.length > 0 && peer.underWay < peer.slots) this.#next.set(key, peer)
+      if (peer.queue.length > 0 && this.#mayBegin(peer)) this.#next.set(key, peer)
       ticket.granted(slot)
     }
   }
 
   #forget(peer: Peer): void {
-    if (peer.underWay === 0 && peer.queue.length === 0) this.#peers.delete(peer.key)
+    if (peer.underWay === 0 && peer.queue.length === 0 && peer.restsUntil <= this.timing.now()) this.#peers.delete(peer.key)
   }
 }
 
@@ -247,7 +277,8 @@ export class LargeReads extends Context.Service<LargeReads, {
       const run = Effect.runForkWith(yield* Effect.context<never>())
       const timing: Timing = {
         now: monotonicMillis(yield* Clock.Clock),
-        later: (ms, then) => void run(Effect.map(Effect.sleep(ms), then))
+        later: (ms, then) => void run(Effect.map(Effect.sleep(ms), then)),
+        soon: (then) => void setImmediate(then)
       }
       const cutMs = config.HTTP_LARGE_READS_SECONDS * 1_000
       const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
@@ -303,6 +334,8 @@ export class LargeReads extends Context.Service<LargeReads, {
         return (given >= 1 ? Math.min(given, max) : usual) * (bytes === "message" ? perItem.message : bytes)
       }
 
+      const timed = <A, E, R>(effect: Effect.Effect<A, E, R>) => ({ blocked }: Slot) => Effect.provideService(effect, Blocked, blocked)
+
       const during = (slots: number): Bounded => (key, size, effect) =>
         Effect.withFiber((fiber) => {
           // Set in the turn in which it is granted, so that an interruption cannot lose it.
@@ -311,7 +344,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             slot = it
           }
           return Effect.ensuring(
-            Effect.andThen(slotOf(answers, key, slots, bytesOf(size, fiber.context), granted), effect),
+            Effect.flatMap(slotOf(answers, key, slots, bytesOf(size, fiber.context), granted), timed(effect)),
             Effect.sync(() => slot?.left())
           )
         })
@@ -328,9 +361,9 @@ export class LargeReads extends Context.Service<LargeReads, {
           if (!(source instanceof Asked)) return during(slots)(key, size, effect)
           // A request that calls the API for its answer has one slot for all of it.
           if (source.reading !== undefined) return effect
-          return Effect.andThen(
+          return Effect.flatMap(
             slotOf(answers, key, slots, bytesOf(size, fiber.context), (slot) => attach(source, slot)),
-            effect
+            timed(effect)
           )
         })
 

@@ -355,6 +355,20 @@ describe("HttpServer", () => {
       })
     ))
 
+  it.live("refuses a body with more values than it may have, whatever they are; commas and brackets in strings are no values", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        const post = (body: string) => call(server, "/v1/things", { method: "POST", body })
+        for (const many of ["{},".repeat(21_000) + "{}", "[".repeat(21_000) + "]".repeat(21_000), "1,".repeat(20_001) + "1"]) {
+          const refused = yield* post(`{"name":"x","more":[${many}]}`)
+          assertWire(refused, 400, "VALIDATION_ERROR")
+          assert.include(JSON.stringify(refused.body), "more than 20000 values")
+        }
+        for (const few of ["1,".repeat(19_000) + "1", JSON.stringify(`${"\\\",[{".repeat(20_000)}`)]) {
+          assert.strictEqual((yield* post(`{"name":"x","more":[${few}]}`)).status, 200)
+        }
+      })))
+
   it.live("refuses a body that is not UTF-8", () =>
     withServer((server) =>
       Effect.gen(function*() {

@@ -8,7 +8,7 @@ import { type LargeAnswer, LargeReadQueue, LargeReads, Slot, Ticket, type Timing
 const size: LargeAnswer = { usual: 1, max: 1, bytes: 100 }
 
 const queueOf = (waiting: number, bytes: number, timing = atOnce): LargeReadQueue => new LargeReadQueue({ waiting, bytes, cutMs: 10_000 }, timing)
-const atOnce: Timing = { now: () => 0, later: (_, run) => run() }
+const atOnce: Timing = { now: () => 0, later: (_, run) => run(), soon: (run) => run() }
 
 /** Enters, and notes under `name` when it has its slot. */
 const entering = (queue: LargeReadQueue, log: Array<string>) => (name: string, key: string, bytes = 10, slots = 2) => {
@@ -41,7 +41,7 @@ describe("the queue for large answers", () => {
   it("lets peers take turns where the process is at its bound, and what is encoded makes room", () => {
     const log: Array<string> = []
     const enter = entering(queueOf(10, 20), log)
-    const running = [enter("eve 1", "eve"), enter("eve 2", "eve")]
+    const running = [enter("eve 1", "eve", 10, 4), enter("eve 2", "eve", 10, 4)]
     enter("eve 3", "eve", 10, 4)
     enter("eve 4", "eve", 10, 4)
     enter("bob 1", "bob")
@@ -63,7 +63,7 @@ describe("the queue for large answers", () => {
   it("keeps the slot of a large answer for a second for each 4 MiB, and that of one that was cut off for ten", () => {
     const time = { now: 1_000 }
     const later: Array<{ readonly at: number; readonly run: () => void }> = []
-    const queue = queueOf(10, 1_000, { now: () => time.now, later: (ms, run) => later.push({ at: time.now + ms, run }) })
+    const queue = queueOf(10, 1_000, { now: () => time.now, later: (ms, run) => later.push({ at: time.now + ms, run }), soon: (run) => run() })
     const enter = entering(queue, [])
     const [small, large, cut] = ["small", "large", "cut"].map((key) => enter(key, key).slot!) as [Slot, Slot, Slot]
     small.encoded(262_144)
@@ -78,6 +78,48 @@ describe("the queue for large answers", () => {
     later.forEach(({ run }) => run())
     large.left()
     assert.strictEqual(queue.underWay, 0)
+  })
+
+  it("begins no more than a peer's slots in a turn of the event loop, however soon the answers have left", () => {
+    const soon: Array<() => void> = []
+    const log: Array<string> = []
+    const enter = entering(queueOf(10, 1_000, { ...atOnce, soon: (run) => soon.push(run) }), log)
+    for (const name of ["one", "two"]) enter(name, "eve").slot!.left()
+    enter("three", "eve")
+    enter("other", "bob")
+    assert.deepStrictEqual(log, ["one", "two", "other"])
+    soon.splice(0).forEach((run) => run())
+    assert.deepStrictEqual(log, ["one", "two", "other", "three"])
+  })
+
+  it("pauses for three times as long as the statements of a request stopped the process, whatever waits; the others go on", () => {
+    const time = { now: 1_000 }
+    let later: Array<{ readonly at: number; readonly run: () => void }> = []
+    const queue = queueOf(10, 1_000, { now: () => time.now, later: (ms, run) => later.push({ at: time.now + ms, run }), soon: (run) => run() })
+    const log: Array<string> = []
+    const enter = entering(queue, log)
+    const slots = ["one", "two"].map((name) => enter(name, "eve").slot!)
+    enter("three", "eve")
+    slots[0]!.blocked.ms = 100
+    slots[1]!.blocked.ms = 200
+    slots.forEach((slot) => slot.left())
+    // Both pauses, one after the other, although a slot is free.
+    enter("four", "eve")
+    assert.isDefined(enter("other", "bob").slot)
+    assert.deepStrictEqual([log, later.map(({ at }) => at)], [["one", "two", "other"], [1_300, 1_900]])
+    // A timer that is early begins nothing, and is followed by another.
+    time.now = 1_899
+    later.splice(0).forEach(({ run }) => run())
+    assert.notInclude(log, "three")
+    time.now = 1_900
+    later.splice(0).forEach(({ run }) => run())
+    assert.deepStrictEqual(log.slice(3), ["three", "four"])
+    later = []
+    // What takes no longer than usual needs no pause.
+    const quick = enter("quick", "carl").slot!
+    quick.blocked.ms = 5
+    quick.left()
+    assert.isEmpty(later)
   })
 
   it("refuses what its queue cannot hold, and keeps nothing of who has left", () => {
