@@ -2,7 +2,8 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { type AccessRow, ConsoleAccessRepo } from "./ConsoleAccessRepo.ts"
+import { ASKS } from "./AuditLog.ts"
+import { type AccessRow, ConsoleAccessRepo, ERRAND_MS } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
@@ -10,9 +11,6 @@ const DAY_MS = 86_400_000
 /** How long a one-time link, and the session that comes of it, are valid (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
-/** How long the token is valid with which `npm run admin` asks a running server. */
-const ERRAND_MS = MINUTE_MS
-
 /** How long this node lets a credential that it has checked go on reading while the database does not answer. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
@@ -66,7 +64,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     token: string,
     readsOn: boolean
   ) => Effect.Effect<Access | undefined, SqlError.SqlError>
-  /** The living sessions and program tokens, the newest first. */
+  /** The living sessions and program tokens, the newest first; without the tokens of `errand`. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, SqlError.SqlError>
   /** Ends a session or token from the commit on, on every node; false: there is none. */
   readonly end: (id: string, operator: string) => Effect.Effect<boolean, SqlError.SqlError>
@@ -113,7 +111,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
       return ConsoleAccess.of({
         link: (operator) => issue("link", operator, null, LINK_MS, "make console link"),
         program: (operator, name, days) => issue("token", operator, name, days * DAY_MS, "make program token"),
-        errand: (operator) => issue("token", operator, "npm run admin", ERRAND_MS, "ask a server"),
+        errand: (operator) => issue("token", operator, "npm run admin", ERRAND_MS, ASKS),
         redeem: Effect.fnUntraced(function*(token) {
           if (!isOf("link", token)) return undefined
           const session = fresh("session")

@@ -338,5 +338,6 @@ export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
   (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
     const value = config[name]
     const isDefault = value === fallback
-    return { name, value: isDefault ? shown : secret ? "(set, not shown)" : String(value), isDefault, about }
+    const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
+    return { name, value: isDefault ? instead : secret ? "(set, not shown)" : String(value), isDefault, about }
   })

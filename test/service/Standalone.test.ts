@@ -126,7 +126,7 @@ describe("npm start", () => {
     }
     assert.strictEqual(
       await refusal(run({}, ["--port=5"]), 1),
-      "parley: Unrecognized flag: --port in command parley start. See parley start --help\n"
+      "parley: Unrecognized flag: --port in command parley start. See node runners/parley.js start --help\n"
     )
   })
 
