@@ -3,6 +3,7 @@ import type { SqlError } from "effect/sql"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { ASKS } from "./AuditLog.ts"
+import { Unavailable } from "../wire/WireError.ts"
 import { type AccessRow, ConsoleAccessRepo, ERRAND_MS } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
@@ -14,7 +15,9 @@ export const SESSION_MS = 12 * 60 * MINUTE_MS
 /** How long this node lets a credential that it has checked go on reading while the database does not answer. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
+/** How long the database may take over a credential, and over one that may go on reading without it: operators want to see the outage. */
 const CHECK_TIMEOUT = "2 seconds"
+const REMEMBERED_TIMEOUT = "700 millis"
 
 /** Who may use the operators' API, and by what. */
 export interface Access {
@@ -63,7 +66,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     kind: "session" | "token",
     token: string,
     readsOn: boolean
-  ) => Effect.Effect<Access | undefined, SqlError.SqlError>
+  ) => Effect.Effect<Access | undefined, SqlError.SqlError | Unavailable>
   /** The living sessions and program tokens, the newest first; without the tokens of `errand`. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, SqlError.SqlError>
   /** Ends a session or token from the commit on, on every node; false: there is none. */
@@ -127,16 +130,19 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
         }),
         check: Effect.fnUntraced(function*(kind, token, readsOn) {
           if (!isOf(kind, token)) return undefined
-          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, sha256(token), now()), CHECK_TIMEOUT))
+          const before = remembered.get(token)
+          const readable = readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS && before.access.expiresAt > now()
+            ? before.access
+            : undefined
+          const timeout = readable === undefined ? CHECK_TIMEOUT : REMEMBERED_TIMEOUT
+          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, sha256(token), now()), timeout))
           if (found._tag === "Success" && found.success._tag === "Some") {
             const row = found.success.value
             const access = row === undefined ? undefined : accessOf(row)
             remember(token, access)
             return access
           }
-          const before = remembered.get(token)
-          if (readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS && before.access.expiresAt > now()) return before.access
-          return found._tag === "Failure" ? yield* Effect.fail(found.failure) : yield* Effect.die(new Error("The database did not say whose session this is"))
+          return readable ?? (yield* Effect.fail(found._tag === "Failure" ? found.failure : new Unavailable()))
         }),
         list: Effect.suspend(() => Effect.map(repo.living(now()), (rows) => rows.map(accessOf))),
         end: (id, operator) => Effect.suspend(() => repo.end(id, operator, now()))
