@@ -140,7 +140,8 @@ class Agent {
   async mcp(): Promise<Client> {
     const client = new Client({ name: "parley-demo", version: "1.0.0" }, { versionNegotiation: { mode: "auto" } })
     await client.connect(
-      new StreamableHTTPClientTransport(new URL(`${this.server.url}/mcp`), {
+      // A program wants structured results; a host, whose model reads the text, does not ask for them.
+      new StreamableHTTPClientTransport(new URL(`${this.server.url}/mcp?structured=on`), {
         requestInit: { headers: { authorization: `Bearer ${this.key}` } }
       })
     )

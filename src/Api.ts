@@ -24,7 +24,9 @@ export class Api extends HttpApi.make("parley")
   .annotateMerge(OpenApi.annotations({
     title: "Parley",
     version: "0.3.0",
-    description: "Messaging for AI agents: accounts with a handle and a key, direct messages, one socket.",
+    description: "Messaging for AI agents: accounts with a handle and a key, direct messages and groups, files, contacts, presence, " +
+      "webhooks, and a WebSocket that pushes what is new. The version in this document is that of the interface description. " +
+      "`GET /` answers with the version of the server.",
     license: { name: "MIT" },
     transform: published
   }))

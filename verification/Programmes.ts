@@ -178,6 +178,15 @@ export const programmes: ReadonlyArray<Programme> = [
   vitest("package", "test:package", 45),
   { name: "image", script: "test:image", least: 90, missing: needsPackages, command: () => commandOf("test:image") },
   { name: "mcp", script: "test:mcp", least: 240, missing: needsPackages, command: () => commandOf("test:mcp") },
+  {
+    name: "hosts",
+    script: "test:hosts",
+    least: 180,
+    missing: needsPackages,
+    command: () => commandOf("test:hosts"),
+    figures: (output) => (lineWith(output, "hosts") as { readonly hosts: Figures } | undefined)?.hosts ?? {},
+    triedNothing: ({ passed }) => passed === 0
+  },
   { name: "manifests", script: "test:manifests", least: 45, missing: needsPackages, command: () => commandOf("test:manifests") },
   {
     name: "bench",

@@ -6,6 +6,7 @@ import { Blocked, GroupNotFound } from "../messages/SendErrors.ts"
 import { GroupDeleted } from "../messages/GroupDeletion.ts"
 import { StorageUnavailable } from "../files/Blobs.ts"
 import { documented } from "../http/Documented.ts"
+import { ReadDeadline } from "../http/Endpoints.ts"
 import { ATTACHMENT_ID, grace, SHA256 } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { HandleInput, Text } from "../wire/Text.ts"
@@ -48,7 +49,8 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       params: { id: Text(1, 128) },
       success: HttpApiSchema.Empty(302),
       error: [NotFound, GroupDeleted, StorageUnavailable]
-    }).annotateMerge(documented({
+      // Whoever downloads a file that was not checked yet waits for the file store, which may read all of it.
+    }).annotate(ReadDeadline, false).annotateMerge(documented({
       summary: "Download a file",
       description: "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +
         "uploader may call, and the agent or the members of the group that it is for.",

@@ -3,7 +3,8 @@ import { HttpServerRequest, type HttpServerResponse } from "effect/http"
 import { type HttpApiEndpoint, HttpApiMiddleware, HttpApiSecurity } from "effect/http-api"
 import type { unhandled } from "effect/Types"
 import { AgentSuspended, type AgentStatus } from "../agents/Agent.ts"
-import { bearerOf } from "../http/Bearer.ts"
+import { bearerOf } from "../wire/Bearer.ts"
+import { hasReadDeadline, withReadDeadline } from "../http/Endpoints.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import { Budgets } from "./Budgets.ts"
@@ -42,7 +43,8 @@ const guard = <E>(admit: (agent: CurrentAgent["Service"]) => Effect.Effect<void,
           // Not the credential that the middleware is given: that one is wrapped for each request.
           const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
           const key = bearerOf(request.headers["authorization"])
-          const authenticated = Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
+          const checked = hasReadDeadline(endpoint) ? withReadDeadline(auth.authenticate(key)) : auth.authenticate(key)
+          const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
           return Effect.flatMapEager(authenticated, (agent) => {
             const handled = Effect.provideService(httpEffect, CurrentAgent, agent)
             const admission = admit(agent)

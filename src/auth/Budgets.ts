@@ -8,6 +8,7 @@ import { isProbe } from "../platform/Metrics.ts"
 import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 
 /**
@@ -18,6 +19,14 @@ export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { de
 
 /** Whether the request that a fiber works for is counted already: a call to this API from inside it is no other request. */
 export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
+
+/** What is wrong with the header of a request that has no live key, for the log; nothing of the header itself. */
+const whyUnauthorized = (authorization: string | undefined): string =>
+  authorization === undefined || authorization === ""
+    ? "It has no Authorization header."
+    : bearerOf(authorization) === ""
+    ? "Its Authorization header does not begin with `Bearer ` and a key."
+    : "No agent has this key: it is wrong, or was replaced, or its account was deleted."
 
 /**
  * The general request budgets (wire.md C.0): per agent for requests with a key, per IP address for the others. Answers that may be
@@ -91,7 +100,11 @@ export class Budgets extends Context.Service<Budgets, {
           Effect.withFiber((fiber) =>
             fiber.getRef(Counted)
               ? Effect.fail(new Unauthorized())
-              : Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.fail(new Unauthorized()))),
+              : Effect.andThen(limits.take(perAddress, keyOf(request)), Effect.suspend(() => {
+                const { headers, source } = request
+                if (source instanceof Asked) source.refused = { code: "UNAUTHORIZED", why: whyUnauthorized(headers["authorization"]) }
+                return Effect.fail(new Unauthorized())
+              }))),
         ofAsset: (request) => limits.take(assets, keyOf(request)),
         ofProbe: (request) =>
           Effect.suspend(() => probes(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),

@@ -2,7 +2,8 @@ import { Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { HttpApiMiddleware } from "effect/http-api"
 import { AgentSuspended } from "../agents/Agent.ts"
-import { bearerOf } from "../http/Bearer.ts"
+import { bearerOf } from "../wire/Bearer.ts"
+import { withReadDeadline } from "../http/Endpoints.ts"
 import { RateLimited, Unauthorized, Unavailable } from "../wire/WireError.ts"
 import { Auth } from "./Auth.ts"
 import type { CurrentAgent } from "./Authorization.ts"
@@ -39,7 +40,9 @@ export class OptionalAuthorization
           if (authorization === undefined) {
             return budgets.countAddress(request, endpoint, handled(null))
           }
-          const authenticated = Effect.catchTag(auth.authenticate(bearerOf(authorization)), "Unauthorized", () => budgets.unauthorized(request))
+          // Only searches of the directory have an optional key.
+          const checked = withReadDeadline(auth.authenticate(bearerOf(authorization)))
+          const authenticated = Effect.catchTag(checked, "Unauthorized", () => budgets.unauthorized(request))
           return Effect.flatMap(authenticated, (agent) =>
             budgets.countAgent(
               agent.id,

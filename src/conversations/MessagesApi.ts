@@ -78,7 +78,7 @@ export class MessagesApi extends HttpApiGroup.make("messages")
     }).annotate(OwnBudget, true).annotateMerge(documented({
       summary: "Send a message",
       description: "Sends a message to an agent (to) or to a group of the caller's (conversation_id), and answers 201 once it is on " +
-        "disk. Sent again with the same client_msg_id it is not stored twice: 200, with the original.",
+        "disk. Sent again with the same client_msg_id it is not stored twice: 200 with Idempotent-Replay and the original message.",
       body: newMessage,
       answer: message
     })),

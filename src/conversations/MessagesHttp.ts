@@ -4,6 +4,7 @@ import { apiOf } from "../http/ApiOf.ts"
 import * as Endpoints from "../http/Endpoints.ts"
 import { CurrentAgent } from "../auth/Authorization.ts"
 import { Deliveries } from "../deliveries/Deliveries.ts"
+import { REPLAYED } from "../idempotency/Idempotency.ts"
 import { Config } from "../platform/Config.ts"
 import { confirm } from "../wire/Confirmation.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
@@ -27,11 +28,10 @@ const targetOf = (body: typeof SendBody.Type): Target | ValidationFailed => {
 }
 
 const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sent) =>
-  jsonText(
-    body,
-    created ? 201 : 200,
-    backlog === null || payload.to === undefined ? undefined : { "x-backlog-warning": `${payload.to}=${backlog}` }
-  )
+  jsonText(body, created ? 201 : 200, {
+    ...(created ? {} : REPLAYED),
+    ...(backlog === null || payload.to === undefined ? {} : { "x-backlog-warning": `${payload.to}=${backlog}` })
+  })
 
 /** An absent cursor may also be written as empty or `null`. */
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null

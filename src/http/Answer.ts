@@ -5,6 +5,7 @@ import { countProbe, countRequest, isProbe, refusals } from "../platform/Metrics
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
 import { type Body, failureHeaders } from "../wire/WireErrors.ts"
 import type { Asked } from "./Asked.ts"
+import type { hostFamily } from "./HostFamily.ts"
 import { type Held, type HeldBytesAccount, progressOf, UNCOUNTED } from "./HeldBytes.ts"
 import { rateHeaders } from "./RateHeaders.ts"
 
@@ -13,7 +14,8 @@ export const CORS_REQUEST_HEADERS =
   "Authorization, Content-Type, Idempotency-Key, X-AgentChat-Client, X-AgentChat-Client-Version, X-Request-Id"
 /** The same for `/mcp`. */
 export const MCP_REQUEST_HEADERS =
-  "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, X-Request-Id"
+  "Authorization, Content-Type, Accept, Last-Event-ID, MCP-Protocol-Version, Mcp-Session-Id, Mcp-Method, Mcp-Name, X-MCP-Structured, " +
+  "X-Request-Id"
 const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
@@ -49,6 +51,8 @@ export class Answer extends ServerResponse<Asked> {
   path = ""
   /** The stream that it shows, whose unread events count as unsent. */
   source: Readable | undefined
+  /** The family of the agent host, on `/mcp`. */
+  host: ReturnType<typeof hostFamily> | undefined
   /** How a refusal is written. */
   refusalBody: Body = wireBody
   /** What works on the response, where it outlives its first turn: a fiber, or a LateResponse. */
@@ -139,6 +143,7 @@ export class Answer extends ServerResponse<Asked> {
 
   refuse(failure: WireFailure, headers?: OutgoingHttpHeaders): void {
     refusals.at("http", failure.code).add()
+    this.req.refused ??= { code: failure.code, why: failure.message }
     const body = JSON.stringify(this.refusalBody(failure))
     this.writeHead(failure.status, {
       "content-type": "application/json",

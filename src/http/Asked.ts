@@ -8,6 +8,12 @@ export interface ShownLimit {
   readonly resetMs: number
 }
 
+/** Why a request is refused. */
+export interface Refused {
+  readonly code: string
+  readonly why: string
+}
+
 /** What a request holds until its answer has left. */
 export interface Reading {
   /** The answer is encoded and has so many bytes: what it was made of is no longer in memory. */
@@ -34,6 +40,8 @@ export class Asked extends IncomingMessage {
   reading: Reading | undefined = undefined
   /** Called with the bytes of the body that have come, where the body is kept as it comes. */
   onPiece: ((bytes: number) => void) | undefined = undefined
+  /** Why it is refused, for the log; known of requests to `/mcp`, of those without a live key, and of those refused before their route. */
+  refused: Refused | undefined = undefined
   /** Its answer has left, or its client is gone. */
   isOver = false
   #pieces = 0

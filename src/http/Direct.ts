@@ -25,6 +25,9 @@ const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): bool
 const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
   !isPlain(response) && lateResponseOf(response) === undefined
 
+/** How many listeners a streamed response may have for an event without a warning of Node's. */
+const MAX_LISTENERS = 20
+
 /**
  * Runs routes that answer with a whole response (Endpoints.ts) for requests whose body is read already. It is the route's own
  * effect that runs, with the same services in its context as behind the router; what is left out is what the router, the
@@ -97,8 +100,11 @@ export const makeDirect = (
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.
         else if (!response.destroyed) report(Effect.map(answer(exit.cause, response.refusalBody), (answered) => send(request, response, answered)))
         // What streams a response may belong to the request's scope.
-        if (Exit.isSuccess(exit) && isStreamed(exit.value) && !response.destroyed) response.once("close", () => end(ending, exit))
-        else end(ending, exit)
+        if (Exit.isSuccess(exit) && isStreamed(exit.value) && !response.destroyed) {
+          // Node's pipeline adds eight, and warns of more than ten in all.
+          response.setMaxListeners(MAX_LISTENERS)
+          response.once("close", () => end(ending, exit))
+        } else end(ending, exit)
       }
       const exit = fiber.pollUnsafe()
       if (exit !== undefined) return finish(exit)

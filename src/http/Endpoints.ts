@@ -1,8 +1,10 @@
 import { Context, Effect, Layer, Option, Redacted, Result, Schema, SchemaIssue } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
+import { Seldom } from "../platform/Seldom.ts"
+import { READ_MS, Unavailable } from "../wire/WireError.ts"
 import { WireErrors } from "../wire/WireErrors.ts"
-import { bearerOf } from "./Bearer.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 
 type Request = HttpServerRequest.HttpServerRequest
 type Answered = HttpServerResponse.HttpServerResponse
@@ -33,6 +35,56 @@ export const directRoute = <R>(
   direct.add(route)
   return route
 }
+
+/**
+ * Annotates endpoints that have the deadline of reads although they change something, or that read and do not have it. Without
+ * the annotation, endpoints with the method GET have it.
+ */
+export const ReadDeadline = Context.Reference<boolean | undefined>("parley/http/Endpoints/ReadDeadline", { defaultValue: () => undefined })
+
+/** Whether requests to the endpoint are answered with 503 if the database does not answer for `READ_MS` (wire.md C.0, Unavailable). */
+export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): boolean =>
+  Context.get(annotations, ReadDeadline) ?? method === "GET"
+
+/** Limits the log lines about late reads, over all requests of the process. */
+const lateReads = new Seldom()
+
+const late = Effect.suspend(() =>
+  Effect.andThen(
+    lateReads.log(Effect.logWarning(`A read took longer than ${READ_MS} ms: its request is answered with 503. Look at the database.`)),
+    Effect.fail(new Unavailable())
+  ))
+
+/**
+ * Runs an effect in a fiber of its own, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The effect is
+ * interrupted then, but the caller does not wait until it has ended: a statement that was sent keeps its connection until the
+ * database answers or the connection is closed, and a transaction is rolled back after that.
+ */
+export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
+  Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
+    const fork = Effect.runForkWith(context as Context.Context<R>)
+    const work = fork(effect)
+    // Most reads of cached accounts end at once.
+    const exit = work.pollUnsafe()
+    if (exit !== undefined) return exit
+    return Effect.callback((resume) => {
+      const timer = fork(Effect.sleep(READ_MS))
+      timer.addObserver(({ _tag }) => {
+        if (_tag === "Failure") return
+        // Before the interruption, which may end the fiber at once.
+        resume(late)
+        work.interruptUnsafe()
+      })
+      work.addObserver((exit) => {
+        timer.interruptUnsafe()
+        resume(exit)
+      })
+      return Effect.sync(() => {
+        timer.interruptUnsafe()
+        work.interruptUnsafe()
+      })
+    })
+  })
 
 /**
  * The handlers of a group of endpoints, as `HttpApiBuilder.group` takes them, with the same types. The routes that are made
@@ -93,9 +145,10 @@ const servedBy = (
 ): Effect.Effect<Answered, unknown, HttpServerRequest.HttpServerRequest> => {
   const decode = decoderOf(endpoint)
   const encode = encoderOf(endpoint)
+  const run: Handler = hasReadDeadline(endpoint) ? (given) => withReadDeadline(handler(given)) : handler
   const handle = (context: Context.Context<never>, request: Request, text: string): Effect.Effect<Answered, unknown> => {
     const given = decode({ request, endpoint, group }, context, text)
-    return given instanceof HttpApiError.HttpApiSchemaError ? Effect.fail(given) : Effect.flatMap(handler(given), encode)
+    return given instanceof HttpApiError.HttpApiSchemaError ? Effect.fail(given) : Effect.flatMap(run(given), encode)
   }
   const handled = Effect.withFiber<Answered, unknown>((fiber) => {
     const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)

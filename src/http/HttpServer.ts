@@ -29,6 +29,7 @@ import { makeDirect } from "./Direct.ts"
 import { isDirect } from "./Endpoints.ts"
 import { lateEnded } from "./LateResponse.ts"
 import { listen } from "./Listening.ts"
+import { hostFamily, shownAgent } from "./HostFamily.ts"
 import { apiOrigins, isOwnOrigin, mcpOrigins } from "./Origins.ts"
 import { discard, hasBody, readBody } from "./RequestBody.ts"
 import { UpgradeHandler } from "./UpgradeHandler.ts"
@@ -39,7 +40,7 @@ import { StallGuard } from "../platform/StallGuard.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { requestIdFrom } from "../platform/RequestId.ts"
 import { forTrace, TRACEPARENT, traceRequest } from "../platform/Tracing.ts"
-import { countRequest, isProbe, refusals } from "../platform/Metrics.ts"
+import { countMcpRequest, countRequest, isProbe, refusals } from "../platform/Metrics.ts"
 import { LogVolume } from "../platform/Telemetry.ts"
 import {
   Forbidden,
@@ -240,11 +241,11 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return [...methods, "OPTIONS"]
     }
 
-    const noRoute = (request: HttpServerRequest.HttpServerRequest) => {
-      const methods = methodsOf(request.url)
-      return methods.length === 0
-        ? toResponse(new NotFound({ message: NO_PATH }), undefined, bodyFor(request.url))
-        : toResponse(new MethodNotAllowed(), { allow: methods.join(", ") }, bodyFor(request.url))
+    const noRoute = ({ source, url }: HttpServerRequest.HttpServerRequest) => {
+      const methods = methodsOf(url)
+      const failure = methods.length === 0 ? new NotFound({ message: NO_PATH }) : new MethodNotAllowed()
+      if (source instanceof Asked) source.refused = { code: failure.code, why: failure.message }
+      return toResponse(failure, methods.length === 0 ? undefined : { allow: methods.join(", ") }, bodyFor(url))
     }
     const withBody = Effect.withFiber((fiber) => {
       const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
@@ -335,12 +336,20 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       this.over()
       times.observe(this.req.method, this.path, performance.now() - this.began)
       if (!this.writableEnded) this.worker?.interruptUnsafe()
+      const { refused } = this.req
+      if (this.host !== undefined && this.req.method === "POST" && this.headersSent) {
+        countMcpRequest(this.host, this.statusCode, refused !== undefined)
+      }
       if (volume.level === "debug" && !isProbe(this.path)) {
-        log(Effect.logDebug("Answered").pipe(Effect.annotateLogs({
+        log(Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
           request_id: this.requestId,
           method: this.req.method ?? "",
           path: pathOf(this.req.url ?? ""),
-          status: this.statusCode
+          status: this.statusCode,
+          ...refused,
+          ...(refused === undefined || this.host === undefined
+            ? {}
+            : { host: this.host, user_agent: shownAgent(this.req.headers["user-agent"]) })
         })))
       }
     }
@@ -378,6 +387,15 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       handle(request, response)
     }
 
+    /**
+     * Ends a connection in the midst of a packet. Node would go on to parse the packet and make a request and a response of
+     * everything in it: its parser stops where `onIncoming` says that what follows is another protocol (2).
+     */
+    const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void => {
+      if (socket.parser) socket.parser.onIncoming = () => 2
+      socket.destroy()
+    }
+
     /** How many responses of a connection are behind others. */
     const behind = new WeakMap<Socket, number>()
     /** Counts a response that is behind others; false: there are too many, and the connection is cut. */
@@ -385,7 +403,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       const { socket } = response.req
       const before = behind.get(socket) ?? 0
       if (socket.destroyed || before >= MAX_PIPELINED) {
-        socket.destroy()
+        cut(socket)
         return false
       }
       behind.set(socket, before + 1)
@@ -407,6 +425,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       response.refusalBody = bodyOf(path)
       if (path === MCP) {
         response.allowOrigin = allowMcpOrigin(request.headers.origin)
+        response.host = hostFamily(request.headers["user-agent"])
       }
       if (request.method === "OPTIONS" && !isConsoleApi(path)) {
         request.resume()

@@ -65,8 +65,11 @@ const KEY = /^[ -~]{1,255}$/
 const bytesOf = ({ body }: HttpServerResponse.HttpServerResponse): Buffer | null | undefined =>
   body._tag === "Empty" ? null : body._tag === "Uint8Array" ? Buffer.from(body.body) : undefined
 
+/** The header of an answer to a request that repeats an earlier one, which has had its effect (wire.md C.0, Idempotency). */
+export const REPLAYED = { "idempotent-replay": "true" }
+
 const replay = ({ body, headers, status }: StoredAnswer): HttpServerResponse.HttpServerResponse => {
-  const options = { status, headers: { ...headers, "idempotent-replay": "true" } }
+  const options = { status, headers: { ...headers, ...REPLAYED } }
   return body === null ? HttpServerResponse.empty(options) : HttpServerResponse.uint8Array(body, options)
 }
 

@@ -16,12 +16,23 @@ export const catalogue: ReadonlyArray<Tool> = (Object.keys(texts) as ReadonlyArr
 
 export const toolNamed = (name: string): Tool | undefined => byName.get(name)
 
-/** As `tools/list` shows them. */
-export const listed = catalogue.map(({ annotations, description, inputSchema, name, outputSchema, title }) => ({
-  name,
-  title,
-  description,
-  inputSchema,
-  outputSchema,
-  annotations: { title, ...annotations }
-}))
+/**
+ * Whether a tool has an output schema and structured results. Hosts show a model the structure in place of the text, so a tool
+ * whose results can hold what other agents wrote has structure only for a program that asks for it.
+ */
+export const hasStructure = ({ foreign }: Tool, asked: boolean): boolean => asked || !foreign
+
+const shown = (asked: boolean) =>
+  catalogue.map((tool) => ({
+    name: tool.name,
+    title: tool.title,
+    description: tool.description,
+    inputSchema: tool.inputSchema,
+    ...(hasStructure(tool, asked) ? { outputSchema: tool.outputSchema } : {}),
+    annotations: { title: tool.title, ...tool.annotations },
+    ...(tool.alwaysLoad ? { _meta: { "anthropic/alwaysLoad": true } } : {})
+  }))
+
+/** The tools as `tools/list` shows them: by default, and to a program that asks for structure. */
+export const listed = shown(false)
+export const listedWithStructure = shown(true)

@@ -28,5 +28,5 @@ const escape = (character: string): string =>
 /** A value as JSON on one line in which nothing can look like a mark, a line or anything but itself. */
 export const safeJson = (value: unknown): string => JSON.stringify(value).replace(ESCAPED, escape)
 
-/** The blocks of text that show data from other agents: a label and a mark, the JSON by itself, the closing mark. */
-export const fenced = (value: unknown): ReadonlyArray<string> => [`${label}\n${OPEN}`, safeJson(value), CLOSE]
+/** The text that shows data from other agents: a label, a mark, the JSON on a line of its own, the closing mark. */
+export const fenced = (value: unknown): string => `${label}\n${OPEN}\n${safeJson(value)}\n${CLOSE}`

@@ -6,7 +6,7 @@ import { Attachments } from "../attachments/Attachments.ts"
 import { Auth } from "../auth/Auth.ts"
 import type { CurrentAgent } from "../auth/Authorization.ts"
 import { Budgets } from "../auth/Budgets.ts"
-import { Deliveries } from "../deliveries/Deliveries.ts"
+import { Asked } from "../http/Asked.ts"
 import { EventStream, later } from "../http/LateResponse.ts"
 import { hostIsOwn, mcpOrigins } from "../http/Origins.ts"
 import { Config } from "../platform/Config.ts"
@@ -20,10 +20,10 @@ import { toolNamed } from "./Catalogue.ts"
 import { COMMENT_MS, exchange, type Exchanged } from "./Exchange.ts"
 import { MAX_INLINE } from "./FileTools.ts"
 import { eventStream, LateAnswer } from "./LateAnswer.ts"
-import { beginCall, type BegunCall, callTool, makeServer, type McpRequest, OLDER, type Report } from "./McpServer.ts"
+import { beginCall, type BegunCall, callTool, makeServer, type McpRequest, type Note, OLDER, type Report } from "./McpServer.ts"
 import { type PlainCall, plainCallOf } from "./PlainCall.ts"
 import { makeSubscriptions } from "./Subscriptions.ts"
-import { instructions, waiting } from "./Texts.ts"
+import { waiting } from "./Texts.ts"
 import type { ToolCall } from "./Tool.ts"
 
 /** How often a client that asked for progress hears of a wait. */
@@ -38,16 +38,37 @@ const UNSUPPORTED = -32_000
 
 type Id = string | number | null
 
-const rpcError = (status: number, code: number, message: string, id: Id = null) =>
-  HttpServerResponse.jsonUnsafe({ jsonrpc: "2.0", error: { code, message }, id }, { status })
+/** Keeps only the request's own object, which outlives a wait. */
+const noteOf = ({ source }: HttpServerRequest.HttpServerRequest): Note => {
+  const asked = source instanceof Asked ? source : undefined
+  return ({ code, message }) => {
+    if (asked !== undefined) asked.refused ??= { code, why: message }
+  }
+}
 
-/** A refusal of the whole request, before it reached the protocol. */
-const refusal = (failure: WireFailure, id: Id = null) => toResponse(failure, undefined, () => rpcBody(failure, id))
+/** Notes an error of the protocol, if the message is one. */
+const noteError = (message: unknown, note: Note): void => {
+  const error = (message as { readonly error?: { readonly code: number; readonly message: string } } | null)?.error
+  if (error !== undefined) note({ code: String(error.code), message: error.message })
+}
 
-const fromExchange = (exchanged: Exchanged) =>
-  exchanged._tag === "Json"
-    ? HttpServerResponse.jsonUnsafe(exchanged.message)
-    : eventStream(exchanged.stream)
+const rpcError = (status: number, code: number, message: string, note: Note, id: Id = null) => {
+  const body = { jsonrpc: "2.0", error: { code, message }, id }
+  noteError(body, note)
+  return HttpServerResponse.jsonUnsafe(body, { status })
+}
+
+/** The body of a refusal of the whole request, before it reached the protocol. */
+const refusalBody = (note: Note, id: Id = null) => (failure: WireFailure) => {
+  note(failure)
+  return rpcBody(failure, id)
+}
+
+const fromExchange = (exchanged: Exchanged, note: Note) => {
+  if (exchanged._tag === "Events") return eventStream(exchanged.stream)
+  noteError(exchanged.message, note)
+  return HttpServerResponse.jsonUnsafe(exchanged.message)
+}
 
 const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
 
@@ -67,7 +88,7 @@ const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<U
 }
 
 /** `ended` is called when an event stream has ended, or at once. */
-const fromWeb = async (response: Response, ended: () => void = () => undefined) => {
+const fromWeb = async (response: Response, note: Note, ended: () => void = () => undefined) => {
   const contentType = response.headers.get("content-type") ?? undefined
   if (response.body !== null && contentType?.startsWith("text/event-stream") === true) {
     const stream = new EventStream()
@@ -77,12 +98,20 @@ const fromWeb = async (response: Response, ended: () => void = () => undefined) 
   }
   ended()
   const text = await response.text()
+  if (text.includes(`"error":{`)) noteError(JSON.parse(text), note)
   return text === ""
     ? HttpServerResponse.empty({ status: response.status })
     : HttpServerResponse.text(text, { status: response.status, ...(contentType === undefined ? {} : { contentType }) })
 }
 
 const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
+
+/** Whether the request asks for structured results of every tool: by its query, or where that says nothing by its header. */
+const asksForStructure = ({ headers, url }: HttpServerRequest.HttpServerRequest): boolean => {
+  const query = url.indexOf("?")
+  const asked = query < 0 ? null : new URLSearchParams(url.slice(query)).get("structured")
+  return (asked ?? headers["x-mcp-structured"])?.toLowerCase() === "on"
+}
 
 const idOf = (body: unknown): Id => {
   const id = (body as { readonly id?: unknown } | null)?.id
@@ -104,7 +133,6 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const auth = yield* Auth
     const budgets = yield* Budgets
     const config = yield* Config
-    const deliveries = yield* Deliveries
     const ids = yield* Ids
     const reads = yield* LargeReads
     const subscriptions = yield* makeSubscriptions
@@ -149,10 +177,6 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       })
     }
 
-    /** Who the agent is and what waits for it: asked for when a client begins. */
-    const introduction = (agent: CurrentAgent["Service"]) =>
-      Effect.map(deliveries.page(agent.id, 0, 1), (page) => instructions(agent.handle, page?.undelivered ?? 0))
-
     /** Whether the request belongs to the revision of 2026 or to the older ones, or is what none of them takes. */
     const kindOf = (request: HttpServerRequest.HttpServerRequest, body: unknown) =>
       classifyInboundRequest({
@@ -179,7 +203,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
           }
           const asked = new Request("http://parley/mcp", { method: "POST", headers, signal })
           requests.set(asked, mine)
-          return fromWeb(await handler.fetch(asked, { parsedBody }), ended)
+          return fromWeb(await handler.fetch(asked, { parsedBody }), mine.note, ended)
         })
       if (body.method !== "subscriptions/listen") {
         const name = body.params?.name
@@ -205,10 +229,10 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     const serveOlder = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest, body: JSONRPCRequest, mine: McpRequest) {
       const version = request.headers["mcp-protocol-version"]
       if (version !== undefined && body.method !== "initialize" && !OLDER.includes(version)) {
-        return rpcError(400, UNSUPPORTED, `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`, body.id)
+        return rpcError(400, UNSUPPORTED, `Unsupported protocol version; these are supported: ${OLDER.join(", ")}.`, mine.note, body.id)
       }
       const exchanged = yield* Effect.promise((signal) => exchange(makeServer("legacy", mine), body, signal))
-      return fromExchange(exchanged)
+      return fromExchange(exchanged, mine.note)
     })
 
     const servePlain = (call: PlainCall, mine: McpRequest, agentId: string, key: string) =>
@@ -230,6 +254,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
 
     /** Refuses the request, or returns what answers it: a wait then holds on to nothing that only the checks needed. */
     const admit = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest) {
+      const note = noteOf(request)
       const origin = request.headers["origin"]
       if (origin !== undefined && allowed(origin) === "") {
         return yield* new Forbidden({ message: "Pages of this origin may not call this server: see ALLOWED_ORIGINS." })
@@ -246,22 +271,23 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       try {
         body = JSON.parse(text)
       } catch {
-        return Effect.succeed(rpcError(400, PARSE_ERROR, "The body is not valid JSON."))
+        return Effect.succeed(rpcError(400, PARSE_ERROR, "The body is not valid JSON.", note))
       }
       if (Array.isArray(body)) {
-        return Effect.succeed(rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request."))
+        return Effect.succeed(rpcError(400, INVALID_REQUEST, "Batches are not supported: send one message in each request.", note))
       }
       if (typeof body !== "object" || body === null) {
-        return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message."))
+        return Effect.succeed(rpcError(400, INVALID_REQUEST, "The body is not a JSON-RPC message.", note))
       }
       const { method } = body as Rpc
-      if (counted !== undefined && method !== "tools/call") return Effect.succeed(refusal(counted, idOf(body)))
-      const introduces = method === "initialize" || method === "server/discover"
+      if (counted !== undefined && method !== "tools/call") return Effect.succeed(toResponse(counted, undefined, refusalBody(note, idOf(body))))
       const mine: McpRequest = {
         context: yield* Effect.context<never>(),
         callFor: callFor(request, agent, key),
         refused: counted,
-        instructions: introduces ? yield* introduction(agent) : undefined
+        structured: asksForStructure(request),
+        note,
+        handle: agent.handle
       }
       const kind = kindOf(request, body)
       const plain = plainCallOf(kind, request.headers, body)
@@ -274,5 +300,5 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
     })
 
     return Effect.flatMap(HttpServerRequest.HttpServerRequest, (request) =>
-      Effect.catchCause(Effect.flatten(admit(request)), (cause) => Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, rpcBody)))
+      Effect.catchCause(Effect.flatten(admit(request)), (cause) => Cause.hasInterruptsOnly(cause) ? Effect.interrupt : answer(cause, refusalBody(noteOf(request)))))
   })

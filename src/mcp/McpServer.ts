@@ -4,10 +4,10 @@ import { AgentSuspended } from "../agents/Agent.ts"
 import { InternalError } from "../wire/WireError.ts"
 import { VERSION } from "../service/Version.ts"
 import type { Refusal } from "../auth/ApiCalls.ts"
-import { listed, toolNamed } from "./Catalogue.ts"
+import { hasStructure, listed, listedWithStructure, toolNamed } from "./Catalogue.ts"
 import { fenced, safeJson } from "./Fence.ts"
 import { read, resources, templates } from "./Resources.ts"
-import { advice, type PromptName, prompts, promptText } from "./Texts.ts"
+import { advice, instructions, type PromptName, prompts, promptText } from "./Texts.ts"
 import type { Waited, WaitRefusal } from "../realtime/Waiters.ts"
 import type { Tool, ToolAnswer, ToolCall, ToolWait } from "./Tool.ts"
 
@@ -24,32 +24,38 @@ export interface McpRequest {
   readonly callFor: (report: Report | undefined) => ToolCall
   /** Refuses a call of a tool before it begins. */
   readonly refused: Refusal | undefined
-  /** Only for the requests that ask for them. */
-  readonly instructions: string | undefined
+  /** Whether the client asked for structure where results can hold what other agents wrote. */
+  readonly structured: boolean
+  /** Remembers why the request, or the call of a tool in it, is refused, for its line in the log. */
+  readonly note: Note
+  /** Whose request it is. */
+  readonly handle: string
 }
+
+export type Note = (refusal: Pick<Refusal, "code" | "message">) => void
 
 /** Sends a progress notification. */
 export type Report = (progress: number, total: number, message: string) => Promise<void>
 
 const text = (value: string) => ({ type: "text" as const, text: value })
 
-const refusalResult = ({ code, details, message, retryAfterMs }: Refusal): CallToolResult => {
+const refusalResult = (tool: Tool, { code, details, message, retryAfterMs }: Refusal, note: Note): CallToolResult => {
+  note({ code, message: `${tool.name}: ${message}` })
   const next = advice(code, retryAfterMs)
-  return {
-    isError: true,
-    content: [text(JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })), ...(next === undefined ? [] : [text(next)])]
-  }
+  // Gemini CLI takes a first text that is JSON for structured content, and compares it with the output schema.
+  const what = `Refused: ${JSON.stringify({ code, message, ...(details === undefined ? {} : { details }) })}`
+  return { isError: true, content: [text(next === undefined ? what : `${what}\n${next}`)] }
 }
 
-const answerResult = (tool: Tool, { file, link, value }: ToolAnswer): CallToolResult => ({
+const answerResult = (tool: Tool, { file, link, value }: ToolAnswer, structured: boolean): CallToolResult => ({
   content: [
-    ...(tool.foreign ? fenced(value) : [safeJson(value)]).map(text),
+    text(tool.foreign ? fenced(value) : safeJson(value)),
     ...(file === undefined
       ? []
       : [{ type: "resource" as const, resource: { uri: file.uri, mimeType: file.mimeType, blob: file.bytes.toString("base64") } }]),
     ...(link === undefined ? [] : [{ type: "resource_link" as const, ...link }])
   ],
-  structuredContent: value as Record<string, unknown>
+  ...(hasStructure(tool, structured) ? { structuredContent: value as Record<string, unknown> } : {})
 })
 
 /** The failure of an effect; a defect is logged and becomes INTERNAL_ERROR. */
@@ -72,23 +78,35 @@ const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
 
-const suspension = (tool: Tool, call: ToolCall): CallToolResult | undefined =>
-  call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status" ? refusalResult(new AgentSuspended()) : undefined
+/** What a call of a tool needs of its request, and its result alone. */
+type CallRequest = Pick<McpRequest, "callFor" | "refused" | "structured" | "note">
+type ResultRequest = Pick<McpRequest, "structured" | "note">
 
-const resultOf = (tool: Tool, answered: Effect.Effect<ToolAnswer, Refusal>): Effect.Effect<CallToolResult> =>
-  Effect.map(outcomeOf(answered), (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value) : refusalResult(outcome.refusal))
+const suspension = (tool: Tool, call: ToolCall, { note }: ResultRequest): CallToolResult | undefined =>
+  call.agent.status === "suspended" && tool.name !== "agentchat_get_my_status" ? refusalResult(tool, new AgentSuspended(), note) : undefined
+
+const resultOf = (
+  tool: Tool,
+  answered: Effect.Effect<ToolAnswer, Refusal>,
+  { note, structured }: ResultRequest
+): Effect.Effect<CallToolResult> =>
+  Effect.map(
+    outcomeOf(answered),
+    (outcome) => outcome.refusal === undefined ? answerResult(tool, outcome.value, structured) : refusalResult(tool, outcome.refusal, note)
+  )
 
 /** Calls a tool. Every refusal is a result, as models read it. */
 export const callTool = (
   tool: Tool,
   given: unknown,
-  { callFor, refused }: Pick<McpRequest, "callFor" | "refused">,
+  request: CallRequest,
   report?: Report
 ): Effect.Effect<CallToolResult> => {
-  if (refused !== undefined) return Effect.succeed(refusalResult(refused))
+  const { callFor, note, refused } = request
+  if (refused !== undefined) return Effect.succeed(refusalResult(tool, refused, note))
   const call = callFor(report)
-  const refusal = suspension(tool, call)
-  return refusal === undefined ? resultOf(tool, tool.run(given, call)) : Effect.succeed(refusal)
+  const refusal = suspension(tool, call, request)
+  return refusal === undefined ? resultOf(tool, tool.run(given, call), request) : Effect.succeed(refusal)
 }
 
 /** A call of a tool that waits, up to the wait. */
@@ -101,19 +119,20 @@ export const beginCall = (
   tool: Tool,
   begin: NonNullable<Tool["begin"]>,
   given: unknown,
-  { callFor, refused }: Pick<McpRequest, "callFor" | "refused">
+  { callFor, note, refused, structured }: CallRequest
 ): Effect.Effect<BegunCall | { readonly refusal: CallToolResult }> => {
-  if (refused !== undefined) return Effect.succeed({ refusal: refusalResult(refused) })
+  const kept = { structured, note }
+  if (refused !== undefined) return Effect.succeed({ refusal: refusalResult(tool, refused, note) })
   const call = callFor(undefined)
-  const refusal = suspension(tool, call)
-  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome)) : Effect.succeed({ refusal })
+  const refusal = suspension(tool, call, kept)
+  return refusal === undefined ? Effect.map(outcomeOf(begin(given, call)), (outcome) => begun(tool, outcome, kept)) : Effect.succeed({ refusal })
 }
 
 /** Outside of `beginCall`, so that a wait does not keep its request. */
-const begun = (tool: Tool, outcome: Outcome<ToolWait>): BegunCall | { readonly refusal: CallToolResult } => {
-  if (outcome.refusal !== undefined) return { refusal: refusalResult(outcome.refusal) }
+const begun = (tool: Tool, outcome: Outcome<ToolWait>, kept: ResultRequest): BegunCall | { readonly refusal: CallToolResult } => {
+  if (outcome.refusal !== undefined) return { refusal: refusalResult(tool, outcome.refusal, kept.note) }
   const { answer, limit, timeoutMs } = outcome.value
-  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer)) }
+  return { limit, timeoutMs, result: (waited) => resultOf(tool, Effect.map(waited, answer), kept) }
 }
 
 const reporting = (ctx: ServerContext): Report | undefined => {
@@ -136,13 +155,13 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
   const server = new Server(ABOUT, {
     supportedProtocolVersions: OLDER,
     capabilities: { tools: {}, resources: era === "modern" ? { subscribe: true } : {}, prompts: {} },
-    ...(request.instructions === undefined ? {} : { instructions: request.instructions })
+    instructions: instructions(request.handle)
   })
   const run = <A>(effect: Effect.Effect<A>, ctx: ServerContext): Promise<A> =>
     Effect.runPromiseWith(request.context)(effect, { signal: ctx.mcpReq.signal })
 
   // The library's type of a schema is narrower than JSON Schema.
-  server.setRequestHandler("tools/list", () => ({ tools: listed as never }))
+  server.setRequestHandler("tools/list", () => ({ tools: (request.structured ? listedWithStructure : listed) as never }))
   server.setRequestHandler("tools/call", ({ params }, ctx) => {
     const tool = toolNamed(params.name)
     if (tool === undefined) throw new ProtocolError(ProtocolErrorCode.InvalidParams, "There is no tool of this name.")
@@ -158,7 +177,7 @@ export const makeServer = (era: "legacy" | "modern", request: McpRequest): Serve
     if (outcome.refusal !== undefined) {
       throw /NOT_FOUND$|^GROUP_DELETED$/.test(outcome.refusal.code) ? new ResourceNotFoundError(uri) : protocolError(outcome.refusal)
     }
-    return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value).join("\n") }] }
+    return { contents: [{ uri, mimeType: "text/plain", text: fenced(outcome.value) }] }
   })
 
   server.setRequestHandler("prompts/list", () => ({ prompts: promptList }))

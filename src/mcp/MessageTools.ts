@@ -255,6 +255,7 @@ const beginWait = Effect.fnUntraced(function*(
 export const messageTools = [
   tool("agentchat_wait_for_messages", {
     kind: "sets",
+    alwaysLoad: true,
     input: waitInput,
     output: waitOutput,
     begin: beginWait,
@@ -328,6 +329,7 @@ export const messageTools = [
   tool("agentchat_send_message", {
     kind: "adds",
     own: true,
+    alwaysLoad: true,
     input: {
       to: given,
       text: given,

@@ -338,15 +338,16 @@ export const tools = {
 
 export type ToolName = keyof typeof tools
 
-const messages = (waiting: number): string =>
-  waiting === 0 ? "No messages wait for you." : waiting === 1 ? "1 message waits for you." : `${waiting} messages wait for you.`
-
-/** The instructions of the server, for the agent that asks. */
-export const instructions = (self: string, waiting: number): string =>
+/**
+ * The instructions of the server, for the agent that asks. Hosts keep them for a whole session, and in the system prompt, where a
+ * change makes the model's prompt cache useless. So they say nothing that changes between sessions.
+ */
+export const instructions = (self: string): string =>
   [
-    `You are the agent @${self} on Parley, a messaging service for AI agents. ${messages(waiting)}`,
+    `You are the agent @${self} on Parley, a messaging service for AI agents.`,
     "",
-    "Receive with agentchat_wait_for_messages, in a loop: deal with what it returns, then call it again with acknowledge_through. Read " +
+    "Receive with agentchat_wait_for_messages, in a loop: it returns at once what waits for you already. Deal with what it returns, " +
+    "then call it again with acknowledge_through. Read " +
     "around a message with agentchat_get_conversation, answer with agentchat_send_message, and tell its sender that you have read it " +
     "with agentchat_mark_read. Look for invites into groups with agentchat_list_group_invites.",
     "",

@@ -65,6 +65,8 @@ export interface Tool {
   readonly annotations: Hints
   /** Whether the answer can hold what other agents wrote. */
   readonly foreign: boolean
+  /** Whether a host that loads the definitions of tools only when it searches for them should load this one at once. */
+  readonly alwaysLoad: boolean
   readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
   /** Of a tool that waits: `run` up to the wait, for callers that wait by themselves. */
   readonly begin?: (given: unknown, call: ToolCall) => Effect.Effect<ToolWait, Refusal>
@@ -125,6 +127,7 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     readonly kind: Kind
     /** That the answer holds nothing that other agents wrote. */
     readonly own?: true
+    readonly alwaysLoad?: true
     readonly input: I
     readonly output: O
     readonly run: Run<I, ToolAnswer & { readonly value: Schema.Struct<O>["Encoded"] }>
@@ -151,6 +154,7 @@ export const tool = <const I extends Record<string, Schema.Codec<unknown>>, cons
     outputSchema: schemaOf(spec.output, {}),
     annotations: hintsOf(spec.kind),
     foreign: spec.own !== true,
+    alwaysLoad: spec.alwaysLoad === true,
     run: decoding(spec.run),
     ...(spec.begin === undefined ? {} : { begin: decoding(spec.begin) })
   }

@@ -77,6 +77,23 @@ export const refusals = new Counter({
   labels: { door: undefined, code: undefined }
 })
 
+/** The families of agent hosts that are told apart by their `User-Agent` (src/http/HostFamily.ts). */
+export const MCP_HOSTS = [
+  "claude-code", "claude", "codex", "openai", "gemini", "opencode", "openclaw", "cursor", "vscode", "cline", "goose", "python", "bun",
+  "node", "none", "other"
+] as const
+const MCP_OUTCOMES = ["answered", "refused", "unauthorized"] as const
+export const mcpRequests = new Counter({
+  name: "mcp_requests_total",
+  help: "POST requests to /mcp, by the family of the host's `User-Agent` (`none`: it sends none) and by outcome: `unauthorized` without a live key, `refused` also where only the call of a tool was refused",
+  look: "`unauthorized` rises for a host: the key in its entry is missing or dead. `refused` rises: set the log level `debug` for a while; each refused request then has a line with its reason.",
+  labels: { host: MCP_HOSTS, outcome: MCP_OUTCOMES }
+})
+
+/** Counts an answered request to `/mcp`. */
+export const countMcpRequest = (host: (typeof MCP_HOSTS)[number], status: number, isRefused: boolean): void =>
+  mcpRequests.at(host, status === 401 ? "unauthorized" : isRefused || status >= 400 ? "refused" : "answered").add()
+
 export const heldBytes = new Gauge({
   name: "held_bytes",
   help: "bytes that peers make this node hold: answers and frames that they do not read, bodies that arrive slowly",
@@ -524,6 +541,7 @@ export const catalogue: ReadonlyArray<Chapter> = [
       httpProbes,
       httpSeconds,
       refusals,
+      mcpRequests,
       limitsAlone,
       heldBytes,
       heldCuts,

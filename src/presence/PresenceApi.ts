@@ -2,6 +2,7 @@ import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { documented } from "../http/Documented.ts"
+import { ReadDeadline } from "../http/Endpoints.ts"
 import { ada, grace } from "../wire/Examples.ts"
 import { Idempotency } from "../idempotency/Idempotency.ts"
 import { HandleInput } from "../wire/Text.ts"
@@ -50,7 +51,7 @@ export class PresenceApi extends HttpApiGroup.make("presence")
         handles: Schema.Array(HandleInput).check(Schema.isMinLength(1), Schema.isMaxLength(100))
       }),
       success: Schema.Struct({ presences: Schema.Array(Presence) })
-    }).annotateMerge(documented({
+    }).annotate(ReadDeadline, true).annotateMerge(documented({
       summary: "Get many contacts' presence",
       description: "Answers with the presence of up to 100 of the caller's contacts, in the order asked for. Agents that are none are " +
         "left out.",

@@ -1,6 +1,7 @@
 import { Effect, Semaphore } from "effect"
 import { messageFrame, type MessagePosition, type Rendered } from "../messages/Message.ts"
 import { pushedHere } from "../platform/Metrics.ts"
+import type { WindowLog } from "../rates/SlidingWindows.ts"
 import { recordSpan, type TraceContext, traceTime } from "../platform/Tracing.ts"
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
@@ -81,6 +82,8 @@ export class LiveAgent {
   readonly muting = Semaphore.makeUnsafe(1)
   /** Its newest own messages; undefined until there is one. */
   private own: Set<string> | undefined
+  /** When the latest look-ups for frames of its sockets here began (realtime/ReadBackpressure.ts). */
+  lookups: WindowLog | undefined
 
   constructor(id: string) {
     this.id = id

@@ -50,6 +50,8 @@ export class LiveAgents extends Context.Service<LiveAgents, {
    * `PushRouter.announced`.
    */
   readonly reachable: Effect.Effect<void>
+  /** Whether notices of other nodes arrive here: `PushRouter.hearsAll`. */
+  readonly hearsAll: () => boolean
   /** Called when hints for sockets here may have been lost. */
   readonly onMissed: (listener: () => void) => void
   /**
@@ -189,6 +191,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
           }),
         isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
         reachable: remote.announced,
+        hearsAll: remote.hearsAll,
         onMissed: (listener) => void missed.push(listener),
         onParted: (listener) => {
           parted = listener

@@ -67,6 +67,8 @@ export class PushRouter extends Context.Service<PushRouter, {
    * they push nothing to its sockets.
    */
   readonly introduced: Effect.Effect<void>
+  /** Whether each listed node has sent something lately. Otherwise its notices may be missing here. */
+  readonly hearsAll: () => boolean
   /** Applies a notice on the other nodes; waits a second at most, and keeps trying after that. */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
@@ -147,6 +149,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const understand = (line: PushLine, { notice, parted: part, ...told }: RemoteListener, body: string, first: boolean) =>
         Effect.gen(function*() {
           let parted: ReadonlyArray<string> | undefined
+          line.heardAt = now()
           const { answers, asks, frames, missed, notices, pushes, rendered, since, sockets } = yield* Effect.try({
             try: () => readBundle(body),
             catch: (error) => error as BundleNotUnderstood
@@ -277,6 +280,7 @@ export class PushRouter extends Context.Service<PushRouter, {
         },
         leave,
         agreed: onAll((line, done) => line.ask(clock.currentTimeMillisUnsafe(), done)),
+        hearsAll: () => lines.values().every(({ heardAt }) => now() - heardAt < UNHEARD_MS),
         introduced: Effect.suspend(() =>
           [...lines.values()].every(({ knows }) => knows) ? Effect.void : Effect.fail("not yet")
         ).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
@@ -304,5 +308,7 @@ const INTRODUCTION = "3 seconds"
 const NEAR = 0.5
 /** How many nodes that have left are remembered. */
 const MAX_STRANGERS = 1_000
+/** How long a node may send nothing before its notices may be missing: more than two beats. */
+const UNHEARD_MS = 2_500
 /** How long a listed node may take no call before this node reports that it cannot reach it. */
 const SILENT_MS = 20_000

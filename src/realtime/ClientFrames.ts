@@ -83,6 +83,10 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     }))
   }
 
+  /** Runs the queries of a frame. */
+  const look = (source: FrameSource, session: Session, effect: Effect.Effect<void>): void =>
+    withBackpressure(source, session.agent, effect, { now, fork: deps.fork(source) })
+
   /** Whether the socket may send one more frame: the limit holds for any second. */
   const mayReceive = (source: FrameSource): boolean => {
     const time = now()
@@ -100,7 +104,7 @@ export const makeClientFrames = (deps: FrameDependencies) => {
         return refuse(source, session, "VALIDATION_ERROR", "ack needs a message_id", "ack", frame.id)
       }
       const asked = session.acknowledge(frame.message_id)
-      return asked === undefined ? undefined : withBackpressure(source, asked, deps.fork(source))
+      return asked === undefined ? undefined : look(source, session, asked)
     }
     if (frame?.type !== "message.read_ack" && !mayReceive(source)) {
       return refuse(source, session, "RATE_LIMITED", "too many frames within a second", frame?.type ?? null, frame?.id)
@@ -144,12 +148,12 @@ export const makeClientFrames = (deps: FrameDependencies) => {
     if (frame === undefined) {
       return refuse(source, session, "VALIDATION_ERROR", "typing needs a conversation_id", raw.type, raw.id)
     }
-    withBackpressure(source, Effect.match(
+    look(source, session, Effect.match(
       orInternalError(
         conversations.typing(session.agent.id, session.handle, frame.payload.conversation_id, frame.type)
       ),
       { onFailure: tellFailure(source, session, raw.type, raw.id), onSuccess: () => undefined }
-    ), deps.fork(source))
+    ))
   }
 
   const presence = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
@@ -164,10 +168,10 @@ export const makeClientFrames = (deps: FrameDependencies) => {
         raw.id
       )
     }
-    withBackpressure(source, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
+    look(source, session, Effect.match(orInternalError(presences.put({ id: session.agent.id, handle: session.handle }, frame.payload)), {
       onFailure: tellFailure(source, session, raw.type, raw.id),
       onSuccess: () => undefined
-    }), deps.fork(source))
+    }))
   }
 
   const readAck = (source: FrameSource, session: Session, raw: { readonly type: string; readonly id?: unknown }): void => {
@@ -190,13 +194,13 @@ export const makeClientFrames = (deps: FrameDependencies) => {
       return
     }
     reads.set(conversation_id, Math.max(waiting ?? 0, through_seq ?? 0))
-    withBackpressure(source, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
+    look(source, session, Effect.match(orInternalError(markRead(session, reads, conversation_id, message_id)), {
       onFailure: (failure) => {
         reads.delete(conversation_id)
         tellFailure(source, session, raw.type, raw.id)(failure)
       },
       onSuccess: () => undefined
-    }), deps.fork(source))
+    }))
   }
 
   const markRead = Effect.fnUntraced(function*(

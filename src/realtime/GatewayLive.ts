@@ -393,9 +393,17 @@ export const GatewayLive = Layer.effect(
     yield* Effect.forkScoped(Effect.repeat(Effect.sync(tick), Schedule.spaced(TICK)))
     yield* Effect.forkScoped(Effect.repeat(Effect.catchDefect(Effect.ignore(check), logDefectOf), Schedule.spaced(CHECK)))
 
+    const checkKeys = closeDeadKeys(connections, agents.keyHashes)
+    // A node that comes back to the cluster is ready before the others have its address again, and their notices do not
+    // reach it until then.
+    yield* Effect.forkScoped(Effect.repeat(
+      Effect.suspend(() => liveAgents.hearsAll() ? Effect.void : Effect.catchDefect(Effect.ignore(checkKeys), logDefectOf)),
+      Schedule.spaced(TICK)
+    ))
+
     /** Closes the sockets whose keys have died without a notice, and reads the mutes again. */
     const recheck = Effect.gen(function*() {
-      yield* closeDeadKeys(connections, agents.keyHashes)
+      yield* checkKeys
       yield* liveAgents.reloadMutes
     }).pipe(
       Effect.retry(readAgain),

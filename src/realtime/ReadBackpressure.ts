@@ -1,10 +1,13 @@
 import { Effect } from "effect"
+import type { RateRule } from "../rates/RateRule.ts"
+import { WindowLog } from "../rates/SlidingWindows.ts"
 
 /** Look-ups of a socket that are under way at once. While others wait for these, the socket is not read from. */
 const MAX_LOOKUPS = 4
 
-/** How much later than its predecessor's end one begins that had to wait: a flood asks for 100 a second at most. */
-const APART_MS = 40
+/** Look-ups that all sockets of an agent here begin in 100 ms. PGlite answers at once, so those under way alone bound nothing. */
+const LOOKUPS_IN_100_MS = 10
+const RULE: RateRule = { name: "look-ups", limit: LOOKUPS_IN_100_MS, windowMs: 100, window: "100 ms" }
 
 /** A socket whose reading can be paused. */
 export interface Reading {
@@ -33,31 +36,65 @@ export interface Asking extends Reading {
   waiting: Array<Effect.Effect<void>> | undefined
 }
 
+/** Whose sockets they are. */
+export interface Asker {
+  /** When the latest look-ups for frames of its sockets began; undefined until there is one. */
+  lookups: WindowLog | undefined
+}
+
+export interface LookupDependencies {
+  /** Monotonic milliseconds. */
+  readonly now: () => number
+  readonly fork: (effect: Effect.Effect<void>) => void
+}
+
 /**
- * Runs the queries that a frame causes, which no limit counts or which may be slow: a few at once, the others in order. The
- * socket is not read from while some wait, so a flood of frames delays only its sender; nothing is dropped.
+ * Runs the queries that a frame causes, which no limit counts or which may be slow: a few at once and a hundred a second, the
+ * others in order. The socket is not read from while some wait, so a flood of frames delays only its sender; nothing is dropped.
  */
-export const withBackpressure = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
-  if (asking.waiting === undefined && asking.lookups < MAX_LOOKUPS) return run(asking, effect, fork)
+export const withBackpressure = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: LookupDependencies): void => {
   if (asking.waiting === undefined) {
+    if (asking.lookups < MAX_LOOKUPS && placeIn(asker, deps.now()) === 0) return run(asking, asker, effect, deps)
     asking.waiting = []
     hold(asking)
   }
   asking.waiting.push(effect)
+  // Otherwise the end of one that is under way begins it.
+  if (asking.lookups === 0) runNext(asking, asker, deps)
 }
 
-const run = (asking: Asking, effect: Effect.Effect<void>, fork: (effect: Effect.Effect<void>) => void): void => {
+/** Takes a place for one more look-up of the agent; otherwise the milliseconds until there is one. */
+const placeIn = (asker: Asker, time: number): number => {
+  const begun = asker.lookups ??= new WindowLog()
+  const wait = begun.wait(RULE, time)
+  if (wait === 0) begun.add(RULE, time)
+  return wait
+}
+
+const place = (asker: Asker, now: () => number): Effect.Effect<void> =>
+  Effect.suspend(() => {
+    const wait = placeIn(asker, now())
+    return wait === 0 ? Effect.void : Effect.andThen(Effect.sleep(wait), place(asker, now))
+  })
+
+const run = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: LookupDependencies): void => {
   asking.lookups++
-  fork(Effect.ensuring(
+  deps.fork(Effect.ensuring(
     effect,
     Effect.sync(() => {
       asking.lookups--
-      const next = asking.waiting?.shift()
-      if (next === undefined) return
-      run(asking, Effect.andThen(Effect.sleep(APART_MS), next), fork)
-      if (asking.waiting?.length !== 0) return
-      asking.waiting = undefined
-      letGo(asking)
+      if (asking.waiting !== undefined) runNext(asking, asker, deps)
     })
   ))
 }
+
+/** Runs the one that has waited longest as soon as there is a place; reading goes on when it begins and is the last. */
+const runNext = (asking: Asking, asker: Asker, deps: LookupDependencies): void =>
+  run(asking, asker, Effect.andThen(place(asker, deps.now), Effect.suspend(() => {
+    const next = asking.waiting?.shift()
+    if (asking.waiting?.length === 0) {
+      asking.waiting = undefined
+      letGo(asking)
+    }
+    return next ?? Effect.void
+  })), deps)

@@ -57,21 +57,24 @@ export class Replies extends Context.Service<Replies, {
       const repo = yield* RepliesRepo
       const turns = yield* Semaphore.make(AT_ONCE)
       const now = () => clock.currentTimeMillisUnsafe()
+      /** A caller that no longer waits gives its turn back when its statement has ended. */
+      const inTurn = <A>(statement: () => Effect.Effect<A, SqlError.SqlError>) =>
+        unavailableOnSqlError(turns.withPermit(Effect.uninterruptible(Effect.suspend(statement))))
 
       const claim = (agentId: string, messageIds: ReadonlyArray<string>, holder: string, deferIfActive: boolean) =>
-        unavailableOnSqlError(turns.withPermit(Effect.suspend(() => {
+        inTurn(() => {
           const at = now()
           return Effect.map(
             repo.claim(agentId, messageIds, holder, deferIfActive, at, at + CLAIM_MS),
             ({ endsAt, ...outcome }) => ({ ...outcome, expiresIn: secondsTo(endsAt, at) })
           )
-        })))
+        })
 
       return Replies.of({
         begin: Effect.fn("Replies.begin")((agentId, sessionId, ms) =>
           unavailableOnSqlError(repo.putLease(agentId, sessionId ?? NAMELESS, now() + ms))),
         end: Effect.fn("Replies.end")((agentId, sessionId) =>
-          unavailableOnSqlError(turns.withPermit(Effect.suspend(() => repo.endLease(agentId, sessionId ?? NAMELESS, now()))))),
+          inTurn(() => repo.endLease(agentId, sessionId ?? NAMELESS, now()))),
         leases: Effect.fn("Replies.leases")(function*(agentId) {
           const at = now()
           const { endsAt, sessions } = yield* unavailableOnSqlError(repo.leases(agentId, at))

@@ -3,6 +3,7 @@ import { HttpApiEndpoint, HttpApiGroup, OpenApi } from "effect/http-api"
 import { Authorization } from "../auth/Authorization.ts"
 import { OwnBudget } from "../auth/Budgets.ts"
 import { documented } from "../http/Documented.ts"
+import { ReadDeadline } from "../http/Endpoints.ts"
 import { MessageNotFound } from "../messages/Message.ts"
 import { MESSAGE_ID, REPLY_ID } from "../wire/Examples.ts"
 import { Text } from "../wire/Text.ts"
@@ -81,6 +82,7 @@ export class RepliesApi extends HttpApiGroup.make("replies")
     }))
   )
   .middleware(Authorization)
+  .annotateEndpoints(ReadDeadline, true)
   .annotateMerge(OpenApi.annotations({
     title: "Reply coordination",
     description: "Let several processes of one agent agree on which of them answers a message."

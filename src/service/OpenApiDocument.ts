@@ -63,11 +63,13 @@ const withHeaders = (response: unknown, status: string): unknown => {
 const mentions = (response: unknown, error: string): boolean =>
   response !== undefined && JSON.stringify(response).includes(`/${error}`)
 
+/** The headers of an answer to a request that may be a replay, beside those of all answers. */
+const REPLAY_HEADERS = { "idempotent-replay": { $ref: "#/components/headers/IdempotentReplay" } }
+
 /** Adds the Idempotency-Key to the operations that take one: only these can refuse with IdempotencyKeyConflict. */
 const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   if (!mentions(responses["422"], "IdempotencyKeyConflict")) return { ...operation, responses }
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation["parameters"]) ? operation["parameters"] : []
-  const headers = { "idempotent-replay": { $ref: "#/components/headers/IdempotentReplay" } }
   return {
     ...operation,
     parameters: [...parameters, { $ref: "#/components/parameters/IdempotencyKey" }],
@@ -76,7 +78,7 @@ const withIdempotencyKey = (operation: Json, responses: Json): Json => {
         ...response,
         headers: {
           ...(isObject(response["headers"]) ? response["headers"] : {}),
-          ...headers,
+          ...REPLAY_HEADERS,
           ...(status === "409" ? { "retry-after": { $ref: "#/components/headers/RetryAfter" } } : {})
         }
       })
@@ -131,6 +133,7 @@ export const published = (spec: Json): Json => {
           responses[status] = jsonResponse("The key that came with the upgrade.", { $ref: `#/components/schemas/${error}` })
         }
       }
+      if (path === "/v1/messages" && isObject(responses["200"])) responses["200"] = { ...responses["200"], headers: REPLAY_HEADERS }
       if (path === "/v1/health") {
         responses["503"] = jsonResponse("Storage cannot be reached.", { $ref: "#/components/schemas/Degraded" })
       }
@@ -162,7 +165,8 @@ export const published = (spec: Json): Json => {
           schema: { type: "integer", minimum: 1 }
         },
         IdempotentReplay: {
-          description: "`true` on the answer to an earlier request with the same Idempotency-Key, which this one repeated.",
+          description: "`true` if the request repeats an earlier one with the same Idempotency-Key, or a send with the same client_msg_id: " +
+            "this is the answer to the earlier request, which has had its effect once.",
           schema: { type: "string", enum: ["true"] }
         }
       },

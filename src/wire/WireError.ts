@@ -148,6 +148,12 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
  */
 export const HELD_MS = 5_000
 
+/**
+ * The same for a read, and for calls of reply coordination, while the database does not answer. Programs that call them at the
+ * start and the end of an agent's turn wait for 4 s.
+ */
+export const READ_MS = 3_500
+
 /** The errors that any route may answer with in addition to its own (wire.md C, last line of C.0). */
 export const commonErrors = [ValidationFailed, PayloadTooLarge, RateLimited, InternalError, Unavailable] as const
 

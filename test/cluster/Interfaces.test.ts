@@ -6,7 +6,7 @@ import { setTimeout as pause } from "node:timers/promises"
 import { settingsOfTasks, streamAt, tasksOnNodes } from "../a2a/Nodes.ts"
 import { operatorsOnNodes } from "../console/Nodes.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
-import { connect, granted, initialize, type Json, newest, older, post, refused, rpc } from "../mcp/Mcp.ts"
+import { answerIn, connect, granted, initialize, type Json, newest, older, post, type Raw, refusalIn, refused, rpc } from "../mcp/Mcp.ts"
 import { Collector } from "../support/Collector.ts"
 import { eventually, PATIENCE_MS, within } from "../support/Eventually.ts"
 import { Cluster, missingForNodes, on } from "../support/Nodes.ts"
@@ -23,6 +23,8 @@ const STARTED_AFTER = 30
 
 const tool = (name: string, args: object): object => rpc("tools/call", { name, arguments: args })
 const waitFor = (args: object): object => tool("agentchat_wait_for_messages", args)
+/** The answer of such a wait. */
+const waitedIn = ({ body }: Raw): Record<string, Json> => answerIn("agentchat_wait_for_messages", body.result)
 
 /** Calls a tool at one of the nodes after the other until one grants it: a call that has no answer is made again. */
 const insist = async (nodes: () => ReadonlyArray<Server>, agent: TestAgent, name: string, args: object, first: number): Promise<Json> => {
@@ -36,9 +38,9 @@ const insist = async (nodes: () => ReadonlyArray<Server>, agent: TestAgent, name
       body: JSON.stringify(tool(name, args))
     }).then(async (response) => ({ status: response.status, body: await response.json() as Json }), () => undefined)
     const result = answer?.body.result
-    if (answer?.status === 200 && result.isError !== true) return result.structuredContent
+    if (answer?.status === 200 && result.isError !== true) return answerIn(name, result)
     if (answer !== undefined && answer.status !== 503) {
-      const { code } = result === undefined ? answer.body.error.data : JSON.parse(result.content[0].text)
+      const { code } = result === undefined ? answer.body.error.data : refusalIn(result).refusal
       assert.include(["UNAVAILABLE", "INTERNAL_ERROR"], code, JSON.stringify(answer.body))
     }
     await pause(100)
@@ -163,7 +165,7 @@ const mcpOnNodes = (started: () => Cluster): void => {
       }), older)
       if (i % 3 === 0) await eventually("the wait", async () => (await waits(waiter)) > 0 || undefined)
       const said = await say(on(sender, alice), bob)
-      const { messages, acknowledge_through } = (await within("the answer", waiting)).body.result.structuredContent
+      const { messages, acknowledge_through } = waitedIn(await within("the answer", waiting))
       assert.deepStrictEqual(messages.map((one: Json) => one.message_id), [said.id])
       await socket.message(said.id)
       through = acknowledge_through
@@ -205,7 +207,7 @@ const mcpOnNodes = (started: () => Cluster): void => {
     await eventually("no waits", async () => (await waits(one)) + (await waits(two)) === 0 || undefined)
     const said = await say(on(one, alice), carol)
     const answer = await post(two, carol.key, waitFor({ timeout_seconds: 50 }), older)
-    assert.deepStrictEqual(answer.body.result.structuredContent.messages.map((one: Json) => one.message_id), [said.id])
+    assert.deepStrictEqual(waitedIn(answer)["messages"].map((one: Json) => one.message_id), [said.id])
   })
 
   it(`${AGENTS} agents that wait and send in loops lose nothing and take nothing twice when a node is killed and started again`, async () => {
@@ -251,12 +253,13 @@ const mcpOnNodes = (started: () => Cluster): void => {
     const stream = await streamAt(two, one)
     two.terminate()
     for (const answer of await within("the answers", Promise.all([waiting, another]))) {
-      assert.strictEqual(answer.body.result.structuredContent.outcome, "moved")
-      assert.match(answer.body.result.structuredContent.next, /Call agentchat_wait_for_messages again now/)
+      const { next, outcome } = waitedIn(answer)
+      assert.strictEqual(outcome, "moved")
+      assert.match(next, /Call agentchat_wait_for_messages again now/)
     }
     const again = post(one, bob.key, waitFor({ timeout_seconds: 50 }), older)
     const said = await say(on(one, alice), bob)
-    assert.deepStrictEqual((await within("the message", again)).body.result.structuredContent.messages.map((one: Json) => one.message_id), [said.id])
+    assert.deepStrictEqual(waitedIn(await within("the message", again))["messages"].map((one: Json) => one.message_id), [said.id])
     await stream.goesOn()
     assert.strictEqual(await two.exit(), 0)
   })

@@ -116,7 +116,9 @@ describe("wire.md J, Sending", () => {
       { client_msg_id, to: undefined, conversation_id: "grp_AAAAAAAAAAAAAAAA" }
     ]
     for (const fields of replays) {
-      assert.deepStrictEqual((await attempt(alice, bob, fields)).ok(200, Shapes.Message), original)
+      const replay = await attempt(alice, bob, fields)
+      assert.deepStrictEqual(replay.ok(200, Shapes.Message), original)
+      assert.strictEqual(replay.header("idempotent-replay"), "true")
     }
     ;(await attempt(alice, bob, { client_msg_id: first.client_msg_id })).ok(200, Shapes.Message)
     // Whatever the replays pushed would have come before this.
@@ -143,6 +145,7 @@ describe("wire.md J, Sending", () => {
     const same = freshMsgId()
     const answers = await Promise.all(Array.from({ length: 10 }, () => attempt(alice, bob, { client_msg_id: same })))
     assert.deepStrictEqual(answers.map((answer) => answer.status).sort(), [200, 200, 200, 200, 200, 200, 200, 200, 200, 201])
+    for (const answer of answers) assert.strictEqual(answer.header("idempotent-replay"), answer.status === 200 ? "true" : null)
     const shapes = answers.map((answer) => answer.ok(answer.status, Shapes.Message))
     assert.strictEqual(new Set(shapes.map((message) => message.id)).size, 1)
     assert.deepStrictEqual(seqsOf(await history(bob, conversation)), [3, 2, 1])

@@ -2,7 +2,7 @@ import { assert, describe, it } from "@effect/vitest"
 import { Deferred, Effect, Exit, Fiber, Schedule } from "effect"
 import { SqlClient } from "effect/sql"
 import { type Append, makeAppend } from "../../src/conversations/Append.ts"
-import { layerPostgresTest } from "../support/Databases.ts"
+import { layerPgliteTest, layerPostgresTest } from "../support/Databases.ts"
 import { draft, newAgents, type Party } from "../support/Rooms.ts"
 
 const conversation = (id: string, initiator: Party) =>
@@ -69,6 +69,19 @@ describe("a batch that waited for its conversation knows what was committed ther
       }).pipe(Effect.provide(layerPostgresTest(18, { poolSize: 4 }))))
   }
 })
+
+it.effect("a batch stores no more than the recipient's backlog has room for (wire.md G.4)", () =>
+  Effect.gen(function*() {
+    const append = yield* makeAppend(3, () => {})
+    const [a, b, c] = (yield* newAgents(3)) as [Party, Party, Party]
+    yield* conversation("conv_ab", a)
+    yield* conversation("conv_bc", b)
+    const batch = (...keys: ReadonlyArray<string>) =>
+      append([...keys.map((key) => from("conv_ab", a, b, key)), from("conv_bc", b, c, `beside ${keys[0]}`)], 60_000)
+    assert.deepStrictEqual((yield* batch("k1")).map(({ _tag }) => _tag), ["Stored", "Stored"])
+    const answers = yield* batch("k2", "k3", "k4", "k5")
+    assert.deepStrictEqual(answers.map((one) => one._tag === "Backlogged" ? one.undelivered : one._tag), ["Stored", "Stored", 3, 3, "Stored"])
+  }).pipe(Effect.provide(layerPgliteTest)))
 
 it.live("batches with the same keys in other orders wait for each other one way only", () =>
   Effect.gen(function*() {

@@ -1,5 +1,6 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect } from "effect"
+import { SqlClient } from "effect/sql"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { eachDatabase } from "../support/Databases.ts"
@@ -42,6 +43,31 @@ eachDatabase((database) => {
         yield* conversations.hideMessage(b.id, String(last["id"]))
         yield* conversations.hide(b.id, conversationId)
         assert.strictEqual((yield* conversations.list(b.id, {})).items.length, 0)
+      }))
+
+    it.effect("a suspended sender gets no replay, whatever refuses the send (wire.md C.6)", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const conversations = yield* Conversations
+        const [a, b] = [yield* newAgent("replay-a"), yield* newAgent("replay-b")]
+        const sent = yield* conversations.send(a, { _tag: "Direct", handle: b.handle }, draft("m1"))
+        const direct = (handle: string) => ({ _tag: "Direct", handle }) as const
+        const conversation = (id: string) => ({ _tag: "Conversation", id }) as const
+        const targets = {
+          "the recipient": direct(b.handle),
+          "a handle that nobody has": direct("replay-nobody"),
+          "itself": direct(a.handle),
+          "a group that does not exist": conversation("grp_AAAAAAAAAAAAAAAA"),
+          "a direct conversation by its id": conversation(String(parse(sent.body)["conversation_id"]))
+        }
+        const replayed = Effect.filter(Object.keys(targets) as ReadonlyArray<keyof typeof targets>, (name) =>
+          Effect.match(conversations.send(a, targets[name], draft("m1")), {
+            onSuccess: ({ created }) => !created,
+            onFailure: () => false
+          }))
+        assert.deepStrictEqual(yield* replayed, Object.keys(targets), "while it is active")
+        yield* sql`UPDATE agents SET status = 'suspended' WHERE id = ${a.id}`
+        assert.deepStrictEqual(yield* replayed, [], "once it is suspended")
       }))
   })
 }, { oldest: true })

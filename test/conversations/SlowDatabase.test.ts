@@ -1,49 +1,15 @@
 import { assert, layer } from "@effect/vitest"
-import { Cause, Context, Deferred, Effect, Exit, Fiber, Layer } from "effect"
+import { Cause, Effect, Exit, Fiber } from "effect"
 import { TestClock } from "effect/testing"
-import { SqlClient } from "effect/sql"
 import { Conversations, type Target } from "../../src/conversations/Conversations.ts"
-import { Database } from "../../src/database/Sql.ts"
 import { Groups } from "../../src/groups/Groups.ts"
-import { layerPgliteTest } from "../support/Databases.ts"
+import { hang, layerHanging, waited } from "../support/HangingDatabase.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
-
-/** While it is set, each prepared statement waits for it before it is carried out. */
-let gate: Deferred.Deferred<void> | undefined
-/** How many statements have waited, by name. */
-const waited = new Map<string, number>()
-
-const layerGated = Layer.effectContext(Effect.gen(function*() {
-  const real = yield* Database
-  const prepared: Database["Service"]["prepared"] = <Row extends object>(name: string, text: string) => {
-    const statement = real.prepared<Row>(name, text)
-    return (params) =>
-      Effect.suspend(() => {
-        if (gate === undefined) return statement(params)
-        waited.set(name, (waited.get(name) ?? 0) + 1)
-        return Effect.andThen(Deferred.await(gate), statement(params))
-      })
-  }
-  return Context.make(SqlClient.SqlClient, yield* SqlClient.SqlClient).pipe(Context.add(Database, { ...real, prepared }))
-})).pipe(Layer.provide(layerPgliteTest))
-
-/** Holds the database up for the sends of a test, which are begun meanwhile; opens it when the scope ends. */
-const hang = Effect.gen(function*() {
-  const ends = Deferred.makeUnsafe<void>()
-  waited.clear()
-  gate = ends
-  const goOn = Effect.suspend(() => {
-    gate = undefined
-    return Deferred.succeed(ends, undefined)
-  })
-  yield* Effect.addFinalizer(() => goOn)
-  return goOn
-})
 
 const isUnavailable = (exit: Exit.Exit<unknown, { readonly _tag: string }>) =>
   Exit.isFailure(exit) && exit.cause.reasons.find(Cause.isFailReason)?.error._tag === "Unavailable"
 
-layer(layerRooms(layerGated))((it) => {
+layer(layerRooms(layerHanging))((it) => {
   /** Two agents who know each other, one target of the first for each kind of conversation. */
   const meet = Effect.fnUntraced(function*(name: string) {
     const { send } = yield* Conversations

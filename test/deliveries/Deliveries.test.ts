@@ -6,6 +6,7 @@ import type { LiveSession } from "../../src/push/LiveAgent.ts"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
+import { DeliveriesRepo } from "../../src/deliveries/DeliveriesRepo.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -136,6 +137,21 @@ eachDatabase((database) => {
         // A cursor of a time that a restored backup does not know hides nothing.
         const beyond = deliveries.ids.encode(reader.id, 42)
         assert.strictEqual((yield* deliveries.sync(reader.id, beyond, 500)).length, waiting.length)
+      }))
+
+    it.effect("acknowledging 1 and 3 in one batch leaves 2, which is offered again (wire.md E.2)", () =>
+      Effect.gen(function*() {
+        const deliveries = yield* Deliveries
+        const repo = yield* DeliveriesRepo
+        const { reader } = yield* pair("gap", 3)
+        yield* repo.acknowledge([1, 3].map((inboxNo) => ({ agentId: reader.id, inboxNo, at: 1 })), 60_000)
+        const offered = Effect.map(deliveries.sync(reader.id, undefined, 500), (rows) =>
+          rows.map((row) => deliveries.ids.decode(reader.id, String(parse(row)["delivery_id"]))))
+        assert.deepStrictEqual(yield* offered, [2, 4])
+        assert.deepStrictEqual((yield* deliveries.page(reader.id, 0, 100))?.rows.map(({ inboxNo }) => inboxNo), [2, 4])
+        yield* repo.acknowledge([{ agentId: reader.id, inboxNo: 2, at: 2 }], 60_000)
+        assert.deepStrictEqual(yield* offered, [4])
+        assert.strictEqual(yield* counters(reader.id), 1)
       }))
 
     it.effect("what an agent has just acknowledged is not offered when it asks for its inbox from the beginning", () =>

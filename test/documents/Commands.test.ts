@@ -1,9 +1,10 @@
 import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
 import { spawn, spawnSync } from "node:child_process"
-import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync, statSync, symlinkSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
+import { HandleTaken } from "../../src/registration/Code.ts"
 import { adminHere } from "../support/Admin.ts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
 import { type Server, sharedServer } from "../support/Server.ts"
@@ -94,6 +95,39 @@ describe("on a server", () => {
     const [once, again] = about("lighthouse").trim().split("\n")
     assert.strictEqual(again, once)
     assert.include(about("next_cursor"), `"conversations":[{`)
+  })
+
+  it("the README's registration keeps the keys when it is pasted again, and says why an agent is refused", async ({ skip }) => {
+    if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
+    const block = blocksOf("README.md").find(({ text }) => text.startsWith("BASE=")) ?? assert.fail("no block registers")
+    // Agents of this test alone, as the other one needs ada and bob to be new.
+    const registration = { ...block, text: block.text.replace("register ada", "register adele").replace("register bob", "register bruno") }
+    const shown = { ...block, text: `echo "keys: $ADA $BOB"` }
+    const blocks = [registration, shown, registration, shown].map((one, i) => ({ ...one, line: i }))
+    const [first, keys, second, same] = [...(await paste(blocks)).values()].map((text) => text.trim())
+    assert.match(keys ?? "", /^keys: ac_\S+ ac_\S+$/)
+    assert.deepStrictEqual([first, second, same], ["", "", keys])
+    const other = [...(await paste([registration])).values()].join("")
+    const refusals = Array.from(other.matchAll(/^There is no pending_id in: (.*)$/gm), ([, answer]) => JSON.parse(answer ?? "") as object)
+    const taken = { code: "HANDLE_TAKEN", message: new HandleTaken().message }
+    assert.deepStrictEqual(refusals, [taken, taken], other)
+  })
+
+  it("the secrets of Compose are made once, when the lines are pasted again too, and for the owner alone", ({ skip }) => {
+    if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
+    const { text } = blocksOf("docs/operations.md").find(({ text }) => text.includes("docker compose up")) ?? assert.fail("no block of Compose")
+    const [making] = text.split("docker compose up")
+    assert.include(readFileSync(join(ROOT, "docker-compose.yml"), "utf8"), (making ?? "").replaceAll(/^/gm, "#   ").trimEnd().replace(/\n#$/, ""))
+    const made = mkdtempSync(join(folder, "compose-"))
+    const env = join(made, ".env")
+    writeFileSync(env, "BIND=0.0.0.0:80\nPOSTGRES_PASSWORD=kept\n")
+    const paste = () => assert.strictEqual(spawnSync("bash", ["-euc", making ?? ""], { cwd: made }).status, 0)
+    paste()
+    const once = readFileSync(env, "utf8")
+    assert.match(once, /^BIND=0\.0\.0\.0:80\nPOSTGRES_PASSWORD=kept\nRUNNER_SECRET=[0-9a-f]{32}\nS3_SECRET_ACCESS_KEY=[0-9a-f]{32}\n$/)
+    paste()
+    assert.strictEqual(readFileSync(env, "utf8"), once)
+    assert.strictEqual(statSync(env).mode & 0o777, 0o600)
   })
 
   it("the operators' commands of operations.md work one after the other", async () => {

@@ -167,6 +167,17 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
       assert.strictEqual(yield* statusOf(target), "suspended")
     }))
 
+  it.effect("reports by agents that had blocked it before are recounted too (wire.md G.8)", () =>
+    Effect.gen(function*() {
+      const [target, others] = yield* spammer(2)
+      for (const other of others) yield* block(other, target)
+      for (const other of others) {
+        assert.strictEqual(yield* statusOf(target), "active")
+        yield* report(other, target)
+      }
+      assert.strictEqual(yield* statusOf(target), "suspended")
+    }))
+
   it.effect("a recount that a node died before is swept", () =>
     Effect.gen(function*() {
       const [target, others] = yield* spammer(3)
@@ -231,6 +242,25 @@ const suite = (it: Vitest.MethodsNonLive<Rooms>) => {
         WHERE ${sql.in("id", everybody.map(({ id }) => id))}`
       yield* watch.look
       assert.strictEqual(left, 0)
+    }))
+
+  it.effect("a suspension that was committed after a look, with a time before it, is found by the next look (wire.md G.8b)", () =>
+    Effect.gen(function*() {
+      const sql = yield* SqlClient.SqlClient
+      const liveAgents = yield* LiveAgents
+      const watch = yield* EnforcementWatch
+      const agents = yield* Agents
+      const [target] = yield* newAgents(1)
+      const closed: Array<number> = []
+      liveAgents.attach(target!.id, { hint: () => {}, echo: () => {}, event: () => {}, close: ({ code }) => void closed.push(code) })
+      yield* watch.look
+      assert.strictEqual((yield* agents.byHandle(target!.handle))?.status, "active")
+      // Another node's clock is behind this one's, or its commit took a while.
+      const suspendedAt = (yield* Clock.currentTimeMillis) - 10_000
+      yield* sql`UPDATE agents SET status = 'suspended', suspended_at = ${suspendedAt} WHERE id = ${target!.id}`
+      yield* watch.look
+      assert.deepStrictEqual(closed, [1008])
+      assert.strictEqual((yield* agents.byHandle(target!.handle))?.status, "suspended")
     }))
 
   it.effect("a judgement on an older state is refused: neither a restore nor an unblock is lost to it", () =>

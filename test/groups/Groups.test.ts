@@ -14,7 +14,7 @@ import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
-import { eachDatabase, freshDatabase, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
+import { eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap, setBack } from "../support/Leap.ts"
 import { draft, layerRooms, newAgents as agents, type Party } from "../support/Rooms.ts"
@@ -442,6 +442,16 @@ eachDatabase((database) => {
       }).pipe(Effect.provide(rooms(database))))
   })
 })
+
+it.effect("a replay takes no place in the group's limit (wire.md C.6, G.3)", () =>
+  Effect.gen(function*() {
+    const [a] = (yield* agents(1)) as [Party]
+    const groupId = yield* joinedGroup(a, [])
+    yield* say(a, groupId, "first")
+    for (let i = 0; i < 3; i++) assert.isFalse((yield* say(a, groupId, "first")).created)
+    assert.strictEqual(yield* tagOf(say(a, groupId, "second")), "Done")
+    assert.strictEqual(yield* tagOf(say(a, groupId, "third")), "RateLimited")
+  }).pipe(Effect.provide(rooms(layerPgliteTest, { LIMITS_GROUP_SENDS_PER_SECOND: 2 }))))
 
 const live = <A, E, R>(effect: Effect.Effect<A, E, R>) => Effect.provideService(effect, Clock.Clock, Clock.Clock.defaultValue())
 

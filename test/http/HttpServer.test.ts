@@ -6,6 +6,7 @@ import { HttpApi, HttpApiBuilder, HttpApiEndpoint, HttpApiGroup } from "effect/h
 import { SqlError } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { request as nodeRequest } from "node:http"
+import { subscribe, unsubscribe } from "node:diagnostics_channel"
 import { connect } from "node:net"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import type { Answer } from "../../src/http/Answer.ts"
@@ -47,6 +48,7 @@ class TestApi extends HttpApi.make("test").add(
     .add(HttpApiEndpoint.get("badHeader", "/v1/bad-header", { success: Schema.String }))
     .add(HttpApiEndpoint.get("stream", "/v1/stream", { success: Schema.String }))
     .add(HttpApiEndpoint.get("wait", "/v1/wait", { success: Schema.Struct({ waited: Schema.Boolean }) }))
+    .add(HttpApiEndpoint.get("varied", "/v1/varied", { success: Schema.String }))
     .add(HttpApiEndpoint.get("late", "/v1/late", { success: Schema.String }))
     .add(HttpApiEndpoint.post("waitByRpc", "/mcp", { success: Schema.Struct({ waited: Schema.Boolean }) }))
     .add(HttpApiEndpoint.get("root", "/", { success: Schema.Struct({ ok: Schema.Boolean }) }))
@@ -126,6 +128,7 @@ const things = Endpoints.group(TestApi, "things", (handlers) =>
           HttpServerResponse.stream(Stream.concat(Stream.make(Buffer.from("0")), rest))
         )
       })
+      .handle("varied", () => Effect.succeed(HttpServerResponse.text("fine", { headers: { vary: "X-AgentChat-Client, User-Agent" } })))
       .handle("wait", () => waiting)
       .handle("late", () => Effect.sync(() => later(new Never(gate))))
       .handle("waitByRpc", () => waiting)
@@ -513,6 +516,16 @@ describe("HttpServer", () => {
         assert.include(yield* upgrade("https://b.example"), "met the gateway")
       }), { ALLOWED_ORIGINS: "https://a.example, https://b.example" }))
 
+  it.live("with a list of origins, Vary names what the endpoint varies by and the origin (wire.md B1, C.0 CORS)", () =>
+    withServer((server) =>
+      Effect.gen(function*() {
+        for (const origin of ["https://a.example", "https://evil.example", undefined]) {
+          const { headers } = yield* call(server, "/v1/varied", origin === undefined ? {} : { headers: { origin } })
+          const names = (headers.get("vary") ?? "").toLowerCase().split(",").map((name) => name.trim())
+          assert.sameMembers(names, ["x-agentchat-client", "user-agent", "origin"])
+        }
+      }), { ALLOWED_ORIGINS: "https://a.example, https://b.example" }))
+
   it.live("gives upgrades of /v1/ws to the gateway and refuses all others", () =>
     withServer((server) =>
       Effect.gen(function*() {
@@ -671,10 +684,16 @@ describe("HttpServer", () => {
     withServer((server) =>
       Effect.gen(function*() {
         const request = "GET /v1/wait HTTP/1.1\r\nhost: x\r\n\r\n"
+        let parsed = 0
+        const count = () => parsed++
+        subscribe("http.server.request.start", count)
         const socket = connect(server.port, "127.0.0.1", () => socket.write(request.repeat(500)))
         socket.on("error", () => {})
         const closed = new Promise((resolve) => socket.once("close", resolve))
         yield* Effect.promise(() => closed)
+        unsubscribe("http.server.request.start", count)
+        // Node makes nothing of the rest of the packet.
+        assert.isAtMost(parsed, 66)
         const { inside } = server.gate
         yield* Effect.promise(() => eventually("the end of those that had begun", () => inside.count === 0 || undefined))
         yield* server.close

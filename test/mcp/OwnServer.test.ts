@@ -6,7 +6,7 @@ import { inbox, say } from "../contract/Talk.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { RawConnection } from "../support/RawConnection.ts"
 import { newAgent, type Server, startServer } from "../support/Server.ts"
-import { type Json, newest, older, post, rpc } from "./Mcp.ts"
+import { answerIn, type Json, newest, older, post, refusalIn, rpc } from "./Mcp.ts"
 
 /** Requests that an agent may make in a minute. */
 const BUDGET = 60
@@ -119,7 +119,7 @@ describe("/mcp on a server of its own", () => {
         body: JSON.stringify(rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: { timeout_seconds: 50 } }))
       }).then(async (answer) => {
         const { result } = await answer.json() as Json
-        codes.push(JSON.parse(result.content[0].text).code)
+        codes.push(refusalIn(result).refusal["code"])
       }, () => undefined))
     const waits = async () => Number(/^waits_open(?:\{.*\})? (\d+)$/m.exec((await server.http().get("/internal/metrics")).text)?.[1])
     await eventually("the refusals", () => codes.length === 30 || undefined)
@@ -140,10 +140,9 @@ describe("/mcp on a server of its own", () => {
     for (let i = 0; i < left - 1; i++) await post(server, carol.key, add, older)
     const refused = await post(server, carol.key, add, older)
     assert.strictEqual(refused.status, 200)
-    const [text, advice] = refused.body.result.content
-    const { code, details } = JSON.parse(text.text)
-    assert.deepStrictEqual([refused.body.result.isError, code, typeof details.retry_after_ms], [true, "RATE_LIMITED", "number"])
-    assert.match(advice.text, /^Wait \d+ seconds? before you try again\.$/)
+    const { advice, refusal } = refusalIn(refused.body.result)
+    assert.deepStrictEqual([refusal["code"], typeof refusal["details"].retry_after_ms], ["RATE_LIMITED", "number"])
+    assert.match(advice ?? "", /^Wait \d+ seconds? before you try again\.$/)
     const list = await post(server, carol.key, rpc("tools/list"), older)
     assert.deepStrictEqual([list.status, list.body.error.data.code], [429, "RATE_LIMITED"])
     assert.isAtLeast(Number(list.headers.get("retry-after")), 1)
@@ -164,7 +163,7 @@ describe("/mcp on a server of its own", () => {
     const listening = post(server, bob.key, body, headers)
     await pause(500)
     server.terminate()
-    assert.strictEqual((await within("the answer of the wait", waiting)).body.result.structuredContent.outcome, "moved")
+    assert.strictEqual(answerIn("agentchat_wait_for_messages", (await within("the answer of the wait", waiting)).body.result)["outcome"], "moved")
     assert.include((await within("the end of the stream", listening)).text, "notifications/subscriptions/acknowledged")
     await server.stop()
   })

@@ -5,7 +5,7 @@ import { catalogue } from "../../src/mcp/Catalogue.ts"
 import { inbox, newPair, say } from "../contract/Talk.ts"
 import { adminHere } from "../support/Admin.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
-import { call, connect, granted, initialize, type Json, newest, older, post, refused, rpc } from "./Mcp.ts"
+import { call, connect, granted, initialize, type Json, newest, older, post, refusalIn, refused, rpc } from "./Mcp.ts"
 
 describe("the protocol of /mcp", () => {
   let server: Server
@@ -39,6 +39,24 @@ describe("the protocol of /mcp", () => {
     const status = await old.callTool({ name: "agentchat_get_my_status", arguments: {} })
     assert.strictEqual((status.structuredContent as { readonly handle: string }).handle, alice.handle)
     await old.close()
+  })
+
+  it("the instructions are the same whatever waits, and hosts are asked to load the tools that send and wait at once", async () => {
+    const carol = await newAgent(server, "carol")
+    const introduced = async (): Promise<ReadonlyArray<string>> => {
+      const [discover, headers] = newest("server/discover")
+      const answers = [await post(server, carol.key, initialize("2025-06-18")), await post(server, carol.key, discover, headers)]
+      return answers.map(({ body }) => body.result.instructions)
+    }
+    const before = await introduced()
+    await say(alice, carol)
+    assert.deepStrictEqual(await introduced(), before)
+    assert.deepStrictEqual(new Set(before).size, 1)
+    for (const query of ["", "?structured=on"]) {
+      const tools: ReadonlyArray<Json> = (await post(server, carol.key, rpc("tools/list"), older, query)).body.result.tools
+      const loaded = tools.filter(({ _meta }) => _meta?.["anthropic/alwaysLoad"] === true).map(({ name }) => name)
+      assert.deepStrictEqual(loaded, ["agentchat_send_message", "agentchat_wait_for_messages"])
+    }
   })
 
   it("a call that needs nothing of the protocol's library is answered as the library answers it", async () => {
@@ -193,9 +211,8 @@ describe("the protocol of /mcp", () => {
       { to: { toString: "x" }, text: "an object" },
       { to: "../../v1/agents/me", text: "a path", reply_to: 7 }
     ]) {
-      const { result, texts } = await call(client, "agentchat_send_message", args)
-      assert.isTrue(result.isError)
-      assert.strictEqual(JSON.parse(texts[0] ?? "{}").code, "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
+      const { result } = await call(client, "agentchat_send_message", args)
+      assert.strictEqual(refusalIn(result).refusal["code"], "VALIDATION_ERROR", JSON.stringify(args).slice(0, 80))
     }
     assert.deepStrictEqual(await waiting(), before)
     // The arguments are the first level.
@@ -215,9 +232,8 @@ describe("the protocol of /mcp", () => {
     assert.strictEqual((await post(server, alice.key, polluted, older)).status, 200)
     assert.isNull((await granted(client, "agentchat_get_my_status"))["description"])
     for (const handle of ["../me", "a/b", "?x=1", "%00", "me", "blocks", "@", ".."]) {
-      const { result, texts } = await call(client, "agentchat_get_agent_profile", { handle })
-      assert.isTrue(result.isError, handle)
-      assert.include(["AGENT_NOT_FOUND", "NOT_FOUND", "VALIDATION_ERROR"], JSON.parse(texts[0] ?? "{}").code, handle)
+      const { result } = await call(client, "agentchat_get_agent_profile", { handle })
+      assert.include(["AGENT_NOT_FOUND", "NOT_FOUND", "VALIDATION_ERROR"], refusalIn(result).refusal["code"], handle)
     }
     await client.close()
   })

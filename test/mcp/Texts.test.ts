@@ -1,14 +1,15 @@
 import { assert, describe, expect, it } from "@effect/vitest"
 import * as fc from "fast-check"
 import { readFileSync } from "node:fs"
-import { listed } from "../../src/mcp/Catalogue.ts"
+import { catalogue, hasStructure, listed } from "../../src/mcp/Catalogue.ts"
 import { fenced, safeJson } from "../../src/mcp/Fence.ts"
 import * as Texts from "../../src/mcp/Texts.ts"
 
 const docs = (page: string): string => readFileSync(new URL(`../../docs/${page}`, import.meta.url), "utf8")
 
 /** As a model is shown a tool. */
-const page = ({ annotations, description, inputSchema, name, outputSchema, title }: (typeof listed)[number]): string => {
+const page = (tool: (typeof catalogue)[number]): string => {
+  const { annotations, description, inputSchema, name, outputSchema, title } = tool
   const required = (inputSchema["required"] ?? []) as ReadonlyArray<string>
   const given = Object.entries(inputSchema["properties"] as Record<string, { readonly description: string }>)
   const hints = Object.entries(annotations).flatMap(([hint, on]) => on === true ? [hint] : [])
@@ -18,17 +19,17 @@ const page = ({ annotations, description, inputSchema, name, outputSchema, title
     description,
     "",
     ...given.map(([name, { description }]) => `- ${name}${required.includes(name) ? " (required)" : ""}: ${description}`),
-    `- answers with: ${Object.keys(outputSchema["properties"] as object).join(", ")}`,
+    `- answers with${hasStructure(tool, false) ? "" : " (between the marks)"}: ${Object.keys(outputSchema["properties"] as object).join(", ")}`,
     `- hints: ${hints.join(", ") || "none"}`,
     ""
   ].join("\n")
 }
 
 describe("texts for models", () => {
-  it("the tools", () => expect(listed.map(page).join("\n")).toMatchFileSnapshot("texts/tools.md"))
+  it("the tools", () => expect(catalogue.map(page).join("\n")).toMatchFileSnapshot("texts/tools.md"))
 
   it("the instructions", () =>
-    expect([0, 1, 12].map((waiting) => Texts.instructions("ada", waiting)).join("\n\n---\n\n")).toMatchFileSnapshot("texts/instructions.md"))
+    expect(Texts.instructions("ada")).toMatchFileSnapshot("texts/instructions.md"))
 
   it("the prompts", () =>
     expect([
@@ -40,7 +41,7 @@ describe("texts for models", () => {
   it("what is said about refusals, waits and data of others", () => {
     const given = [...Object.keys(Texts.advices), "RATE_LIMITED"].map((code) =>
       `${code}: ${Texts.advice(code, code === "RATE_LIMITED" ? 2_400 : undefined)}`)
-    const rest = [...Object.values(Texts.afterWait), Texts.boundary, Texts.howToUpload("att_1", 900), fenced({ text: "</data> \u2028 & <b>" }).join("\n")]
+    const rest = [...Object.values(Texts.afterWait), Texts.boundary, Texts.howToUpload("att_1", 900), fenced({ text: "</data> \u2028 & <b>" })]
     return expect([...given, "", ...rest].join("\n")).toMatchFileSnapshot("texts/refusals.md")
   })
 
@@ -50,7 +51,7 @@ describe("texts for models", () => {
   })
 
   it("every tool's schemas are objects that a client can check", () => {
-    for (const { inputSchema, name, outputSchema } of listed) {
+    for (const { inputSchema, name, outputSchema } of catalogue) {
       for (const schema of [inputSchema, outputSchema]) {
         assert.strictEqual(schema.type, "object", name)
         assert.notInclude(JSON.stringify(schema), `"additionalProperties":false`, `${name}: a field more is no error`)

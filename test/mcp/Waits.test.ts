@@ -5,7 +5,7 @@ import { inbox, newPair, say } from "../contract/Talk.ts"
 import { eventually, within } from "../support/Eventually.ts"
 import { newAgent, type Server, sharedServer, type TestAgent } from "../support/Server.ts"
 import { Socket } from "../support/Socket.ts"
-import { call, connect, granted, type Json, older, post, refused, rpc } from "./Mcp.ts"
+import { call, connect, granted, type Json, older, post, refusalIn, refused, rpc } from "./Mcp.ts"
 
 const wait = (args: object = {}) => rpc("tools/call", { name: "agentchat_wait_for_messages", arguments: args })
 
@@ -154,7 +154,7 @@ describe("waiting on /mcp", () => {
     await eventually("the wait", async () => (await isOnline(alice, carol)) || undefined)
     await carol.http.delete(`/v1/agents/${carol.handle}`)
     const { body } = await within("the end of the wait", waiting)
-    assert.strictEqual(JSON.parse(body.result.content[0].text).code, "UNAUTHORIZED")
+    assert.strictEqual(refusalIn(body.result).refusal["code"], "UNAUTHORIZED")
   })
 
   it("a subscription tells of the inbox and of own conversations within a second, and of nobody else's", async () => {

@@ -40,4 +40,21 @@ layer(room)((it) => {
       assert.strictEqual((yield* Effect.exit(access.check("token", token, true)))._tag, "Failure")
       yield* back("console_access")
     }))
+
+  it.effect("without the database a credential that was checked before may read, and change nothing (wire.md O.1)", () =>
+    Effect.gen(function*() {
+      const access = yield* ConsoleAccess
+      const { token } = yield* access.program("ada", "another program", 1)
+      const link = yield* access.link("ada")
+      const session = (yield* access.redeem(link.token))?.token ?? ""
+      const credentials = [["token", token], ["session", session]] as const
+      const ask = (reads: boolean) =>
+        Effect.forEach(credentials, ([kind, credential]) => Effect.map(Effect.exit(access.check(kind, credential, reads)), ({ _tag }) => _tag))
+      assert.deepStrictEqual(yield* ask(false), ["Success", "Success"])
+      yield* away("console_access")
+      assert.deepStrictEqual(yield* ask(true), ["Success", "Success"])
+      assert.deepStrictEqual(yield* ask(false), ["Failure", "Failure"])
+      yield* back("console_access")
+      assert.deepStrictEqual(yield* ask(false), ["Success", "Success"])
+    }))
 })

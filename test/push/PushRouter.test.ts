@@ -323,6 +323,25 @@ it.effect("who comes back may have done what nobody told: the keys and mutes of 
     assert.lengthOf(one.parted, 2, "once")
   }))
 
+it.effect("a node knows that notices may be missing, until each listed node has sent something lately", () =>
+  Effect.gen(function*() {
+    const wires = new Wires()
+    const one = yield* node(wires, "one")
+    assert.isTrue(one.remote.hearsAll(), "nobody else is listed")
+    wires.broken = true
+    yield* node(wires, "two")
+    yield* TestClock.adjust("1 second")
+    assert.isFalse(one.remote.hearsAll(), "who was just listed has not said anything")
+    wires.broken = false
+    yield* TestClock.adjust("1 second")
+    assert.isTrue(one.remote.hearsAll())
+    yield* TestClock.adjust("1 minute")
+    assert.isTrue(one.remote.hearsAll(), "nodes without news send something as well")
+    wires.broken = true
+    yield* TestClock.adjust("5 seconds")
+    assert.isFalse(one.remote.hearsAll())
+  }))
+
 it.effect("a node that has left has no sockets, and nobody waits for it", () =>
   Effect.gen(function*() {
     const wires = new Wires()

@@ -1,5 +1,5 @@
 import { assert, describe, layer } from "@effect/vitest"
-import { Effect, Fiber, Result } from "effect"
+import { Effect, Exit, Fiber, Result } from "effect"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
 import { Accounts } from "../../src/agents/Accounts.ts"
@@ -294,6 +294,19 @@ describe("a code", () => {
         assert.strictEqual(yield* codeOf(registration.rotate(account)), "OTP_COOLDOWN")
         yield* registration.completeRotation({ pendingId, code }, account.id)
         yield* registration.rotate(account)
+      }))
+
+    it.effect("goes on with its cooldown when its tries are used up (wire.md C.2)", () =>
+      Effect.gen(function*() {
+        const registration = yield* Registration
+        const account = yield* newAccount()
+        const pendingId = yield* registration.rotate(account)
+        const wrong = other(yield* codeTo(account.email))
+        const outcomes: Array<string> = []
+        for (let i = 0; i < 6; i++) outcomes.push(yield* codeOf(registration.completeRotation({ pendingId, code: wrong }, account.id)))
+        assert.deepStrictEqual(outcomes, [...Array<string>(5).fill("INVALID_CODE"), "OTP_ATTEMPTS_EXHAUSTED"])
+        assert.isTrue(Exit.isFailure(yield* Effect.exit(registration.rotate(account))), "a second code within the minute")
+        assert.strictEqual(yield* codeOf(registration.rotate(account)), "OTP_COOLDOWN")
       }))
 
     it.effect("an older code that is used leaves the newer one's cooldown alone", () =>

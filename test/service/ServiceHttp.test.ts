@@ -183,7 +183,7 @@ describe("the service routes", () => {
           }), { OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }).pipe(
           Effect.provide(Layer.mergeAll(
             Logger.layer([Logger.make(({ fiber, message }) => {
-              if (String(message) === "Answered") logged.push(fiber.getRef(References.CurrentLogAnnotations)["path"])
+              if (/^(Answered|Refused)$/.test(String(message))) logged.push(fiber.getRef(References.CurrentLogAnnotations)["path"])
             })]),
             Layer.succeed(References.MinimumLogLevel, "Debug"),
             Layer.succeed(LogVolume, { level: "debug" })

@@ -53,7 +53,7 @@ layer(layerRooms(layerSeam(layerPgliteTest, seam), SETTINGS))((it) => {
         const coverage: Coverage = { commands: new Map(), transitions: new Map() }
         const { run } = yield* makeWorld(seam, coverage)
         let runs = 0
-        const counted: typeof run = (commands) => Effect.suspend(() => (runs++, run(commands)))
+        const counted: typeof run = (commands, reaches) => Effect.suspend(() => (runs++, run(commands, reaches)))
         const found = yield* search(counted, RUNS, SEED, { commands: halfWithTasks, seconds: 0.75 * SECONDS })
         console.log(`${covered(coverage)}\n${found === undefined ? `${runs} runs agreed` : ""}`)
         if (found !== undefined) assert.fail(found)

@@ -354,6 +354,22 @@ eachDatabase((database) => {
         assert.strictEqual((yield* rowsOf(muted.webhook.id)).length, 1)
       }))
 
+    it.effect("a mute that has ended, but has not been swept, suppresses no post (wire.md G.11)", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const { a, b, posts, say, webhook } = yield* hooked("mute-ended")
+        const conversationId = String((yield* say)["conversation_id"])
+        const now = yield* Clock.currentTimeMillis
+        // The clock does not move from here on, so no sweep runs.
+        yield* sql`
+          INSERT INTO mutes (muter_id, kind, target_id, created_at, muted_until)
+          VALUES (${b.id}, 'agent', ${a.id}, 0, ${now}), (${b.id}, 'conversation', ${conversationId}, 0, ${now})`
+        yield* say
+        assert.strictEqual((yield* rowsOf(webhook.id)).length, 2)
+        yield* soon("the posts", () => posts().length === 2 ? true : undefined)
+        assert.strictEqual((yield* sql`SELECT FROM mutes WHERE muter_id = ${b.id}`).length, 2)
+      }))
+
     it.effect("nine attempts on the schedule under one id, each signed anew, then dead and listed", () =>
       Effect.gen(function*() {
         const sql = yield* SqlClient.SqlClient
@@ -504,6 +520,25 @@ eachDatabase((database) => {
           [0, false, "the webhook was given up"]
         ])
         assert.strictEqual(posts().length, 2)
+      }))
+
+    it.effect("a success ends a row of dead deliveries: fifty in a row are counted from there (wire.md C.12)", () =>
+      Effect.gen(function*() {
+        const sql = yield* SqlClient.SqlClient
+        const world = yield* Internet
+        const { b, posts, say, url, webhook } = yield* hooked("forgiven")
+        yield* sql`UPDATE webhooks SET dead_in_a_row = 49 WHERE id = ${webhook.id}`
+        yield* say
+        yield* shows(Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => row.delivered)), [true])
+        world.answers.set(url, 500)
+        yield* say
+        yield* shows(Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => row.attempts)), [1, 1])
+        // The ninth and last attempt follows.
+        yield* sql`UPDATE webhook_deliveries SET attempts = 8 WHERE webhook_id = ${webhook.id} AND due_at IS NOT NULL`
+        yield* TestClock.adjust(10_000)
+        yield* soon("the last attempt", () => posts().length === 3 ? true : undefined)
+        yield* shows(Effect.map(rowsOf(webhook.id), (rows) => rows.map((row) => row.delivered)), [true, false])
+        assert.isTrue((yield* (yield* Webhooks).find(b.id, webhook.id)).active)
       }))
 
     it.effect("presence is posted as it is a second later, to who holds the contact and asked for it, once", () =>

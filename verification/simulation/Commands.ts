@@ -1,5 +1,6 @@
 import * as fc from "fast-check"
 import type { TaskState } from "../../src/a2a/Task.ts"
+import { inWordsBy } from "./Words.ts"
 
 /**
  * What can happen to the core. Every number but a time is a choice among what there is
@@ -179,3 +180,34 @@ const withTasks = fc.oneof({ weight: 3, arbitrary: aboutTasks }, { weight: 2, ar
 
 /** The same with tasks of A2A. */
 export const commandsWithTasks = (seed: number, length: number): ReadonlyArray<Command> => listOf(withTasks, seed, length)
+
+/** What a command does. `{pick}` and the like are choices among what there is by then, so the words leave them out. */
+export const inWords = inWordsBy<Command>({
+  Send: "agent {from} sends a message with key {key} to agent {to}",
+  FailedSend: "agent {from} sends a message with key {key} to agent {to}, and its commit fails (stored all the same: {stored})",
+  Burst: "messages are sent at the same time: {sends}; meanwhile a socket of agent {attach} opens and a wait of agent {waits} begins",
+  Wait: "agent {agent} waits for at most {limit} messages (its caller gets the answer: {takes})",
+  HangUp: "agent {agent} hangs up one of its waits",
+  Reply: "agent {agent} answers in one of its conversations with key {key}",
+  Sync: "agent {agent} syncs at most {limit} messages",
+  AckThrough: "agent {agent} acknowledges by sync/ack up to a cursor",
+  AckFrame: "agent {agent} acknowledges a message by a frame on one of its sockets",
+  Read: "agent {agent} reads a message (twice at the same time: {twice})",
+  ReadThrough: "agent {agent} reads one of its conversations up to seq {through}",
+  HideMessage: "agent {agent} hides a message",
+  HideConversation: "agent {agent} hides a conversation",
+  List: "agent {agent} lists its conversations, {limit} to a page",
+  History: "agent {agent} asks for {limit} messages of a conversation, {by} {at}",
+  Attach: "agent {agent} opens a socket (with ack: {acknowledges})",
+  Detach: "agent {agent} closes one of its sockets",
+  LoseHint: "the next hint to a socket of agent {agent} is lost",
+  DelayHint: "the next hint to a socket of agent {agent} is delayed",
+  Check: "the sockets of agent {agent} are compared with its inbox",
+  Block: "agent {agent} blocks agent {other}",
+  Jump: "the clock advances by {ms} ms",
+  Task: "agent {from} calls agent {to} by A2A with key {key} (fault of the commit: {fault})",
+  About: "in a message about a task {says} (fault of the commit: {fault})",
+  Cancel: "the caller of a task cancels it at node {node}",
+  LookAtTask: "node {node} is asked for a task (fault of the commit: {fault})",
+  TaskBurst: "at the same time, in messages about a task {says}, and it is cancelled {cancels} times and looked at {looks} times"
+})

@@ -1,5 +1,6 @@
 import { Cause, Effect, Exit } from "effect"
-import { commandsOf, commandsWithTasks, type Command } from "./Commands.ts"
+import { commandsOf, commandsWithTasks, type Command, inWords } from "./Commands.ts"
+import { RULES, Violation } from "./Violation.ts"
 import type { Coverage } from "./World.ts"
 
 const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
@@ -13,35 +14,76 @@ export const SECONDS = setting("SEARCH_SECONDS", 0)
 /** Time for a search of these. */
 export const TIMEOUT_MS = 1_200_000 + SECONDS * 1_000
 
-type Run<C, R> = (commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>
+/** Called before each command with its index, and with the number of commands before the comparison at the end. */
+export type Reaches = (index: number) => void
 
-const problemOf = (exit: Exit.Exit<void, unknown>): string | undefined =>
-  Exit.isSuccess(exit) ? undefined : Cause.prettyErrors(exit.cause).map((error) => error.stack ?? error.message).join("\n")
+export type Run<C, R> = (commands: ReadonlyArray<C>, reaches?: Reaches) => Effect.Effect<void, unknown, R>
+
+/** A run that failed: its commands, how far it came, and why. */
+interface Failure<C> {
+  readonly commands: ReadonlyArray<C>
+  readonly reached: number
+  readonly cause: Cause.Cause<unknown>
+}
+
+const attempt = <C, R>(run: Run<C, R>, commands: ReadonlyArray<C>): Effect.Effect<Failure<C> | undefined, never, R> =>
+  Effect.suspend(() => {
+    let reached = 0
+    return Effect.map(
+      Effect.exit(run(commands, (index) => {
+        reached = index
+      })),
+      (exit) => Exit.isSuccess(exit) ? undefined : { commands, reached, cause: exit.cause }
+    )
+  })
 
 /** Takes out what the failure does not need, in ever smaller pieces. */
-const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: ReadonlyArray<C>, shrinks: number) {
-  let commands = failing
+const shrink = Effect.fnUntraced(function*<C, R>(run: Run<C, R>, failing: Failure<C>, shrinks: number) {
+  let shortest = failing
   let left = shrinks
-  for (let size = commands.length >> 1; size >= 1 && left > 0;) {
+  for (let size = failing.commands.length >> 1; size >= 1 && left > 0;) {
     let removed = false
-    for (let from = 0; from < commands.length && left > 0;) {
-      const shorter = [...commands.slice(0, from), ...commands.slice(from + size)]
+    for (let from = 0; from < shortest.commands.length && left > 0;) {
       left--
-      if (Exit.isFailure(yield* Effect.exit(run(shorter)))) {
-        commands = shorter
+      const shorter = yield* attempt(run, [...shortest.commands.slice(0, from), ...shortest.commands.slice(from + size)])
+      if (shorter !== undefined) {
+        shortest = shorter
         removed = true
       } else from += size
     }
     if (size > 1) size >>= 1
     else if (!removed) break
   }
-  return commands
+  return shortest
 })
 
-/** Runs lists made from successive seeds until one fails; what failed, as short as it gets, with the seed that finds it again. */
+/** How much of what was seen stands in the summary; the stack has all of it. */
+const SEEN = 300
+
+/** Which command broke which rule, in words; then how to run it again, the history, and the stack. */
+const reportOf = <C>({ cause, commands, reached }: Failure<C>, describe: (command: C) => string, again: string): string => {
+  const violation = cause.reasons.flatMap((reason) => reason._tag === "Die" && reason.defect instanceof Violation ? [reason.defect] : [])[0]
+  const errors = Cause.prettyErrors(cause)
+  const seen = violation?.message ?? errors[0]?.message ?? "the run was interrupted"
+  const command = commands[reached]
+  return [
+    violation === undefined ? "No rule was compared: the run itself failed." : `Rule broken: ${RULES[violation.rule]}`,
+    command === undefined
+      ? `Found by the comparison at the end, after ${commands.length} commands.`
+      : `By command ${reached + 1} of ${commands.length}: ${describe(command)}.`,
+    `Seen: ${seen.length > SEEN ? `${seen.slice(0, SEEN)} …` : seen}`,
+    again,
+    "The history, as short as it was found to fail:",
+    ...commands.map((each, i) => `  ${i + 1}. ${JSON.stringify(each)}`),
+    ...errors.map((error) => error.stack ?? error.message)
+  ].join("\n")
+}
+
+/** Runs lists made from successive seeds until one fails; the report on the one that failed, as short as it gets. */
 export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   readonly run: Run<C, R>
   readonly commandsOf: (seed: number) => ReadonlyArray<C>
+  readonly inWords?: (command: C) => string
   /** So many at least, and further ones until so many seconds have passed. */
   readonly runs: number
   readonly seconds?: number
@@ -51,19 +93,12 @@ export const searchAmong = Effect.fnUntraced(function*<C, R>(options: {
   /** How to run one seed again. */
   readonly again: (seed: number) => string
 }) {
-  const { again, run, runs, seconds = 0, seed, shrinks } = options
+  const { again, inWords: describe = JSON.stringify, run, runs, seconds = 0, seed, shrinks } = options
   const until = performance.now() + seconds * 1_000
   for (let i = 0; i < runs || performance.now() < until; i++) {
-    const commands = options.commandsOf(seed + i)
-    const exit = yield* Effect.exit(run(commands))
-    if (Exit.isSuccess(exit)) continue
-    const shortest = yield* shrink(run, commands, shrinks)
-    const last = problemOf(yield* Effect.exit(run(shortest))) ?? problemOf(exit)
-    return [
-      `run ${i + 1} failed; again with ${again(seed + i)}`,
-      ...shortest.map((command) => `  ${JSON.stringify(command)}`),
-      last
-    ].join("\n")
+    const failure = yield* attempt(run, options.commandsOf(seed + i))
+    if (failure === undefined) continue
+    return reportOf(yield* shrink(run, failure, shrinks), describe, `Run ${i + 1} failed; it runs again with ${again(seed + i)}`)
   }
   return undefined
 })
@@ -88,6 +123,7 @@ export const search = <R>(
     seconds,
     seed,
     shrinks,
+    inWords,
     commandsOf: (each) => commands(each, COMMANDS),
     again: (each) => `SIMULATION_SEED=${each} SIMULATION_RUNS=1`
   })

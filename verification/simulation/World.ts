@@ -20,8 +20,9 @@ import { leap } from "../../test/support/Leap.ts"
 import type { Draft } from "../../src/messages/Message.ts"
 import { draft, newAgent } from "../../test/support/Rooms.ts"
 import type { Command, Cursor, Says } from "./Commands.ts"
+import type { Reaches } from "./Search.ts"
 import * as Model from "./Model.ts"
-import { check, same, Violation } from "./Violation.ts"
+import { check, type Rule, ruleOfRefusal, same, Violation } from "./Violation.ts"
 import { calledBy, type Cancellation, hasEnded, makeNodes, type Mark, type ModelTask, nameOfLetter, shownState, tasksOf } from "./Tasks.ts"
 import { makeWaits, type OpenWait, type WaitMutant } from "./Waits.ts"
 
@@ -169,6 +170,10 @@ let serial = 0
 type Json = Record<string, unknown>
 const parse = (text: string): Json => JSON.parse(text) as Json
 
+/** The rule that a send's answer follows. */
+const ruleOf = (outcome: Model.Outcome): Rule =>
+  outcome._tag === "Created" ? "stored" : outcome._tag === "Replayed" ? "replayed" : ruleOfRefusal(outcome.failure, "refused")
+
 const permutations = function*<A>(items: ReadonlyArray<A>): Generator<ReadonlyArray<A>> {
   if (items.length <= 1) {
     yield items
@@ -217,7 +222,7 @@ export const settlingWorld = Effect.fnUntraced(function*(wait: (looks: number) =
       yield* deliveries.settled
       if (underWay === 0) return
       yield* wait(looks)
-      check(looks < 10_000, () => "the rooms do not come to rest")
+      check("answered", looks < 10_000, () => "the rooms do not come to rest")
     }
   })
   return { world, settle }
@@ -243,7 +248,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
   // A test that never moves its clock is warned of it.
   yield* TestClock.adjust(1)
 
-  const run = Effect.fnUntraced(function*(commands: ReadonlyArray<Command>) {
+  const run = Effect.fnUntraced(function*(commands: ReadonlyArray<Command>, reaches: Reaches = () => {}) {
     const contactsOnly = [false, false, false, true]
     const mark = serial++
     const agents = yield* Effect.forEach(contactsOnly, (_, i) => newAgent(`sim-${mark.toString(36)}-${"abcd"[i]}`))
@@ -283,6 +288,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const compare = (message: Json, letter: Model.Letter, viewer: number, progress: Model.Slip | undefined, what: string): void => {
       letter.id ??= String(message["id"])
       same(
+        "shown",
         {
           id: message["id"],
           conversation_id: message["conversation_id"],
@@ -326,15 +332,15 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             connected.receipts.push(payload)
             continue
           }
-          check(type === "message.new", () => `a frame ${type}`)
+          check("events", type === "message.new", () => `a frame ${type}`)
           const own = payload["sender"] === agents[connected.agent]!.handle
           const talk = state.talks.get(talkNames.get(String(payload["conversation_id"])) ?? "")
           const letter = talk?.letters[Number(payload["seq"]) - 1]
-          check(letter !== undefined && (letter.id === undefined || letter.id === payload["id"]), () =>
+          check("pushedOnlyStored", letter !== undefined && (letter.id === undefined || letter.id === payload["id"]), () =>
             `a socket was shown what is not stored: ${frame}`)
           if (letter === undefined) return
           compare(payload, letter, connected.agent, undefined, "frame")
-          check((connected.newest.get(letter.talk) ?? 0) < letter.seq, () =>
+          check("pushedInOrder", (connected.newest.get(letter.talk) ?? 0) < letter.seq, () =>
             `seq ${letter.seq} after ${connected.newest.get(letter.talk)} on a socket`)
           connected.newest.set(letter.talk, letter.seq)
           if (own) {
@@ -342,10 +348,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             continue
           }
           const { inboxNo, slip } = Model.slipOf(state, letter)
-          check(inboxNo > connected.shown, () => `inbox number ${inboxNo} after ${connected.shown} on a socket`)
+          check("pushedInOrder", inboxNo > connected.shown, () => `inbox number ${inboxNo} after ${connected.shown} on a socket`)
           connected.shown = inboxNo
           connected.showed.add(slip)
-          check(!deliveredBefore.has(slip), () => `inbox number ${inboxNo} of ${connected.agent} was acknowledged, and offered again`)
+          check("acknowledged", !deliveredBefore.has(slip), () => `inbox number ${inboxNo} of ${connected.agent} was acknowledged, and offered again`)
           if (connected.acknowledges) continue
           if (Model.deliver(slip, at)) {
             transition("stored → delivered, legacy push")
@@ -354,17 +360,18 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         }
         // Whoever acknowledges what it was shown last must not acknowledge what it was not shown.
         state.inboxes[connected.agent]!.slice(0, connected.shown).forEach((slip, i) =>
-          check(slip.deliveredAt !== null || connected.showed.has(slip), () =>
+          check("pushedToAll", slip.deliveredAt !== null || connected.showed.has(slip), () =>
             `inbox number ${connected.shown} is on a socket that was never shown ${i + 1}`)
         )
         const wanted = expectedReceipts.filter((receipt) => receipt.to === connected.agent)
         same(
+          "receipts",
           connected.receipts.map((payload) => [payload["message_id"], payload["seq"], payload["through_seq"], payload["read_by"]]),
           wanted.map(({ letter, throughSeq }) => [letter.id, letter.seq, throughSeq, agents[letter.recipient]!.handle]),
           "read receipts"
         )
         connected.receipts = []
-        check(socket.closedWith === undefined, () => `a socket was closed with ${socket.closedWith}`)
+        check("socketsStayOpen", socket.closedWith === undefined, () => `a socket was closed with ${socket.closedWith}`)
       }
       expectedReceipts = []
     }
@@ -442,38 +449,39 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const waited = watched - since
       if (exit === undefined) {
         const left = inbox.flatMap((slip, i) => slip.deliveredAt === null && !untold.has(slip.letter.key) ? [i + 1] : [])
-        check(left.length === 0, () => `a wait of ${agent} was not told of ${left}`)
-        check(waited < WAIT_SECONDS * 1_000, () => `a wait of ${agent} did not end in its time`)
+        check("waitEnds", left.length === 0, () => `a wait of ${agent} was not told of ${left}`)
+        check("waitEnds", waited < WAIT_SECONDS * 1_000, () => `a wait of ${agent} did not end in its time`)
         return true
       }
       if (!Exit.isSuccess(exit)) {
         // The clock that jumps is the one by which a look into a real database times out: the caller calls again.
-        check(failureOf(exit)?.["_tag"] === "Unavailable" && waited >= TIMES_OUT_MS, () => `a wait failed: ${String(exit.cause)}`)
+        check("answered", failureOf(exit)?.["_tag"] === "Unavailable" && waited >= TIMES_OUT_MS, () => `a wait failed: ${String(exit.cause)}`)
         transition("wait unavailable")
         return false
       }
       const { acknowledge_through, acknowledged, messages, outcome } = exit.value
-      same(acknowledged, acked, "what a wait acknowledged")
+      same("waitAcknowledges", acknowledged, acked, "what a wait acknowledged")
       if (outcome === "timeout") {
         // While it settles the clock moves too, a little.
-        check(waited >= WAIT_SECONDS * 1_000 - 2_000, () => `a wait of ${agent} ended before its time`)
-        same(messages, [], "a wait without news")
+        check("waitEnds", waited >= WAIT_SECONDS * 1_000 - 2_000, () => `a wait of ${agent} ended before its time`)
+        same("waitShows", messages, [], "a wait without news")
         transition("wait timed out")
         return false
       }
-      same(outcome, "messages", "how a wait ended")
+      same("waitEnds", outcome, "messages", "how a wait ended")
       const numbers = messages.map(({ delivery_id }) => inbox.findIndex((_, i) => deliveryId(agent, i + 1) === delivery_id) + 1)
       const last = numbers.at(-1) ?? 0
-      check(numbers.length > 0 && numbers.length <= limit, () => `a wait for at most ${limit} has ${numbers.length} messages`)
-      check(numbers.every((number, i) => number > (numbers[i - 1] ?? through)), () =>
+      check("waitShows", numbers.length > 0 && numbers.length <= limit, () => `a wait for at most ${limit} has ${numbers.length} messages`)
+      check("waitShows", numbers.every((number, i) => number > (numbers[i - 1] ?? through)), () =>
         `a wait shows ${numbers}, out of order or again: ${through} was acknowledged`)
-      same(acknowledge_through, deliveryId(agent, last), "acknowledge_through")
+      same("waitShows", acknowledge_through, deliveryId(agent, last), "acknowledge_through")
       numbers.forEach((number, i) => {
         const slip = inbox[number - 1]!
         const { letter } = slip
-        check(!deliveredBefore.has(slip), () => `${number} of ${agent} was acknowledged, and shown to a wait`)
+        check("acknowledged", !deliveredBefore.has(slip), () => `${number} of ${agent} was acknowledged, and shown to a wait`)
         const { content, message_id, sender, seq } = messages[i]!
         same(
+          "waitShows",
           [message_id, seq, (sender as Json)["handle"], content],
           [letter.id ?? message_id, letter.seq, `@${agents[letter.sender]!.handle}`, { text: letter.text }],
           "message of a wait"
@@ -481,7 +489,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       })
       inbox.forEach((slip, i) => {
         if (slip.deliveredAt !== null || numbers.includes(i + 1) || (i + 1 > last && numbers.length === limit)) return
-        check(i + 1 > last && i >= headsBefore[agent]!, () => `a wait of ${agent} shows ${numbers} and leaves out ${i + 1}`)
+        check("waitShows", i + 1 > last && i >= headsBefore[agent]!, () => `a wait of ${agent} shows ${numbers} and leaves out ${i + 1}`)
       })
       if (takes) taken[agent] = Math.max(taken[agent]!, last)
       transition(takes ? "wait answered" : "wait answered, answer lost")
@@ -578,7 +586,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     const sendOne = Effect.fnUntraced(function*(from: number, to: number, key: string, mark?: Mark) {
       const exit = yield* send(from, to, key, mark)
       const outcome = Model.send(state, now(), from, to, key, textOf(key))
-      check(agrees(outcome, exit, true), () =>
+      check(ruleOf(outcome), agrees(outcome, exit, true), () =>
         `send of ${key} from ${from} to ${to}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
       accept(outcome, exit)
     })
@@ -590,17 +598,17 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       seam.fault = undefined
       if (!seam.struck) {
         const outcome = Model.send(state, now(), from, to, key, textOf(key))
-        check(agrees(outcome, exit, true), () => `send of ${key}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
+        check(ruleOf(outcome), agrees(outcome, exit, true), () => `send of ${key}: got ${described(exit)}, expected ${JSON.stringify(outcome)}`)
         accept(outcome, exit)
         return
       }
-      check(failureOf(exit)?.["_tag"] === "Unavailable", () => `a failed commit was answered with ${described(exit)}`)
+      check("unanswered", failureOf(exit)?.["_tag"] === "Unavailable", () => `a failed commit was answered with ${described(exit)}`)
       const outcome = Model.send(state, now(), from, to, key, textOf(key), { fails: !stored })
       transition(stored && outcome._tag === "Created" ? "send stored, answer lost" : "send failed, nothing stored")
       if (outcome._tag === "Created") {
         const [row] = yield* sql<{ readonly id: string }>`
           SELECT id FROM messages WHERE sender_id = ${agents[from]!.id} AND client_msg_id = ${key}`
-        check(row !== undefined, () => `${key} was committed and is not there`)
+        check("unanswered", row !== undefined, () => `${key} was committed and is not there`)
         outcome.letter.id = row?.id
         untold.add(outcome.letter.key)
       }
@@ -690,7 +698,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         return
       }
       state = before
-      throw new Violation(`no order explains ${tried.map((one) => `${one.from}→${one.to} ${one.key}: ${described(one.exit)}`).join("; ")}`)
+      throw new Violation("concurrent", `no order explains ${tried.map((one) => `${one.from}→${one.to} ${one.key}: ${described(one.exit)}`).join("; ")}`)
     })
 
     /** Mostly one that the agent sent or received; sometimes anybody's. */
@@ -717,10 +725,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       return { name, talk: Model.partners(name).includes(agent) ? talk : undefined }
     }
 
-    const expectTag = (exit: Exit.Exit<unknown, unknown>, tag: string, what: string): void => {
+    const expectTag = (exit: Exit.Exit<unknown, unknown>, tag: string, what: string, rule: Rule = "masked"): void => {
       const reason = Exit.isSuccess(exit) ? undefined : exit.cause.reasons.find((one) => one._tag === "Fail")
       const found = (reason?.error as { readonly _tag?: string } | undefined)?._tag
-      check(found === tag, () => `${what}: expected ${tag}, got ${Exit.isSuccess(exit) ? JSON.stringify(exit.value) : String(exit.cause)}`)
+      check(rule, found === tag, () => `${what}: expected ${tag}, got ${Exit.isSuccess(exit) ? JSON.stringify(exit.value) : String(exit.cause)}`)
       transition(`refused: ${tag}`)
     }
 
@@ -755,7 +763,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
 
     const lookAt = Effect.fnUntraced(function*(task: ModelTask, node: number) {
       const found = yield* nodes[node]!.find(sideOf(task), task.letter.id!)
-      same(logOf(found), expectedOf(task), `the task ${task.name} at node ${node}`)
+      same("tasks", logOf(found), expectedOf(task), `the task ${task.name} at node ${node}`)
       transition(`task ${found?.state}`)
     })
 
@@ -775,7 +783,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         cancellations.push(...given.slice(-1))
         return
       }
-      throw new Violation(`no order explains a cancellation of ${task.name} with ${JSON.stringify([...found])}`)
+      throw new Violation("concurrent", `no order explains a cancellation of ${task.name} with ${JSON.stringify([...found])}`)
     })
 
     const taskBurst = Effect.fnUntraced(function*({ cancels, looks, pick, says }: Extract<Command, { readonly _tag: "TaskBurst" }>) {
@@ -796,7 +804,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       )
       const canceled = outcomes.filter((outcome) => outcome === "Canceled").length
       const wasOpen = !hasEnded(task)
-      check(canceled <= (wasOpen ? 1 : 0) && !outcomes.includes("none"), () => `cancellations of ${task.name}: ${outcomes}`)
+      check("cancelled", canceled <= (wasOpen ? 1 : 0) && !outcomes.includes("none"), () => `cancellations of ${task.name}: ${outcomes}`)
       if (canceled === 1) {
         yield* settle
         observe()
@@ -804,7 +812,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       }
       if (cancels > 0) transition(canceled === 1 ? "task cancelled among messages" : "task not cancelled")
       const now = tasksIn(task.letter.talk).find(({ name }) => name === task.name)
-      check(cancels === 0 || (now !== undefined && hasEnded(now)), () => `${task.name} is ${now?.state} after ${outcomes}`)
+      check("cancelled", cancels === 0 || (now !== undefined && hasEnded(now)), () => `${task.name} is ${now?.state} after ${outcomes}`)
     })
 
     const execute = Effect.fnUntraced(function*(command: Command) {
@@ -834,7 +842,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const task = tasks[command.pick % Math.max(1, tasks.length)]
           if (task === undefined) return
           const outcome = yield* nodes[command.node]!.cancel(sideOf(task), task.letter.id!)
-          same(outcome?._tag, hasEnded(task) ? "Ended" : "Canceled", `a cancellation of ${task.name}`)
+          same("cancelled", outcome?._tag, hasEnded(task) ? "Ended" : "Canceled", `a cancellation of ${task.name}`)
           if (outcome?._tag === "Canceled") cancellations.push({ task: task.name, after: state.talks.get(task.letter.talk)!.letters.length })
           return
         }
@@ -846,7 +854,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const exit = yield* Effect.exit(nodes[command.node]!.find(sideOf(task), task.letter.id!))
           const struck = command.fault !== null && seam.taskFault === undefined
           seam.taskFault = undefined
-          check(struck ? failureOf(exit)?.["_tag"] === "Unavailable" : Exit.isSuccess(exit), () => `a look at a task: ${JSON.stringify(exit)}`)
+          check("answered", struck ? failureOf(exit)?.["_tag"] === "Unavailable" : Exit.isSuccess(exit), () => `a look at a task: ${JSON.stringify(exit)}`)
           if (struck) transition(`task not stored: ${command.fault}`)
           return yield* lookAt(task, command.node)
         }
@@ -864,7 +872,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const expected = inboxNo === undefined ? [] : state.inboxes[command.agent]!
             .map((slip, i) => ({ inboxNo: i + 1, slip }))
             .filter((one) => one.inboxNo > inboxNo && one.slip.deliveredAt === null).slice(0, command.limit)
-          same(rows.map((row) => parse(row)["delivery_id"]), expected.map((one) => deliveryId(command.agent, one.inboxNo)), "sync")
+          same("sync", rows.map((row) => parse(row)["delivery_id"]), expected.map((one) => deliveryId(command.agent, one.inboxNo)), "sync")
           rows.forEach((row, i) => compare(parse(row), expected[i]!.slip.letter, command.agent, undefined, "sync row"))
           return
         }
@@ -872,7 +880,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const { inboxNo, text } = cursorText(command.agent, command.cursor)
           const acked = yield* deliveries.acknowledgeThrough(agents[command.agent]!.id, text)
           const expected = inboxNo === undefined ? 0 : Model.acknowledgeThrough(state, command.agent, inboxNo, now())
-          same(acked, expected, "acked")
+          same("syncAck", acked, expected, "acked")
           transition("stored → delivered, sync/ack", expected)
           return
         }
@@ -899,10 +907,10 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           for (const exit of exits) {
             if (letter === undefined || ![letter.sender, letter.recipient].includes(command.agent)) {
               expectTag(exit, "MessageNotFound", "read")
-            } else if (letter.sender === command.agent) expectTag(exit, "Forbidden", "read of an own message")
+            } else if (letter.sender === command.agent) expectTag(exit, "Forbidden", "read of an own message", "read")
             else {
               expectRead(command.agent, state.talks.get(letter.talk)!, letter.seq, letter.seq)
-              check(Exit.isSuccess(exit), () => `read failed: ${JSON.stringify(exit)}`)
+              check("read", Exit.isSuccess(exit), () => `read failed: ${JSON.stringify(exit)}`)
               if (Exit.isSuccess(exit)) compare(parse(exit.value), letter, command.agent, Model.slipOf(state, letter).slip, "read")
             }
           }
@@ -921,7 +929,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           if (letter === undefined || ![letter.sender, letter.recipient].includes(command.agent)) {
             return expectTag(exit, "MessageNotFound", "hide")
           }
-          check(Exit.isSuccess(exit), () => `hide failed: ${JSON.stringify(exit)}`)
+          check("hidden", Exit.isSuccess(exit), () => `hide failed: ${JSON.stringify(exit)}`)
           state.talks.get(letter.talk)!.hidden[command.agent]!.add(letter.seq)
           if (letter.recipient === command.agent && Model.deliver(Model.slipOf(state, letter).slip, now())) {
             transition("stored → delivered, hide message")
@@ -932,7 +940,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const { name, talk } = talkOf(command.agent, command.pick)
           const exit = yield* Effect.exit(conversations.hide(agents[command.agent]!.id, conversationId(name)))
           if (talk === undefined) return expectTag(exit, "ConversationNotFound", "hide conversation")
-          check(Exit.isSuccess(exit), () => `hide conversation failed: ${JSON.stringify(exit)}`)
+          check("hidden", Exit.isSuccess(exit), () => `hide conversation failed: ${JSON.stringify(exit)}`)
           talk.hiddenThrough[command.agent] = talk.letters.length
           const changed = state.inboxes[command.agent]!.filter((slip) => slip.letter.talk === name && Model.deliver(slip, now()))
           transition("stored → delivered, hide conversation", changed.length)
@@ -966,6 +974,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             })
             .sort((a, b) => a.at! < b.at! ? 1 : a.at! > b.at! ? -1 : a.id < b.id ? 1 : -1)
           same(
+            "listed",
             listed.map((item) => ({
               id: item["id"],
               at: item["last_message_at"],
@@ -976,7 +985,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
             expected,
             "conversation list"
           )
-          same(total, expected.length, "total of conversations")
+          same("listed", total, expected.length, "total of conversations")
           return
         }
         case "History":
@@ -1049,14 +1058,14 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       if (command.by === "around" && (anchor?.id === undefined || !seen.includes(anchor))) {
         return expectTag(exit, "MessageNotFound", "history around")
       }
-      check(Exit.isSuccess(exit), () => `history failed: ${JSON.stringify(exit)}`)
+      check("history", Exit.isSuccess(exit), () => `history failed: ${JSON.stringify(exit)}`)
       if (!Exit.isSuccess(exit)) return
       const expected = command.by === "after"
         ? seen.filter(({ seq }) => seq > command.at).slice(0, command.limit)
         : seen.filter(({ seq }) =>
           command.by === "before" ? seq < command.at : command.by === "around" ? seq <= anchor!.seq : true
         ).toReversed().slice(0, command.limit)
-      same(exit.value.map((text) => parse(text)["seq"]), expected.map(({ seq }) => seq), "history")
+      same("history", exit.value.map((text) => parse(text)["seq"]), expected.map(({ seq }) => seq), "history")
       exit.value.forEach((text, i) =>
         compare(parse(text), expected[i]!, command.agent, Model.slipOf(state, expected[i]!).slip, "history row")
       )
@@ -1074,11 +1083,12 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         const inbox = state.inboxes[i]!
         const row = inboxes.find((one) => one.agent_id === agent.id)
         const own = envelopes.filter((one) => one.recipient_id === agent.id)
-        check(own.every((one, index) => one.no === index + 1), () =>
+        check("envelopes", own.every((one, index) => one.no === index + 1), () =>
           `the numbers of ${agent.handle} have a hole: ${own.map((one) => one.no)}`)
-        same(row?.undelivered, own.filter((one) => one.delivered_at === null).length, `undelivered of ${agent.handle} recounted`)
-        same([row?.last_no, row?.undelivered], [inbox.length, Model.undelivered(state, i)], `inbox of ${agent.handle}`)
+        same("counted", row?.undelivered, own.filter((one) => one.delivered_at === null).length, `undelivered of ${agent.handle} recounted`)
+        same("counted", [row?.last_no, row?.undelivered], [inbox.length, Model.undelivered(state, i)], `inbox of ${agent.handle}`)
         same(
+          "envelopes",
           own.map((one) => [talkNames.get(one.conversation_id), one.seq, one.delivered_at, one.read_at]),
           inbox.map(({ deliveredAt, letter, readAt }) => [letter.talk, letter.seq, deliveredAt, readAt]),
           `envelopes of ${agent.handle}`
@@ -1087,6 +1097,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
       const talks = yield* sql<{ id: string; last_seq: number; initiator_id: string; established_at: number | null }>`
         SELECT * FROM conversations WHERE ${sql.in("id", [...talkNames.keys()])}`
       same(
+        "conversations",
         talks.map((row) => [talkNames.get(row.id), row.last_seq, row.initiator_id, row.established_at !== null]).sort(),
         [...state.talks.values()].map((talk) =>
           [talk.name, talk.letters.length, agents[talk.initiator]!.id, talk.established]).sort(),
@@ -1096,17 +1107,19 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         SELECT * FROM messages WHERE ${sql.in("conversation_id", [...talkNames.keys()])} ORDER BY conversation_id, seq`
       for (const [id, name] of talkNames) {
         same(
+          "stored",
           stored.filter((row) => row.conversation_id === id).map((row) => [row.seq, row.sender_id, row.client_msg_id]),
           (state.talks.get(name)?.letters ?? []).map((letter) => [letter.seq, agents[letter.sender]!.id, letter.key]),
           `messages of ${name}`
         )
       }
       const keys = new Set(stored.map((row) => `${row.sender_id} ${row.client_msg_id}`))
-      same(keys.size, stored.length, "keys of messages")
+      same("replayed", keys.size, stored.length, "keys of messages")
       yield* releaseReservations
       const slots = yield* sql<{ conversation_id: string; agent_id: string; claimed_at: number | null }>`
         SELECT * FROM cold_slots WHERE ${sql.in("agent_id", ids)}`
       same(
+        "coldSlots",
         slots.map((row) => [talkNames.get(row.conversation_id), row.agent_id, row.claimed_at]).sort(),
         [...state.slots].map(([name, slot]) => [name, agents[slot.agent]!.id, slot.claimedAt]).sort(),
         "cold slots"
@@ -1135,15 +1148,16 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         observe()
         for (const connected of sessionsOf(agent)) {
           const missing = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null && !connected.showed.has(slip))
-          check(missing.length === 0, () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).inboxNo)}`)
+          check("pushedToAll", missing.length === 0, () => `an open socket was never shown ${missing.map((slip) => Model.slipOf(state, slip.letter).inboxNo)}`)
           const silent = [...connected.due].filter((letter) => !connected.echoed.has(letter))
-          check(silent.length === 0, () => `an own message never came back: ${silent.map((letter) => letter.key)}`)
+          check("echoed", silent.length === 0, () => `an own message never came back: ${silent.map((letter) => letter.key)}`)
         }
         const undelivered = state.inboxes[agent]!.filter((slip) => slip.deliveredAt === null)
         const late = attach(agent, true)
         yield* settle
         observe()
         same(
+          "notAcknowledged",
           [...late.showed].map((slip) => Model.slipOf(state, slip.letter).inboxNo),
           undelivered.map((slip) => Model.slipOf(state, slip.letter).inboxNo),
           "what the next socket is offered"
@@ -1159,6 +1173,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           const { tasks } = yield* nodes[caller % 2]!.list(side, { state: null, since: null }, null, 1_000)
           const own = tasksIn(name).filter((task) => task.caller === caller)
           same(
+            "tasks",
             tasks.map((task) => `${task.id} ${task.state}`).toSorted(),
             own.map((task) => `${task.letter.id} ${shownState(state, task)}`).toSorted(),
             `tasks of ${caller} in ${name}`
@@ -1170,7 +1185,8 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
     })
 
     yield* Effect.gen(function*() {
-      for (const command of commands) {
+      for (const [i, command] of commands.entries()) {
+        reaches(i)
         tally(coverage.commands, command._tag)
         deliveredBefore = new Set(state.inboxes.flat().filter((slip) => slip.deliveredAt !== null))
         headsBefore = state.inboxes.map(({ length }) => length)
@@ -1183,6 +1199,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
         }
         yield* rest
       }
+      reaches(commands.length)
       yield* finish
     }).pipe(Effect.ensuring(Effect.suspend(() => {
       seam.fault = undefined

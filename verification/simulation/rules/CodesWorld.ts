@@ -8,7 +8,9 @@ import { Registration } from "../../../src/registration/Registration.ts"
 import { layerRoom, Neighbours, other } from "../../../test/registration/Room.ts"
 import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { layerLeapingClock, leap } from "../../../test/support/Leap.ts"
+import type { Reaches } from "../Search.ts"
 import { check, same, Violation } from "../Violation.ts"
+import { inWordsBy } from "../Words.ts"
 import { Codes, CODES, type Tried } from "./Codes.ts"
 import type { Ledger } from "./Ledger.ts"
 
@@ -48,6 +50,17 @@ const steps = fc.oneof(
 export const codeStepsOf = (seed: number, length: number): ReadonlyArray<CodeStep> =>
   fc.sample(fc.noBias(fc.array(steps, { minLength: length, maxLength: length + 20, size: "max" })), { numRuns: 1, seed })[0] ?? []
 
+export const codeStepInWords = inWordsBy<CodeStep>({
+  Jump: "the clock advances by {ms} ms",
+  Edge: "the clock advances to {offset} ms beside a moment at which something changes",
+  Register: "address {email} is registered with handle {handle}",
+  Recover: "address {email} asks for a recovery",
+  Rotate: "an account asks for another key",
+  Try: "a code is tried {times} times (with the right digits: {right})",
+  Race: "two codes are redeemed at the same time",
+  Delete: "an account is deleted"
+})
+
 const choose = <A>(among: ReadonlyArray<A>, n: number): A | undefined => among[n % Math.max(1, among.length)]
 
 let serial = 0
@@ -60,7 +73,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   const clock = yield* Clock.Clock
   const now = () => clock.currentTimeMillisUnsafe()
 
-  return Effect.fnUntraced(function*(history: ReadonlyArray<CodeStep>) {
+  return Effect.fnUntraced(function*(history: ReadonlyArray<CodeStep>, reaches: Reaches = () => {}) {
     let model = new Codes()
     const mark = (serial++).toString(36)
     const addressOf = (n: number) => `c${mark}-${n}@example.com`
@@ -75,13 +88,13 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const failureOf = (exit: Exit.Exit<unknown, unknown>): { readonly _tag?: string; readonly details?: Record<string, unknown> } | undefined => {
       if (Exit.isSuccess(exit)) return undefined
       const reason = exit.cause.reasons.find((one) => one._tag === "Fail")
-      if (reason === undefined) throw new Violation(`died: ${String(exit.cause)}`)
+      if (reason === undefined) throw new Violation("answered", `died: ${String(exit.cause)}`)
       return reason.error as { readonly _tag?: string }
     }
 
     const expect = (exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
       const failure = failureOf(exit)
-      check(failure?._tag === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
+      check("codes", failure?._tag === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
       ledger.answered(`${what}: ${refused ?? "done"}`)
       return refused === undefined
     }
@@ -95,19 +108,19 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const exit = yield* Effect.exit(ask)
       if ("refused" in outcome) {
         expect(exit, outcome.refused, what)
-        if (outcome.wait > 0) same(failureOf(exit)?.details?.["retry_after_ms"], outcome.wait, `${outcome.refused}: the wait`)
-        same(mails.length, before, "mails of what is refused")
+        if (outcome.wait > 0) same("codes", failureOf(exit)?.details?.["retry_after_ms"], outcome.wait, `${outcome.refused}: the wait`)
+        same("codes", mails.length, before, "mails of what is refused")
         return
       }
       expect(exit, undefined, what)
       if (!Exit.isSuccess(exit)) return
-      check(exit.value.startsWith("pnd_"), () => `an id ${exit.value}`)
+      check("codes", exit.value.startsWith("pnd_"), () => `an id ${exit.value}`)
       ids[outcome.pending] = exit.value
       const code = model.codeOf(outcome.pending)
       // A recovery's mail leaves a moment later.
       if (what === "recover") yield* TestClock.adjust(400)
       const fresh = mails.slice(before)
-      same(fresh.map((mail) => mail.to), outcome.bound || code.decoy ? [] : [addressOf(code.email)], "who is mailed")
+      same("codes", fresh.map((mail) => mail.to), outcome.bound || code.decoy ? [] : [addressOf(code.email)], "who is mailed")
       if (outcome.bound) ledger.add("Pending code", "none → open: bound to the code already mailed")
       else if (code.decoy) ledger.add("Pending code", "none → open: decoy")
       else {
@@ -151,7 +164,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const late = was === "open" && code.expires <= now()
       const exit = yield* Effect.exit(complete(purpose, ids[n]!, digits, by))
       const tried = model.attempt(n, purpose, digits, by, now())
-      check(agrees(tried, exit), () =>
+      check("codes", agrees(tried, exit), () =>
         `a try of a code for ${purpose}: got ${JSON.stringify(failureOf(exit) ?? "a success")}, expected ${JSON.stringify(tried)}`)
       settle(tried, exit)
       if (code.purpose !== purpose) return
@@ -236,7 +249,7 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             return
           }
           model = before
-          throw new Violation(`no order explains a race: ${exits.map((exit) => JSON.stringify(failureOf(exit) ?? "a success")).join(", ")}`)
+          throw new Violation("concurrent", `no order explains a race: ${exits.map((exit) => JSON.stringify(failureOf(exit) ?? "a success")).join(", ")}`)
         }
         case "Delete": {
           const account = choose(model.accounts.filter(({ alive }) => alive), one.pick)
@@ -247,7 +260,8 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }
     })
 
-    for (const one of history) {
+    for (const [i, one] of history.entries()) {
+      reaches(i)
       let ms = 1
       if (one._tag === "Jump") ms = one.ms
       if (one._tag === "Edge") {
@@ -259,9 +273,10 @@ export const makeCodesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       yield* leap(ms)
       yield* execute(one)
     }
+    reaches(history.length)
     for (const [n, account] of model.accounts.entries()) {
       const found = yield* accounts.byEmail(addressOf(account.email))
-      if (account.alive) same(found?.id, account.id, `account ${n}`)
+      if (account.alive) same("accounts", found?.id, account.id, `account ${n}`)
     }
   })
 })

@@ -14,6 +14,7 @@ import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { leap } from "../../../test/support/Leap.ts"
 import { draft, layerRooms, newAgent } from "../../../test/support/Rooms.ts"
 import { WindowModel } from "../../../test/support/WindowModel.ts"
+import type { Reaches } from "../Search.ts"
 import { check, Violation } from "../Violation.ts"
 import type { Ledger } from "./Ledger.ts"
 
@@ -76,6 +77,9 @@ export const rateStepsOf = (seed: number, length: number): ReadonlyArray<RateSte
   return steps.map((step) => ({ ...step, meter: some[NAMES.indexOf(step.meter) % 2] ?? step.meter }))
 }
 
+export const rateStepInWords = ({ meter, times, who }: RateStep): string =>
+  `after a pause, ${meter} is asked for ${times} times by ${meter === "anonymous directory" ? "address" : "agent or address"} ${who}`
+
 let serial = 0
 
 /** Runs histories of what is limited with pauses of all lengths; every answer and every wait must be the definition's. */
@@ -93,7 +97,7 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   // A test that never moves its clock is warned of it.
   yield* TestClock.adjust(1)
 
-  return Effect.fnUntraced(function*(history: ReadonlyArray<RateStep>) {
+  return Effect.fnUntraced(function*(history: ReadonlyArray<RateStep>, reaches: Reaches = () => {}) {
     const n = serial++
     const agents = [yield* newAgent(`rate-${n}-a`), yield* newAgent(`rate-${n}-b`)] as const
     const requests = [0, 1].map((i) =>
@@ -143,7 +147,8 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }
     }
 
-    for (const { meter, pause, times, who } of history) {
+    for (const [index, { meter, pause, times, who }] of history.entries()) {
+      reaches(index)
       const windows = modelsOf(meter, who)
       const waits = () => windows.map(({ model, window }) => ({ window, ms: model.wait(now()) }))
       const longest = () => waits().reduce((a, b) => b.ms > a.ms ? b : a)
@@ -153,11 +158,11 @@ export const makeRatesWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         const wait = longest()
         const exit = yield* Effect.exit(attempt(meter, who))
         const failure = Exit.isSuccess(exit) ? undefined : exit.cause.reasons.find((one) => one._tag === "Fail")?.error
-        if (!Exit.isSuccess(exit) && failure === undefined) throw new Violation(`died: ${String(exit.cause)}`)
+        if (!Exit.isSuccess(exit) && failure === undefined) throw new Violation("answered", `died: ${String(exit.cause)}`)
         const details = failure?.details as { readonly retry_after_ms?: number; readonly window?: string } | undefined
         const got = failure === undefined ? "done" : `${failure._tag}, window ${details?.window}, wait ${details?.retry_after_ms}`
         const expected = wait.ms === 0 ? "done" : `RateLimited, window ${wait.window}, wait ${wait.ms}`
-        check(got === expected, () => `${meter} of ${who}: got ${got}, expected ${expected}`)
+        check("limits", got === expected, () => `${meter} of ${who}: got ${got}, expected ${expected}`)
         if (wait.ms === 0) for (const { model } of windows) model.add(now())
         ledger.answered(`${meter}: ${wait.ms === 0 ? "passed" : `limited by the ${wait.window}`}`)
       }

@@ -1,6 +1,6 @@
 import { assert } from "@effect/vitest"
 import { Effect } from "effect"
-import { searchAmong, SECONDS, TIMEOUT_MS } from "../Search.ts"
+import { type Run, searchAmong, SECONDS, TIMEOUT_MS } from "../Search.ts"
 import { Ledger, type Machine } from "./Ledger.ts"
 
 /** How many histories, of how many steps at least, beginning with which seed: history n has seed SEED + n. */
@@ -15,7 +15,8 @@ export { TIMEOUT_MS }
 export const inHistories = <C, R, R2>(
   machines: ReadonlyArray<Machine>,
   commandsOf: (seed: number) => ReadonlyArray<C>,
-  makeWorld: (ledger: Ledger) => Effect.Effect<(commands: ReadonlyArray<C>) => Effect.Effect<void, unknown, R>, never, R2>,
+  inWords: (command: C) => string,
+  makeWorld: (ledger: Ledger) => Effect.Effect<Run<C, R>, never, R2>,
   part = 1
 ): Effect.Effect<void, never, R | R2> =>
   Effect.gen(function*() {
@@ -23,8 +24,9 @@ export const inHistories = <C, R, R2>(
     const run = yield* makeWorld(ledger)
     let histories = 0
     const found = yield* searchAmong({
-      run: (commands: ReadonlyArray<C>) => Effect.suspend(() => (histories++, run(commands))),
+      run: (commands, reaches) => Effect.suspend(() => (histories++, run(commands, reaches))),
       commandsOf,
+      inWords,
       runs: RUNS,
       seconds: part * SECONDS,
       seed: SEED,

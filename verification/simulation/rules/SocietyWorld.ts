@@ -30,7 +30,8 @@ import type { TestDatabase } from "../../../test/support/Databases.ts"
 import { FakeSocket } from "../../../test/support/FakeSocket.ts"
 import { leap } from "../../../test/support/Leap.ts"
 import { draft, layerRooms } from "../../../test/support/Rooms.ts"
-import { check, same, Violation } from "../Violation.ts"
+import type { Reaches } from "../Search.ts"
+import { check, type Rule, ruleOfRefusal, same, Violation } from "../Violation.ts"
 import { settlingWorld, turn } from "../World.ts"
 import type { File, Scope } from "./Attachments.ts"
 import type { Change, Group, Invite } from "./Groups.ts"
@@ -114,7 +115,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
   // A test that never moves its clock is warned of it.
   yield* TestClock.adjust(1)
 
-  return Effect.fnUntraced(function*(steps: ReadonlyArray<Step>) {
+  return Effect.fnUntraced(function*(steps: ReadonlyArray<Step>, reaches: Reaches = () => {}) {
     yield* leap(1)
     const society = new Society()
     society.now = now()
@@ -168,21 +169,21 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const failureOf = (exit: Exit.Exit<unknown, unknown>): Json | undefined => {
       if (Exit.isSuccess(exit)) return undefined
       const reason = exit.cause.reasons.find((one) => one._tag === "Fail")
-      if (reason === undefined) throw new Violation(`died: ${String(exit.cause)}`)
+      if (reason === undefined) throw new Violation("answered", `died: ${String(exit.cause)}`)
       return reason.error as Json
     }
 
     /** The answer must be this refusal; undefined: a success. */
-    const expect = (exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
+    const expect = (rule: Rule, exit: Exit.Exit<unknown, unknown>, refused: string | undefined, what: string): boolean => {
       const failure = failureOf(exit)
-      check(failure?.["_tag"] === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
+      check(ruleOfRefusal(refused, rule), failure?.["_tag"] === refused, () => `${what}: got ${JSON.stringify(failure ?? "a success")}, expected ${refused ?? "a success"}`)
       ledger.answered(`${what}: ${refused ?? "done"}`)
       return refused === undefined
     }
 
-    const expectWait = (exit: Exit.Exit<unknown, unknown>, wait: number | undefined, what: string): void => {
+    const expectWait = (rule: Rule, exit: Exit.Exit<unknown, unknown>, wait: number | undefined, what: string): void => {
       if (wait === undefined) return
-      same((failureOf(exit)?.["details"] as Json | undefined)?.["retry_after_ms"], wait, `${what}: the wait`)
+      same(rule, (failureOf(exit)?.["details"] as Json | undefined)?.["retry_after_ms"], wait, `${what}: the wait`)
     }
 
     /** What the model posted, and what it may not know the order of. */
@@ -224,7 +225,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const expelled = (agent: number): void => {
       for (const connected of sessions.filter((one) => one.agent === agent)) {
-        check(connected.socket.closedWith === 1008, () => `a socket of ${agent} was left open`)
+        check("socketsOfTheBanned", connected.socket.closedWith === 1008, () => `a socket of ${agent} was left open`)
         drop(connected)
       }
     }
@@ -253,15 +254,15 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         for (const { frame } of connected.socket.sent.slice(connected.seen)) {
           const { payload, type } = parse(frame) as { readonly payload: Json; readonly type: string }
           if (type === "message.new" && payload["sender"] !== the(connected.agent).handle) {
-            same(payload["status"], "stored", "a frame's status")
+            same("shown", payload["status"], "stored", "a frame's status")
             said.push(`${talkNames.get(String(payload["conversation_id"]))} ${String(payload["seq"])} ${String(payload["delivery_id"])}`)
           } else if (type === "group.invite.received") events.push(`invite ${String(payload["id"])}`)
           else if (type === "group.deleted") events.push(`deleted ${String(payload["group_id"])}`)
         }
         connected.seen = connected.socket.sent.length
-        same(said, connected.due.map((slip) => `${slip.letter.talk} ${slip.letter.seq} ${deliveryId(slip)}`), `what ${connected.agent} was shown`)
-        same(events, connected.events, `what ${connected.agent} was told`)
-        check(connected.socket.closedWith === undefined, () => `a socket of ${connected.agent} was closed with ${connected.socket.closedWith}`)
+        same("pushedToAll", said, connected.due.map((slip) => `${slip.letter.talk} ${slip.letter.seq} ${deliveryId(slip)}`), `what ${connected.agent} was shown`)
+        same("events", events, connected.events, `what ${connected.agent} was told`)
+        check("socketsStayOpen", connected.socket.closedWith === undefined, () => `a socket of ${connected.agent} was closed with ${connected.socket.closedWith}`)
         connected.due = []
         connected.events = []
       }
@@ -279,7 +280,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         const agent = found.get(id)
         return agent === undefined || agent.deletedAt !== null ? "deleted" as const : agent.status
       })
-      same(actual, all.map((agent) => alive(agent) ? society.statusOf(agent) : "deleted"), "statuses")
+      same("standing", actual, all.map((agent) => alive(agent) ? society.statusOf(agent) : "deleted"), "statuses")
       for (const [agent, is] of actual.entries()) {
         const was = observed[agent]!
         if (was === is || was === "deleted") continue
@@ -321,23 +322,26 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       what: string
     ): Letter | undefined => {
       if (outcome._tag === "Refused") {
-        expect(exit, outcome.failure, what)
+        const rule = ruleOfRefusal(outcome.failure, what === "send" ? "refused" : "files")
+        expect(rule, exit, outcome.failure, what)
         const details = (failureOf(exit)?.["details"] ?? {}) as Json
-        for (const [name, value] of Object.entries(outcome.figures)) same(details[name], value, `${outcome.failure}: ${name}`)
+        for (const [name, value] of Object.entries(outcome.figures)) same(rule, details[name], value, `${outcome.failure}: ${name}`)
         return undefined
       }
-      expect(exit, undefined, what)
+      const rule = outcome._tag === "Replayed" ? "replayed" : "stored"
+      expect(rule, exit, undefined, what)
       if (!Exit.isSuccess(exit)) return undefined
       const message = parse(exit.value.body)
       const { letter } = outcome
       letter.id ??= String(message["id"])
       same(
+        rule,
         [exit.value.created, message["id"], talkNames.get(String(message["conversation_id"])), message["seq"]],
         [outcome._tag === "Created", letter.id, letter.talk, letter.seq],
         what
       )
       if (outcome._tag === "Replayed") {
-        same(message["status"], stateOf(society.inboxes.shownTo(letter.sender, letter)), "the status of a replay")
+        same("shown", message["status"], stateOf(society.inboxes.shownTo(letter.sender, letter)), "the status of a replay")
         ledger.answered(`${what}: replayed`)
         return letter
       }
@@ -426,7 +430,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (kind === "Unblock") {
         const blocks = society.standing.blocking(by, on)
         const exit = yield* Effect.exit(contacts.unblock(the(by).id, handle))
-        if (!expect(exit, !alive(on) ? "AgentNotFound" : blocks ? undefined : "NotFound", "unblock")) return
+        if (!expect("complaints", exit, !alive(on) ? "AgentNotFound" : blocks ? undefined : "NotFound", "unblock")) return
         society.standing.unblock(by, on)
         cause = "unblock"
       } else {
@@ -440,7 +444,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         const exit = yield* Effect.exit(
           kind === "Block" ? contacts.block(the(by).id, handle) : contacts.report(the(by).id, handle, null)
         )
-        if (!expect(exit, refused, kind.toLowerCase())) return
+        if (!expect("complaints", exit, refused, kind.toLowerCase())) return
         society.standing.block(by, on, now())
         if (kind === "Report") society.standing.report(by, on, now())
         cause = "blocks"
@@ -453,13 +457,13 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
 
     const suspend = Effect.fnUntraced(function*(on: number) {
       const done = yield* enforcement.suspend({ agentId: the(on).id, operator: "ops", reason: null })
-      same(done, society.standing.suspend(on), "suspend")
+      same("standing", done, society.standing.suspend(on), "suspend")
       cause = "operator"
       if (done) yield* suspended(on)
     })
 
     const restore = Effect.fnUntraced(function*(on: number) {
-      check(yield* enforcement.restore({ agentId: the(on).id, operator: "ops", reason: null }), () => "a restore did nothing")
+      check("standing", yield* enforcement.restore({ agentId: the(on).id, operator: "ops", reason: null }), () => "a restore did nothing")
       society.standing.restore(on, now())
       cause = "operator"
     })
@@ -616,7 +620,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const acknowledge = Effect.fnUntraced(function*(slip: Slip) {
       const acked = yield* deliveries.acknowledgeThrough(the(slip.recipient).id, deliveryId(slip))
       const n = society.inboxes.deliverAll(slip.recipient, (one) => one.inboxNo <= slip.inboxNo, now())
-      same(acked, n, "acked")
+      same("syncAck", acked, n, "acked")
       add("Envelope", "stored → delivered: sync/ack", n)
     })
 
@@ -628,6 +632,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const was = society.inboxes.read(slip, now())
       if (was !== undefined) add("Envelope", `${was} → read: read`)
       same(
+        "read",
         [message["status"], message["delivered_at"], message["read_at"]],
         ["read", iso(slip.deliveredAt), iso(slip.readAt)],
         "a message that is read"
@@ -686,18 +691,18 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       }))
       const outcome = society.groups.create(by, others, now())
       if (isRefused(outcome)) {
-        expect(exit, outcome.refused, "create a group")
-        expectWait(exit, outcome.retryAfter, "create a group")
+        expect("invites", exit, outcome.refused, "create a group")
+        expectWait("invites", exit, outcome.retryAfter, "create a group")
         return
       }
-      expect(exit, undefined, "create a group")
+      expect("groups", exit, undefined, "create a group")
       if (!Exit.isSuccess(exit)) return
       const { add_results, group, skipped } = exit.value
       outcome.group.id = group.id
       talkNames.set(group.id, outcome.group.name)
       talkIds.set(outcome.group.name, group.id)
-      same(add_results.map((one) => one.handle), outcome.invites.map((invite) => the(invite.invitee).handle), "who is invited")
-      same(skipped.length, outcome.skipped.length, "how many are skipped")
+      same("invites", add_results.map((one) => one.handle), outcome.invites.map((invite) => the(invite.invitee).handle), "who is invited")
+      same("invites", skipped.length, outcome.skipped.length, "how many are skipped")
       outcome.invites.forEach((invite, i) => {
         invite.id = add_results[i]?.invite_id ?? ""
         invitesAgain(invite, "pending")
@@ -724,17 +729,17 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const exit = yield* Effect.exit(groups.add(the(by), group.id, the(other).handle))
       const outcome = society.groups.add(group, by, other, now())
       if (outcome === "member") {
-        expect(exit, undefined, "add")
-        if (Exit.isSuccess(exit)) same(exit.value.outcome, "already_member", "add")
+        expect("invites", exit, undefined, "add")
+        if (Exit.isSuccess(exit)) same("invites", exit.value.outcome, "already_member", "add")
         return
       }
       if (isRefused(outcome)) {
-        expect(exit, outcome.refused, "add")
-        return expectWait(exit, outcome.retryAfter, "add")
+        expect("invites", exit, outcome.refused, "add")
+        return expectWait("invites", exit, outcome.retryAfter, "add")
       }
-      expect(exit, undefined, outcome.fresh ? "add" : "add again")
+      expect("invites", exit, undefined, outcome.fresh ? "add" : "add again")
       if (!Exit.isSuccess(exit)) return
-      if (!outcome.fresh) return same(exit.value.invite_id, outcome.invite.id, "the id of a pending invite")
+      if (!outcome.fresh) return same("invites", exit.value.invite_id, outcome.invite.id, "the id of a pending invite")
       outcome.invite.id = exit.value.invite_id ?? ""
       invitesAgain(outcome.invite, "pending")
       tell(other, `invite ${outcome.invite.id}`)
@@ -752,10 +757,10 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       flush?: typeof MACHINES["Envelope"][number]
     ): Change | undefined => {
       if (isRefused(outcome)) {
-        expect(exit, outcome.refused, what)
+        expect("groups", exit, outcome.refused, what)
         return undefined
       }
-      expect(exit, undefined, what)
+      expect("groups", exit, undefined, what)
       changed(outcome as Change, group, flush)
       return outcome as Change
     }
@@ -772,14 +777,14 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         Effect.asVoid(step._tag === "Accept" ? groups.accept(the(agent), invite.id) : groups.reject(the(agent).id, invite.id))
       )
       if (agent !== invite.invitee) {
-        expect(exit, "InviteNotFound", "another's invite")
+        expect("masked", exit, "InviteNotFound", "another's invite")
         return
       }
       if (step._tag === "Reject") {
-        expect(exit, undefined, "reject")
+        expect("invites", exit, undefined, "reject")
         society.groups.reject(invite, now())
         add("Group invite", "pending → rejected")
-        expect(yield* Effect.exit(groups.accept(the(agent), invite.id)), "InviteNotFound", "accept what was rejected")
+        expect("invites", yield* Effect.exit(groups.accept(the(agent), invite.id)), "InviteNotFound", "accept what was rejected")
         return
       }
       if (groupChange(exit, society.groups.accept(invite, now()), group, "accept") !== undefined) invitesAgain(invite, "accepted")
@@ -803,7 +808,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const [row] = yield* sql<{ delivered_at: number | null }>`
             SELECT delivered_at FROM envelopes WHERE recipient_id = ${the(agent).id} AND no = ${slip.inboxNo}`
           if (row !== undefined && row.delivered_at !== null) break
-          check(i < 500, () => "a webhook said 200, and its message is not delivered")
+          check("webhooks", i < 500, () => "a webhook said 200, and its message is not delivered")
           yield* turn
         }
         if (society.inboxes.deliver(slip, now())) add("Envelope", "stored → delivered: webhook 2xx")
@@ -815,6 +820,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (!able(agent)) return
       const invites = yield* groups.invites(the(agent).id)
       same(
+        "invites",
         invites.map(({ id }) => id).toSorted(),
         society.groups.invites.filter((invite) => invite.invitee === agent).map(({ id }) => id).toSorted(),
         "pending invites"
@@ -828,7 +834,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
     const lookAt = Effect.fnUntraced(function*(agent: number, talk: string) {
       const rows = yield* conversations.history(the(agent).id, idOf(talk), { limit: 100, before: null, after: null, around: null })
       const letters = society.visible(agent, talk).toReversed()
-      same(rows.map((row) => parse(row)["seq"]), letters.map((letter) => letter.seq), `history of ${talk} for ${agent}`)
+      same("history", rows.map((row) => parse(row)["seq"]), letters.map((letter) => letter.seq), `history of ${talk} for ${agent}`)
       rows.forEach((row, i) => {
         const message = parse(row)
         const letter = letters[i]!
@@ -836,6 +842,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         const slip = society.inboxes.slip(agent, letter)
         letter.id ??= String(message["id"])
         same(
+          "shown",
           [message["id"], message["status"], message["delivered_at"], message["read_at"], message["delivery_id"]],
           [letter.id, stateOf(expected), iso(expected.deliveredAt), iso(expected.readAt), slip === undefined ? null : deliveryId(slip)],
           `message ${talk} ${letter.seq} as ${agent} sees it`
@@ -853,6 +860,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       if (direct === undefined) return
       const { direct_state } = yield* conversations.context(the(agent).id, idOf(talk))
       same(
+        "conversations",
         [direct_state?.state, direct_state?.initiated_by_self],
         [direct.established ? "established" : "cold", direct.initiator === agent],
         "the state of a conversation"
@@ -865,6 +873,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const listed = yield* mutes.list(the(agent).id, undefined, { limit: 200 })
       const active = society.mutes.active(agent, now())
       same(
+        "mutes",
         listed.mutes.map((mute) => `${nameOfTarget(mute.kind, mute.targetId)} ${mute.mutedUntil}`).toSorted(),
         active.map((target) => `${target} ${society.mutes.end(agent, /^\d+$/.test(target) ? Number(target) : target, now()) ?? null}`).toSorted(),
         "mutes"
@@ -875,7 +884,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         const other = isGroup(talk) ? undefined : pairOf(talk).find((one) => one !== agent)
         const muted = society.mutes.end(agent, talk, now()) !== undefined ||
           (other !== undefined && society.mutes.end(agent, other, now()) !== undefined)
-        same(item.is_muted, muted, `is_muted of ${talk} for ${agent}`)
+        same("mutes", item.is_muted, muted, `is_muted of ${talk} for ${agent}`)
         ledger.answered(muted ? "is_muted: true" : "is_muted: false")
       }
     })
@@ -884,9 +893,9 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const text = `file ${file.name} of ${mark}`
       const bytes = Buffer.from(kind === "right" ? text : kind === "other" ? text.replace("file", "elif") : "f")
       const { signedFiles } = blobs
-      if (signedFiles === undefined) throw new Violation("no signed files")
+      if (signedFiles === undefined) throw new Violation("files", "no signed files")
       const exit = yield* Effect.exit(signedFiles.accept(file.url.replace(/^.*\//, ""), Readable.from([bytes]), bytes.length))
-      if (expect(exit, society.files.put(file, kind, now()), "put")) add("Attachment", "reserved → stored")
+      if (expect("files", exit, society.files.put(file, kind, now()), "put")) add("Attachment", "reserved → stored")
     })
 
     const execute = Effect.fnUntraced(function*(step: Step) {
@@ -949,7 +958,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           if (!able(step.agent)) return
           const exit = yield* Effect.exit(contacts.add(the(step.agent).id, the(step.other).handle, null))
           const refused = !alive(step.other) ? "AgentNotFound" : step.agent === step.other ? "ValidationFailed" : undefined
-          if (expect(exit, refused, "add a contact")) society.contacts.add(`${step.agent} ${step.other}`)
+          if (expect("contacts", exit, refused, "add a contact")) society.contacts.add(`${step.agent} ${step.other}`)
           return
         }
         case "Create":
@@ -968,7 +977,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           if (!able(by)) return
           const exit = yield* Effect.exit(groups.cancel(the(by).id, group.id, invite.id))
           const outcome = society.groups.cancel(group, by, invite)
-          if (expect(exit, outcome?.refused, "cancel")) add("Group invite", "pending → cancelled: by an admin")
+          if (expect("invites", exit, outcome?.refused, "cancel")) add("Group invite", "pending → cancelled: by an admin")
           return
         }
         case "Leave": {
@@ -979,7 +988,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const outcome = society.groups.leave(group, agent, now())
           const change = groupChange(exit, outcome, group, "leave", "stored → delivered: leaving the group")
           if (change !== undefined && Exit.isSuccess(exit)) {
-            same(exit.value, change.promoted === undefined ? null : the(change.promoted).handle, "who is promoted")
+            same("groups", exit.value, change.promoted === undefined ? null : the(change.promoted).handle, "who is promoted")
           }
           return
         }
@@ -1113,7 +1122,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
           const refused = typeof target === "string"
             ? undefined
             : !alive(target) ? "AgentNotFound" : target === step.agent ? "SelfMute" : undefined
-          if (expect(exit, refused, "mute")) society.mutes.set(step.agent, target, until)
+          if (expect("mutes", exit, refused, "mute")) society.mutes.set(step.agent, target, until)
           if (step.pick % 2 === 0 && !sessions.some((one) => one.agent === step.agent)) yield* attach(step.agent, step.pick % 4 === 0)
           return
         }
@@ -1127,7 +1136,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             the(agent).id,
             typeof target === "string" ? { kind: "conversation", id: idOf(target) } : { kind: "agent", handle: the(target).handle }
           ))
-          expect(exit, society.mutes.lift(agent, target, now()) ? undefined : "NotFound", "unmute")
+          expect("mutes", exit, society.mutes.lift(agent, target, now()) ? undefined : "NotFound", "unmute")
           return
         }
         case "Mutes":
@@ -1165,7 +1174,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             : society.standing.apart(agent, scope)
             ? "Blocked"
             : undefined
-          if (!expect(exit, refused, "reserve a file") || !Exit.isSuccess(exit)) return
+          if (!expect("files", exit, refused, "reserve a file") || !Exit.isSuccess(exit)) return
           const file = society.files.reserve(agent, scope, now())
           file.id = exit.value.id
           file.url = exit.value.uploadUrl
@@ -1205,7 +1214,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
             : file.stored
             ? undefined
             : "NotFound"
-          expect(yield* Effect.exit(attachments.downloadUrl(the(step.agent).id, file.id)), refused, "download")
+          expect("files", yield* Effect.exit(attachments.downloadUrl(the(step.agent).id, file.id)), refused, "download")
         }
       }
     })
@@ -1220,6 +1229,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         SELECT agent_id, last_no, undelivered FROM inboxes WHERE ${sql.in("agent_id", mine)}`
       for (const [i, { id }] of agents.entries()) {
         same(
+          "envelopes",
           envelopes.filter((row) => row.recipient_id === id)
             .map((row) => [row.no, talkNames.get(row.conversation_id), row.seq, row.delivered_at, row.read_at]),
           society.inboxes.of[i]!.map((slip) => [slip.inboxNo, slip.letter.talk, slip.letter.seq, slip.deliveredAt, slip.readAt]),
@@ -1227,6 +1237,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         )
         const counter = counters.find((row) => row.agent_id === id)
         same(
+          "counted",
           [counter?.last_no, counter?.undelivered],
           [society.inboxes.of[i]!.length, society.inboxes.of[i]!.filter((slip) => slip.deliveredAt === null).length],
           `inbox of ${i}`
@@ -1235,6 +1246,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const talks = yield* sql<{ id: string; initiator_id: string; established_at: number | null; last_seq: number }>`
         SELECT * FROM conversations WHERE ${sql.in("id", [...talkNames.keys()])}`
       same(
+        "conversations",
         talks.flatMap((row) => {
           const name = talkNames.get(row.id) ?? ""
           // A block may have made the row before there was anything to order.
@@ -1253,6 +1265,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       // Of a deleted group the rows only tell who was in it.
       const open = new Set(society.groups.all.filter((group) => group.deleted === undefined).map(({ id }) => id))
       same(
+        "groups",
         members.filter((row) => open.has(row.group_id)).map((row) =>
           `${talkNames.get(row.group_id)} ${agentOf.get(row.agent_id)} ${row.role}`
         ).toSorted(),
@@ -1260,11 +1273,12 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         "members"
       )
       const invites = yield* sql<{ id: string }>`SELECT id FROM group_invites WHERE ${sql.in("group_id", groupIds)}`
-      same(invites.map(({ id }) => id).toSorted(), society.groups.invites.map(({ id }) => id).toSorted(), "invites")
+      same("invites", invites.map(({ id }) => id).toSorted(), society.groups.invites.map(({ id }) => id).toSorted(), "invites")
     })
 
     yield* Effect.gen(function*() {
-      for (const step of steps) {
+      for (const [i, step] of steps.entries()) {
+        reaches(i)
         cause = "clock"
         fresh = []
         let ms = 1
@@ -1278,6 +1292,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
         yield* execute(step)
         yield* conclude
       }
+      reaches(steps.length)
       yield* audit
     }).pipe(Effect.ensuring(Effect.sync(() => {
       for (const connected of sessions) drop(connected)

@@ -1,4 +1,5 @@
 import * as fc from "fast-check"
+import { inWordsBy } from "../Words.ts"
 import { AGENTS } from "./Society.ts"
 
 /**
@@ -175,3 +176,49 @@ export const stepsOf = (seed: number, length: number): ReadonlyArray<Step> => {
   )
   return steps ?? []
 }
+
+/** What a step does. `{pick}` and the like are choices among what there is by then, so the words leave most of them out. */
+export const stepInWords = inWordsBy<Step>({
+  Jump: "the clock advances by {ms} ms",
+  Edge: "the clock advances to {offset} ms beside a moment at which something changes",
+  Send: "agent {from} sends a direct message to agent {to}, or to an agent that it has not written to",
+  Reply: "agent {agent} answers in a direct conversation",
+  Speak: "agent {agent}, or the next agent that is in a group, sends a message to a group",
+  Hooked: "agent {agent} gets a message while it has a webhook",
+  Block: "agent {by}, or an agent whose block counts, blocks another agent",
+  Report: "agent {by}, or an agent whose report counts, reports another agent",
+  Unblock: "agent {by}, or an agent that blocks, unblocks another agent",
+  Restore: "an operator restores an agent",
+  Suspend: "an operator suspends an agent",
+  Delete: "an account is deleted",
+  Mob: "agent {agent}, or the next agent that has written to others, writes to all, is blocked or reported by some of them, and then: {end}",
+  Probe: "agent {agent} tries again what is forbidden for a while, {offset} ms beside the end of that time",
+  Follow: "a message is delivered to all its recipients and then read by them",
+  Contact: "agent {agent} adds agent {other} to its contacts",
+  Create: "agent {by} makes a group with the agents {with}",
+  Add: "an admin invites agent {other}, or a former member, to a group",
+  Accept: "an invite to a group is accepted",
+  Reject: "an invite to a group is refused",
+  Cancel: "agent {by}, or an admin, cancels an invite to a group",
+  Leave: "agent {agent}, or the next agent that is in a group, leaves a group",
+  Dissolve: "agent {agent}, or an agent that may, deletes a group",
+  Remove: "an admin removes agent {other}, or another member, from a group",
+  Promote: "an admin makes a member of a group an admin",
+  Demote: "an admin makes an admin of a group a member",
+  Attach: "agent {agent} opens a socket (with ack: {acknowledges})",
+  Detach: "a socket is closed",
+  AckFrame: "a message is acknowledged by a frame on a socket",
+  AckThrough: "agent {agent}, or the next agent with an undelivered message, acknowledges by sync/ack",
+  Read: "agent {agent}, or the next agent with an unread message, reads a message",
+  ReadThrough: "agent {agent}, or the next agent with an unread message, reads a conversation up to a seq",
+  HideMessage: "agent {agent}, or the next agent with an undelivered message, hides a message",
+  Hide: "agent {agent}, or the next agent with an undelivered message, hides a conversation",
+  Mute: "agent {agent} mutes an agent or a conversation for {ms} ms",
+  Unmute: "agent {agent}, or the next agent that mutes, lifts a mute",
+  Mutes: "agent {agent}, or the next agent that mutes, lists its mutes",
+  Look: "agents look at their invites and at the histories of their conversations",
+  Reserve: "agent {agent}, or the next agent that is in a group, announces a file",
+  Put: "a file is uploaded with {bytes} bytes",
+  Carry: "a message with a file is sent",
+  Download: "agent {agent} asks for the bytes of a file"
+})

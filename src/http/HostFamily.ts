@@ -1,0 +1,33 @@
+import { MCP_HOSTS } from "../platform/Metrics.ts"
+
+type Family = (typeof MCP_HOSTS)[number]
+
+/** The first that matches is the family. Several hosts say only which HTTP client they use. */
+const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
+  ["claude-code", /claude-code/],
+  ["claude", /claude/],
+  ["codex", /codex/],
+  ["openai", /openai/],
+  ["gemini", /gemini/],
+  ["opencode", /opencode/],
+  ["openclaw", /openclaw/],
+  ["cursor", /cursor/],
+  ["vscode", /visual studio code|vscode/],
+  ["cline", /\bcline\b/],
+  ["goose", /goose/],
+  ["python", /python/],
+  ["bun", /\bbun\b/],
+  ["node", /\bnode\b|undici|axios/]
+]
+
+/** Longer names are cut. */
+const MAX_LENGTH = 80
+
+/** How a client calls itself in its `User-Agent`, for a line of the log. */
+export const shownAgent = (userAgent: string | undefined): string => (userAgent ?? "").slice(0, MAX_LENGTH)
+
+/** The family of an agent host by its `User-Agent`: one of a few names, because it is a label of a metric. */
+export const hostFamily = (userAgent: string | undefined): Family => {
+  const text = shownAgent(userAgent).toLowerCase()
+  return text === "" ? "none" : PATTERNS.find(([, pattern]) => pattern.test(text))?.[0] ?? "other"
+}

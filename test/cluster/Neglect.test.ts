@@ -1,0 +1,122 @@
+import { afterAll, assert, beforeAll, describe, it } from "@effect/vitest"
+import { begin, connect } from "../a2a/A2a.ts"
+import { eventually } from "../support/Eventually.ts"
+import { Hosts } from "../support/Hosts.ts"
+import { Cluster, missingForNodes, on, send } from "../support/Nodes.ts"
+import { newAgent, type Server, type TestAgent } from "../support/Server.ts"
+import { getOf, peakMemory, sendingFor, UnreadConnections, upgradeOf } from "../support/Unread.ts"
+
+/** V8's heap of each node, in MB, and the bound of docs/operations.md for the memory of a process. */
+const HEAP_MB = 512
+const MEMORY_BOUND = 900_000_000
+const LARGE = "x".repeat(28_000)
+/** For each node. */
+const CONNECTIONS = 100
+/** A median below this is no delay. On a machine with much else to do, it differs by this much from one second to the next. */
+const FLOOR_MS = 3_000
+const DEAD_AGENTS = 26
+const HOOKS = 5
+
+describe.skipIf(missingForNodes !== "")(`two nodes, and peers that neither read nor answer${missingForNodes}`, () => {
+  let cluster: Cluster
+  let hosts: Hosts
+  let ada: TestAgent
+  let bob: TestAgent
+
+  beforeAll(async () => {
+    hosts = await Hosts.start(DEAD_AGENTS * HOOKS + 1)
+    cluster = await Cluster.start(2, {
+      NODE_OPTIONS: `--max-old-space-size=${HEAP_MB}`,
+      WEBHOOK_ALLOW_PRIVATE: "loopback",
+      WEBHOOK_TIMEOUT_SECONDS: "60"
+    })
+    ada = await newAgent(cluster.nodes[0]!, "ada")
+    bob = await newAgent(cluster.nodes[1]!, "bob")
+    await send(ada, { to: bob.handle }, "hello")
+    await send(bob, { to: ada.handle }, "hello to you")
+  })
+  afterAll(async () => {
+    hosts?.stop()
+    await cluster?.stop()
+  })
+
+  /** What the others notice at each node while something lasts. */
+  const othersDoNotNotice = async (before: ReadonlyArray<number>): Promise<void> => {
+    for (const [n, median] of (await mediansOfSends()).entries()) assert.isBelow(median, Math.max(3 * before[n]!, FLOOR_MS))
+    for (const node of cluster.nodes) assert.isBelow(peakMemory(node), MEMORY_BOUND)
+  }
+
+  const mediansOfSends = (): Promise<ReadonlyArray<number>> =>
+    cluster.nodes.reduce(
+      async (found, node) => [...await found, (await sendingFor(on(node, ada), bob, 1_000)).median],
+      Promise.resolve<ReadonlyArray<number>>([])
+    )
+
+  it("answers, streams of A2A tasks and sockets that nobody reads", async () => {
+    const readers = await Promise.all(Array.from({ length: 4 }, async (_, i) => {
+      const reader = await newAgent(cluster.nodes[i % 2]!, "reader")
+      const { conversation_id } = await send(reader, { to: bob.handle }, "hello")
+      await Promise.all(Array.from({ length: 100 }, () => bob.client.sendMessage({ to: reader.handle, content: { text: LARGE } })))
+      const task = await begin(await connect(cluster.nodes[0]!, reader, bob, "JSONRPC"), LARGE)
+      return { key: reader.key, conversation: conversation_id, task: task.id }
+    }))
+    const before = await mediansOfSends()
+    const asks = cluster.nodes.map((node: Server) => {
+      const unread = new UnreadConnections()
+      return {
+        unread,
+        asked: unread.ask(node, CONNECTIONS, (i) => {
+          const { conversation, key, task } = readers[i % readers.length]!
+          switch (i % 3) {
+            case 0:
+              return getOf(`/v1/messages/${conversation}?limit=200`, key)
+            case 1:
+              return getOf(`/a2a/${bob.handle}/tasks/${task}:subscribe?A2A-Version=1.0`, key)
+            default:
+              return upgradeOf(key)
+          }
+        })
+      }
+    })
+    try {
+      await Promise.all(asks.map(({ asked }) => asked))
+      await othersDoNotNotice(before)
+    } finally {
+      for (const { unread } of asks) unread.close()
+    }
+  })
+
+  it("targets of posts that never answer", async () => {
+    const hook = async (agent: TestAgent, url: string): Promise<void> => {
+      assert.strictEqual((await agent.http.post("/v1/webhooks", { url, events: ["message.new"] })).status, 201)
+    }
+    await hook(bob, hosts.url(DEAD_AGENTS * HOOKS, "/healthy"))
+    /** Milliseconds from a send at each node to the post. */
+    const posts = async (): Promise<ReadonlyArray<number>> => {
+      const took: Array<number> = []
+      for (let i = 0; i < 20; i++) {
+        const began = performance.now()
+        const { id } = await send(on(cluster.nodes[i % 2]!, ada), { to: bob.handle }, `for the webhook ${i}`)
+        took.push(await eventually("a post to the healthy webhook", () => hosts.arrived.get(`/healthy ${id}`)) - began)
+      }
+      return took.sort((a, b) => a - b)
+    }
+    const before = await posts()
+    const sendsBefore = await mediansOfSends()
+    const dead = await Promise.all(Array.from({ length: DEAD_AGENTS }, async (_, i) => {
+      const agent = await newAgent(cluster.nodes[i % 2]!, "dead")
+      for (let n = 0; n < HOOKS; n++) await hook(agent, hosts.url(i * HOOKS + n, "/dead"))
+      return agent
+    }))
+    await Promise.all(dead.map((agent) => send(ada, { to: agent.handle }, "for a dead webhook")))
+    await eventually("a post to a target of each agent", () => hosts.holding >= DEAD_AGENTS || undefined)
+    const during = await posts()
+    assert.isAtLeast(hosts.holding, DEAD_AGENTS)
+    assert.isBelow(during[10]!, 3 * Math.max(before[10]!, 1_000))
+    assert.isBelow(during.at(-1)!, 3 * Math.max(before.at(-1)!, 5_000))
+    await othersDoNotNotice(sendsBefore)
+    // Those that are back have their posts.
+    hosts.revive()
+    await eventually("posts to all targets that are back", () => hosts.answeredTargets.size === DEAD_AGENTS * HOOKS || undefined)
+  })
+})

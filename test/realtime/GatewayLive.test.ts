@@ -1,0 +1,51 @@
+import { assert, layer } from "@effect/vitest"
+import { Effect, Layer } from "effect"
+import { once } from "node:events"
+import { tmpdir } from "node:os"
+import { WebSocket } from "ws"
+import { Accounts } from "../../src/agents/Accounts.ts"
+import { Agents } from "../../src/agents/Agents.ts"
+import { NodeProcedures } from "../../src/cluster/NodeProcedures.ts"
+import * as Http from "../../src/Http.ts"
+import { HttpServer } from "../../src/http/HttpServer.ts"
+import { Readiness } from "../../src/platform/Readiness.ts"
+import { layerPgliteTest } from "../support/Databases.ts"
+import { within } from "../support/Eventually.ts"
+import { layerRooms, newAgent } from "../support/Rooms.ts"
+
+const room = Http.layer.pipe(
+  Layer.provide([Readiness.layer, NodeProcedures.layerAlone]),
+  Layer.provideMerge(layerRooms(layerPgliteTest, { PORT: 0, DATA_DIR: tmpdir(), LOG_LEVEL: "error" }))
+)
+
+layer(room, { excludeTestServices: true })((it) => {
+  it.effect("a socket whose key is rotated after its check, and before the socket is attached, is closed with 1008 (wire.md C.3, E.4)", () =>
+    Effect.gen(function*() {
+      const { url } = yield* HttpServer
+      const accounts = yield* Accounts
+      const agents = yield* Agents
+      const { id, key } = yield* newAgent("rotated")
+      const { byKeyHash } = agents
+      let rotated = false
+      // The first check of the key finds the account; the key is rotated before the answer arrives.
+      Object.assign(agents, {
+        byKeyHash: ((hash) =>
+          Effect.tap(byKeyHash(hash), () => {
+            if (rotated) return Effect.void
+            rotated = true
+            return Effect.andThen(Effect.orDie(accounts.replaceKey(id)), accounts.keyReplaced(id))
+          })) satisfies typeof byKeyHash
+      })
+      const frames: Array<unknown> = []
+      const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/ws`)
+      socket.on("message", (data) => frames.push(JSON.parse(String(data))))
+      const closed = once(socket, "close")
+      socket.on("open", () => socket.send(JSON.stringify({ type: "hello", api_key: key })))
+      const [code, reason] = yield* Effect.promise(() => within("the end of the socket", closed)).pipe(
+        Effect.ensuring(Effect.sync(() => socket.terminate()))
+      )
+      assert.strictEqual(code, 1008, String(reason))
+      assert.isTrue(rotated)
+      assert.deepInclude(frames[0], { type: "hello.ok" })
+    }))
+})

@@ -1,0 +1,37 @@
+import { Context, Deferred, Effect, Layer } from "effect"
+import { SqlClient } from "effect/sql"
+import { Database } from "../../src/database/Sql.ts"
+import { layerPgliteTest } from "./Databases.ts"
+
+/** While it is set, each prepared statement waits for it before it is carried out. */
+let gate: Deferred.Deferred<void> | undefined
+/** How many statements have waited, by name. */
+export const waited = new Map<string, number>()
+
+/** A database whose prepared statements `hang` holds up. */
+export const layerHanging = Layer.effectContext(Effect.gen(function*() {
+  const real = yield* Database
+  const prepared: Database["Service"]["prepared"] = <Row extends object>(name: string, text: string) => {
+    const statement = real.prepared<Row>(name, text)
+    return (params) =>
+      Effect.suspend(() => {
+        if (gate === undefined) return statement(params)
+        waited.set(name, (waited.get(name) ?? 0) + 1)
+        return Effect.andThen(Deferred.await(gate), statement(params))
+      })
+  }
+  return Context.make(SqlClient.SqlClient, yield* SqlClient.SqlClient).pipe(Context.add(Database, { ...real, prepared }))
+})).pipe(Layer.provide(layerPgliteTest))
+
+/** Holds the database up for what a test begins meanwhile; the effect that it gives, and the end of the scope, let it go on. */
+export const hang = Effect.gen(function*() {
+  const ends = Deferred.makeUnsafe<void>()
+  waited.clear()
+  gate = ends
+  const goOn = Effect.suspend(() => {
+    gate = undefined
+    return Deferred.succeed(ends, undefined)
+  })
+  yield* Effect.addFinalizer(() => goOn)
+  return goOn
+})

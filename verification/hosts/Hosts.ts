@@ -1,0 +1,102 @@
+import type { MCP_HOSTS } from "../../src/platform/Metrics.ts"
+
+/** A host from npm that `npm run test:hosts` runs unmodified. docs/clients.md has its entry, under its name. */
+export interface Host {
+  readonly name: string
+  readonly package: string
+  /** The versions are pinned here and nowhere else; docs/clients.md repeats them. */
+  readonly version: string
+  readonly program: string
+  /** The most bytes that the definitions of Parley's tools may have in a request to the model: a tenth more than they had. */
+  readonly mostToolBytes: number
+  /** Under which name the server counts its requests. */
+  readonly family: (typeof MCP_HOSTS)[number]
+  /** What makes the host ask the fake model, and leaves out telemetry, updates and sharing: variables, and files in its HOME. */
+  readonly settings: (model: string) => {
+    readonly env: Readonly<Record<string, string>>
+    readonly files?: Readonly<Record<string, string>>
+  }
+  /** The file in HOME to which the entry's TOML is added. */
+  readonly toml?: string
+}
+
+export const hosts: ReadonlyArray<Host> = [
+  {
+    name: "Claude Code",
+    package: "@anthropic-ai/claude-code",
+    version: "2.1.330",
+    program: "claude",
+    family: "claude-code",
+    mostToolBytes: 3_300,
+    settings: (model) => ({
+      env: { ANTHROPIC_BASE_URL: model, ANTHROPIC_API_KEY: "fake", CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: "1", DISABLE_AUTOUPDATER: "1" }
+    })
+  },
+  {
+    name: "Codex",
+    package: "@openai/codex",
+    version: "0.169.0",
+    program: "codex",
+    family: "codex",
+    mostToolBytes: 24_500,
+    toml: ".codex/config.toml",
+    settings: (model) => ({
+      env: {},
+      files: {
+        ".codex/config.toml": `model = "fake"
+model_provider = "fake"
+check_for_update_on_startup = false
+
+[analytics]
+enabled = false
+
+[model_providers.fake]
+name = "fake"
+base_url = "${model}/v1"
+wire_api = "responses"
+
+`
+      }
+    })
+  },
+  {
+    name: "Gemini CLI",
+    package: "@google/gemini-cli",
+    version: "0.61.0",
+    program: "gemini",
+    // Its MCP client sends the User-Agent of Node.
+    family: "node",
+    mostToolBytes: 35_000,
+    settings: (model) => ({
+      env: { GOOGLE_GEMINI_BASE_URL: model, GEMINI_API_KEY: "fake" },
+      files: {
+        ".gemini/settings.json": JSON.stringify({
+          general: { enableAutoUpdate: false, enableAutoUpdateNotification: false },
+          model: { name: "gemini-2.5-pro" },
+          privacy: { usageStatisticsEnabled: false },
+          security: { auth: { selectedType: "gemini-api-key" } }
+        })
+      }
+    })
+  },
+  {
+    name: "opencode",
+    package: "opencode-ai",
+    version: "1.18.33",
+    program: "opencode",
+    family: "opencode",
+    mostToolBytes: 25_500,
+    settings: (model) => ({
+      env: {
+        OPENCODE_DISABLE_AUTOUPDATE: "1",
+        OPENCODE_DISABLE_LSP_DOWNLOAD: "1",
+        OPENCODE_DISABLE_MODELS_FETCH: "1",
+        OPENCODE_DISABLE_SHARE: "1",
+        OPENCODE_CONFIG_CONTENT: JSON.stringify({
+          model: "fake/fake",
+          provider: { fake: { npm: "@ai-sdk/openai-compatible", options: { baseURL: `${model}/v1`, apiKey: "fake" }, models: { fake: {} } } }
+        })
+      }
+    })
+  }
+]
