@@ -258,7 +258,8 @@ describe.skipIf(CHROMIUM === undefined || !ALL)(`/console${MISSING}${ALL ? "" : 
     await page.route("**/console/api/**", async (route) => {
       if (route.request().url().endsWith("/stream")) return route.abort()
       const response = await route.fetch()
-      await route.fulfill({ response, json: spoilt(await response.json()) })
+      // A request of a page that was left meanwhile is cancelled, and takes no answer.
+      await route.fulfill({ response, json: spoilt(await response.json()) }).catch(() => undefined)
     })
     await page.reload()
     const clean = async (what: string) => {
