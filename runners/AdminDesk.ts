@@ -132,26 +132,45 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
   }
 })
 
-const Sent = Schema.Struct({ url: Schema.String, token: Schema.String })
+const Sent = Schema.Struct({ url: Schema.String, others: Schema.optionalKey(Schema.Array(Schema.String)), token: Schema.String })
 
 /** How long a server may take over a call of the operators' API. */
 const PATIENCE_MS = 30_000
 
-/** Asks a server that runs, with a token of a minute that is made in its database. */
+/** Codes of failures in which a request was not sent at all, so that it may be sent to another server. */
+const NOT_SENT = new Set(["ECONNREFUSED", "EHOSTUNREACH", "ENETUNREACH", "ENOTFOUND", "EAI_AGAIN", "UND_ERR_CONNECT_TIMEOUT"])
+
+/** Sends a request to the first of these servers that can be reached. */
+const sendToOne = async (bases: ReadonlyArray<string>, path: string, request: RequestInit) => {
+  for (const [i, base] of bases.entries()) {
+    try {
+      return { base, response: await fetch(base.replace(/\/$/, "") + path, request) }
+    } catch (error) {
+      const code: unknown = Object(Object(error).cause).code
+      if (i === bases.length - 1 || typeof code !== "string" || !NOT_SENT.has(code)) throw error
+    }
+  }
+  throw new Error("no server")
+}
+
+/**
+ * Asks a server that runs, with a token of a minute that is made in its database. Unless `server` names it, this is the server of this
+ * environment or, if that one cannot be reached, one of the nodes that are alive.
+ */
 const ask = Effect.fnUntraced(function*(config: Settings, { body, method, operator, path, server }: Errand) {
   const { data } = yield* perform(config, { _tag: "Errand", operator })
-  const { token, url } = yield* Effect.orDie(Schema.decodeUnknownEffect(Sent)(data))
-  const base = server ?? url
-  const response = yield* Effect.tryPromise({
+  const { others = [], token, url } = yield* Effect.orDie(Schema.decodeUnknownEffect(Sent)(data))
+  const bases = server === null ? [...new Set([url, ...others])] : [server]
+  const { base, response } = yield* Effect.tryPromise({
     try: () =>
-      fetch(base.replace(/\/$/, "") + path, {
+      sendToOne(bases, path, {
         method,
         headers: { authorization: `Bearer ${token}`, "content-type": "application/json" },
         signal: AbortSignal.timeout(PATIENCE_MS),
         ...(body === undefined ? {} : { body: JSON.stringify(body) })
       }),
     catch: () =>
-      new OperatorRefused({ message: `No server answers at ${base}: start it, or say with --server where one listens that uses this database.` })
+      new OperatorRefused({ message: `No server answers at ${bases.join(", ")}: start it, or say with --server where one listens that uses this database.` })
   })
   const text = yield* Effect.promise(() => response.text())
   const answer = yield* Effect.try({

@@ -5,6 +5,7 @@ import { admin } from "../src/operator/AdminCli.ts"
 import { ConfigInvalid, settings } from "../src/platform/Config.ts"
 import { VERSION } from "../src/service/Version.ts"
 import { commands } from "./Commands.ts"
+import { type Typed, typed as typedHere } from "./Typed.ts"
 
 const command = <Name extends keyof typeof commands>(
   name: Name,
@@ -116,11 +117,11 @@ const settingsOf: Readonly<Record<string, ReadonlyArray<Row>>> = {
 }
 
 /** Usage and flags as Effect renders them, then the settings, then the examples. */
-const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc.HelpDoc): string => {
+const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc.HelpDoc, typed: Typed): string => {
   const rows = settingsOf[doc.commandPath?.[1] ?? ""] ?? []
   const width = (column: "name" | "shown") => Math.max(...rows.map((row) => row[column].length))
   return [
-    formatter.formatHelpDoc(doc),
+    formatter.formatHelpDoc({ ...doc, usage: typed(doc.usage) }),
     ...rows.length === 0 ? [] : [
       "",
       "SETTINGS (environment variables, with their defaults)",
@@ -129,33 +130,36 @@ const help = (formatter: CliOutput.Formatter, { examples = [], ...doc }: HelpDoc
     ...examples.length === 0 ? [] : [
       "",
       "EXAMPLES",
-      ...examples.flatMap(({ command, description }) => [...description === undefined ? [] : [`  # ${description}`], `  ${command}`])
+      ...examples.flatMap(({ command, description }) => [...description === undefined ? [] : [`  # ${description}`], `  ${typed(command)}`])
     ]
   ].join("\n")
 }
 
 /** Prints one line for each mistake to standard error; Effect would print the whole help. */
-const presenter: CliOutput.Presenter = {
+const presenter = (typed: Typed): CliOutput.Presenter => ({
   present: Effect.fnUntraced(function*(event) {
     const { canColor } = yield* TerminalCapabilities.TerminalCapabilities
     const formatter = CliOutput.defaultFormatter({ colors: canColor })
-    if (event._tag === "Help") return yield* Console.log(help(formatter, event.helpDoc))
+    if (event._tag === "Help") return yield* Console.log(help(formatter, event.helpDoc, typed))
     if (event._tag === "Version") return yield* Console.log(`${event.name} ${event.version}`)
     for (const { message } of event.errors) {
       const mistake = message.replaceAll(/\s*\n\s*/g, " ")
-      yield* Console.error(`parley: ${mistake}${/[.?!]$/.test(mistake) ? "" : "."} See ${event.commandPath.join(" ")} --help`)
+      yield* Console.error(`parley: ${mistake}${/[.?!]$/.test(mistake) ? "" : "."} See ${typed([...event.commandPath, "--help"].join(" "))}`)
     }
   })
-}
+})
 
-/** Runs the command that the arguments name. Returns whether it succeeded; errors are printed to standard error. */
-export const run = (args: ReadonlyArray<string>): Effect.Effect<boolean> =>
+/**
+ * Runs the command that the arguments name. Returns whether it succeeded; errors are printed to standard error. Help texts show
+ * commands as `typed` writes them.
+ */
+export const run = (args: ReadonlyArray<string>, typed = typedHere): Effect.Effect<boolean> =>
   Effect.gen(function*() {
     const exit = yield* Command.runWith(root, { version: VERSION })(args).pipe(
       Effect.provide(Layer.mergeAll(
         NodeServices.layer,
         CliConfig.layer({ builtIns: [GlobalFlag.Help, GlobalFlag.Version] }),
-        CliOutput.layerPresenter(presenter)
+        CliOutput.layerPresenter(presenter(typed))
       )),
       Effect.exit
     )

@@ -1,8 +1,19 @@
+import { endWithNpm } from "./Npm.ts"
+
 /** The subcommands that take no arguments. The modules of each are loaded only when it is run. */
 export const commands = {
-  start: async () => (await import("./Start.ts")).start(),
-  runner: async () => (await import("./Runner.ts")).runner(),
+  start: async () => {
+    ;(await import("./Start.ts")).start()
+    endWithNpm()
+  },
+  runner: async () => {
+    ;(await import("./Runner.ts")).runner()
+    endWithNpm()
+  },
   migrate: async () => (await import("./Migrate.ts")).migrate(),
   demo: async () => (await import("./Demo.ts")).demo(),
-  cluster: async () => (await import("./Cluster.ts")).cluster()
+  cluster: async () => {
+    ;(await import("./Cluster.ts")).cluster()
+    endWithNpm()
+  }
 }

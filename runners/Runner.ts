@@ -1,4 +1,4 @@
-import { Effect, Layer } from "effect"
+import { Effect, Layer, type Redacted } from "effect"
 import type { Sharding } from "effect/cluster"
 import { PushRouter } from "../src/push/PushRouter.ts"
 import { awaitOwners, awaitShare } from "../src/cluster/Cluster.ts"
@@ -35,14 +35,17 @@ const warning = ({ RUNNER_HOST, RUNNER_SECRET }: Settings) =>
 
 const withoutDatabase = Layer.effectContext(Effect.die("a node without DATABASE_URL"))
 
+const hasDatabase = (config: Settings): config is Settings & { readonly DATABASE_URL: Redacted.Redacted<string> } =>
+  config.DATABASE_URL !== undefined
+
 /** `parley runner`: one of many equal nodes on PostgreSQL, Redis and a shared store for files. */
 export const runner = (): void => serve({
   settle,
   own: Layer.empty,
   database: ({ DATABASE_POOL, DATABASE_URL }) =>
     DATABASE_URL === undefined ? withoutDatabase : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS }),
-  cluster: ({ DATABASE_URL, ...config }) =>
-    DATABASE_URL === undefined ? withoutDatabase : ClusterNode.layer({ ...config, DATABASE_URL }),
+  // The very object: the port that the server listens on is known by it.
+  cluster: (config) => hasDatabase(config) ? ClusterNode.layer(config) : withoutDatabase,
   owns: ({ ROLE }) => ROLE === "runner",
   ready: ({ ROLE }) =>
     complete.pipe(

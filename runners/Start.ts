@@ -46,7 +46,7 @@ const welcome = (config: Settings, url: string): string => {
 export const start = (): void => serve({
   settle: (config) =>
     config.ROLE === "gateway"
-      ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with parley runner"] }))
+      ? Effect.fail(new ConfigInvalid({ problems: ["ROLE: a gateway is a node of a cluster: start it with npm run runner, or with the subcommand runner"] }))
       : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
   own: DataDir.layer,
   database,

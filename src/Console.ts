@@ -42,6 +42,7 @@ export const ConsoleHttp = Layer.merge(HttpApiBuilder.layer(ConsoleApi), nothing
 
 /** Its services, which also answer the other nodes. */
 export const services = Nodes.layer.pipe(
-  Layer.provideMerge(Layer.mergeAll(Parts.layer, ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),
+  Layer.provideMerge(Parts.layer),
+  Layer.provideMerge(Layer.mergeAll(ConsoleAccess.layer, AuditLog.layer, Erasure.layer, AgentsLookRepo.layer, LimitChanges.layer, ModerationRepo.layer)),
   Layer.provideMerge(NodeSampler.layer)
 )

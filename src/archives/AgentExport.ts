@@ -55,6 +55,8 @@ type Manifest = typeof Manifest.Type
 const MANIFEST = "manifest.json"
 const FILES = "files.jsonl"
 const LOCK = ".lock"
+/** Whether a file of the folder belongs to its lock; versions of before left `.lock-journal` behind when they were killed. */
+const isLock = (name: string): boolean => name === LOCK || name === `${LOCK}-journal`
 const NOTHING: typeof Progress.Type = { rows: 0, bytes: 0, next: null, whole: false }
 
 const refuse = (message: string) => new ArchiveRefused({ message })
@@ -154,7 +156,7 @@ const pack = async (folder: string, file: string, at: number): Promise<void> => 
   try {
     const tar = new TarWriter(handle, at)
     for (const entry of await readdir(folder, { withFileTypes: true })) {
-      if (entry.isFile() && entry.name !== LOCK) await tar.file(entry.name, path.join(folder, entry.name))
+      if (entry.isFile() && !isLock(entry.name)) await tar.file(entry.name, path.join(folder, entry.name))
     }
     for (const name of await readdir(path.join(folder, "files"))) await tar.file(`files/${name}`, path.join(folder, "files", name))
     await tar.finish()
@@ -376,7 +378,7 @@ export const exportAgent = Effect.fnUntraced(function*<E>(target: string, source
   yield* isThere()
   const begun = yield* Effect.flatMap(source.begin, decodeBegun)
   if (!existsSync(path.join(folder, MANIFEST)) && existsSync(folder)) {
-    const others = (yield* io(() => readdir(folder))).filter((name) => name !== LOCK)
+    const others = (yield* io(() => readdir(folder))).filter((name) => !isLock(name))
     if (others.length > 0) return yield* refuse(`${folder} is not empty, and holds no export.`)
   }
   return yield* Effect.scoped(Effect.gen(function*() {

@@ -4,6 +4,7 @@ import { type HttpApiEndpoint, HttpApiMiddleware } from "effect/http-api"
 import { Asked } from "../http/Asked.ts"
 import { addressKey, addressOf, networksOf } from "../http/ClientAddress.ts"
 import { Config } from "../platform/Config.ts"
+import { isProbe } from "../platform/Metrics.ts"
 import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { RateLimits } from "../rates/RateLimits.ts"
 import type { Charge, RateState } from "../rates/RateRule.ts"
@@ -44,7 +45,7 @@ export class Budgets extends Context.Service<Budgets, {
   readonly unauthorized: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a request for a file of the server's own pages, of which a page loads many. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
-  /** Counts a probe of health, readiness or metrics, unless it comes from one of PROBE_ADDRESSES. */
+  /** Counts a probe (`isProbe`), unless it comes from one of PROBE_ADDRESSES. */
   readonly ofProbe: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<void, RateLimited>
   /** The key of the IP address that a request comes from. */
   readonly addressOf: (request: HttpServerRequest.HttpServerRequest) => string
@@ -55,7 +56,7 @@ export class Budgets extends Context.Service<Budgets, {
       const config = yield* Config
       const limits = yield* RateLimits
       const reads = yield* LargeReads
-      const isProbe = networksOf(config.PROBE_ADDRESSES)
+      const probes = networksOf(config.PROBE_ADDRESSES)
       const minute = { windowMs: 60_000, window: "minute" }
       const perAgent = { name: "requests", limit: config.LIMITS_REQUESTS_PER_MINUTE, ...minute }
       const perAddress = { name: "anonymous_requests", limit: config.LIMITS_ANONYMOUS_REQUESTS_PER_MINUTE, ...minute }
@@ -106,7 +107,7 @@ export class Budgets extends Context.Service<Budgets, {
               }))),
         ofAsset: (request) => limits.take(assets, keyOf(request)),
         ofProbe: (request) =>
-          Effect.suspend(() => isProbe(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),
+          Effect.suspend(() => probes(addressOf(request, config.TRUST_PROXY)) ? Effect.void : limits.take(perAddress, keyOf(request))),
         addressOf: keyOf
       })
     })
@@ -119,9 +120,6 @@ type Counting<Who> = <A, E, R>(
   effect: Effect.Effect<A, E, R>
 ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
 
-/** Annotates an endpoint that machines ask for at short intervals: see `Budgets.ofProbe`. */
-export const Probe = Context.Reference("parley/auth/Budgets/Probe", { defaultValue: () => false })
-
 /** Counts a request without a key against the budget of its IP address. */
 export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>()("parley/auth/AnonymousBudget", {
   error: [RateLimited, Unavailable]
@@ -131,7 +129,7 @@ export class AnonymousBudget extends HttpApiMiddleware.Service<AnonymousBudget>(
     Effect.map(Budgets, (budgets) => (httpEffect, { endpoint }) =>
       Effect.withFiber((fiber) => {
         const request = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
-        return Context.get(endpoint.annotations, Probe)
+        return isProbe(endpoint.path)
           ? Effect.andThen(budgets.ofProbe(request), httpEffect)
           : budgets.countAddress(request, endpoint, httpEffect)
       }))

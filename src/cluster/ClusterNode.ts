@@ -16,6 +16,7 @@ import { RpcSerialization, RpcServer } from "effect/rpc"
 import { SqlClient } from "effect/sql"
 import { common } from "./Cluster.ts"
 import type { Settings } from "../platform/Config.ts"
+import { reachableUrl } from "../platform/PublicUrl.ts"
 import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
 import * as Migrations from "../database/Migrations.ts"
 import { nameOf } from "./NodeAddress.ts"
@@ -218,7 +219,7 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
     Layer.provide(ShardOwners.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
-    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), NodeProbes.layer))),
+    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), (facts) => NodeProbes.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
     Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
     Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),

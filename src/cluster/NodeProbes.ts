@@ -43,7 +43,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
   /** Which nodes this node cannot talk with and why, written for operators. */
   readonly explain: () => string
 }>()("parley/cluster/NodeProbes") {
-  static readonly layer = (facts: Facts) =>
+  static readonly layer = (facts: Facts, url: () => string) =>
     Layer.effect(
       NodeProbes,
       Effect.gen(function*() {
@@ -148,7 +148,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         })
         yield* Effect.suspend(() => {
           changed.closeUnsafe()
-          return table.say(self, reaches, drain.drained ? { ...facts, drained: true } : facts)
+          return table.say(self, reaches, { ...facts, url: url(), ...drain.drained ? { drained: true } : {} })
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),

@@ -11,6 +11,8 @@ export const Facts = Schema.Struct({
   publicUrl: Schema.NullOr(Schema.String),
   /** LIMITS_* by name. */
   limits: Schema.Record(Schema.String, Schema.Number),
+  /** The address at which it takes requests of clients; absent in versions of before. */
+  url: Schema.optionalKey(Schema.String),
   /** Whether an operator has drained it; absent: no. */
   drained: Schema.optionalKey(Schema.Boolean)
 })
@@ -44,6 +46,8 @@ const decodeFacts = Schema.decodeUnknownOption(Schema.fromJsonString(Facts))
 export class NodeTable extends Context.Service<NodeTable, {
   /** The rows that were written within the last ten minutes, of listed nodes and others. */
   readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
+  /** Where the nodes that are alive take requests of clients. Needs no other table, so a standalone server's database has it too. */
+  readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
   /** Writes this node's row, replacing the previous one. */
   readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts) => Effect.Effect<void, SqlError.SqlError>
   /** Removes a node's row, and all rows older than ten minutes. */
@@ -82,6 +86,11 @@ export class NodeTable extends Context.Service<NodeTable, {
               isLocked: locked,
               isFresh: fresh
             }))
+        ),
+        urls: Effect.map(
+          sql<{ readonly facts: string }>`
+            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < interval '3 seconds' ORDER BY address`,
+          (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
         say: (address, reaches, facts) =>
           sql`

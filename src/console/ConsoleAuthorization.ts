@@ -63,6 +63,10 @@ export const credentialOf = (
   return bearer === undefined ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
 }
 
+/** How long the audit log may take over a look, and over a change that was refused. */
+const LOOK_TIMEOUT = "700 millis"
+const CHANGE_TIMEOUT = "2 seconds"
+
 /** The longest part of a URL in the audit log, in UTF-16 units. */
 const DETAIL_LENGTH = 300
 
@@ -101,7 +105,7 @@ export class ConsoleAuthorization extends HttpApiMiddleware.Service<ConsoleAutho
             const noted = (action: string, detail: string | null) => {
               const note = { operator: operator.operator, action, handle: handleIn(request.url), detail }
               // Operators have to see what is wrong with a database that takes no writes; the log has it then.
-              return Effect.catchTag(Effect.timeoutOption(audit.note(note), "2 seconds"), "SqlError", (error) =>
+              return Effect.catch(Effect.timeout(audit.note(note), looks ? LOOK_TIMEOUT : CHANGE_TIMEOUT), (error) =>
                 Effect.logWarning("A call by an operator could not be written into the audit log", error).pipe(Effect.annotateLogs(note)))
             }
             if (looks) yield* noted(`show ${endpoint.identifier}`, detailOf(request.url))

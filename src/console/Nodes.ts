@@ -13,6 +13,7 @@ import { VERSION } from "../service/Version.ts"
 import { iso } from "../wire/Text.ts"
 import { Conflict, hidden } from "./ConsoleAuthorization.ts"
 import { NodeSampler } from "./NodeSampler.ts"
+import { Parts } from "./Parts.ts"
 import { LogLevelName, NodeReport, nodeShown, type NodeShown } from "./Overview.ts"
 import type { NotFound } from "../wire/WireError.ts"
 
@@ -75,6 +76,7 @@ export class Nodes extends Context.Service<Nodes, {
       const gateway = yield* UpgradeHandler
       const limits = yield* RateLimits
       const liveAgents = yield* LiveAgents
+      const parts = yield* Parts
       const procedures = yield* NodeProcedures
       const readiness = yield* Readiness
       const sampler = yield* NodeSampler
@@ -83,13 +85,15 @@ export class Nodes extends Context.Service<Nodes, {
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const since = iso((yield* Clock.currentTimeMillis) - Math.round(process.uptime() * 1_000))
 
-      const report = (history: boolean): NodeReport => {
+      const report = Effect.fnUntraced(function*(history: boolean): Effect.fn.Return<NodeReport> {
+        const database = yield* parts.database
         const last = sampler.last()
         return {
           role: procedures.alone ? "standalone" : config.ROLE,
           version: VERSION,
           since,
-          reasons: readiness.reasons(),
+          // As /v1/ready, which looks at the database too.
+          reasons: [...database.state === "down" ? [`The database: ${database.words}`] : [], ...readiness.reasons()],
           drained: drain.drained,
           shards: shards.filter((shard) => sharding.hasShardId(shard)).length,
           sockets: gateway.size(),
@@ -102,7 +106,7 @@ export class Nodes extends Context.Service<Nodes, {
           log_level: volume.level,
           ...(history ? { history: sampler.history() } : {})
         }
-      }
+      })
 
       let closing: Fiber.Fiber<void> | undefined
       const oneByOne = yield* Semaphore.make(1)
@@ -130,13 +134,13 @@ export class Nodes extends Context.Service<Nodes, {
         name: "report",
         payload: Schema.Boolean,
         success: NodeReport,
-        here: (history) => Effect.sync(() => report(history))
+        here: report
       })
       const ordered = yield* procedures.make({
         name: "order",
         payload: Order,
         success: NodeReport,
-        here: (order) => Effect.map(obey(order), () => report(true))
+        here: (order) => Effect.andThen(obey(order), report(true))
       })
       const agentAt = yield* procedures.make({
         name: "agent",

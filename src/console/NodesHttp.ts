@@ -55,8 +55,9 @@ export const NodesHttp = HttpApiBuilder.group(consoleApiOf(NodesApi), "nodes", (
           if (state === "over") return undefined
           if (state === "next") {
             yield* Effect.sleep("1 second")
-            const reason = yield* ended(kind, token)
-            if (reason !== undefined) return [event("end", { reason }), "over"] as const
+            // Both at once, so that an outage of the database is shown as soon as it is seen.
+            const [reason, now] = yield* Effect.all([ended(kind, token), shared], { concurrency: "unbounded" })
+            return reason === undefined ? [event("overview", now), "next"] as const : [event("end", { reason }), "over"] as const
           }
           return [event("overview", yield* shared), "next"] as const
         }))

@@ -8,25 +8,29 @@ import { Redis } from "../platform/Redis.ts"
 import { NodeSampler } from "./NodeSampler.ts"
 import type { DatabasePart, Part } from "./Overview.ts"
 
-/** How long a look at a part may take; after that it counts as down. */
-const PATIENCE = "900 millis"
+/** How long a look at a part may take; after that it counts as down. Less than the time in which a node has to answer another one. */
+const PATIENCE = "800 millis"
 /** A part that answers, but later than this, is slow. */
 const SLOW_MS = 250
-/** How old what is shown of a part may be. */
-const DATABASE_AGE = "2 seconds"
+/** How old what is shown of a part may be; of the database and Redis less than the second between two looks of a person. */
+const DATABASE_AGE = "500 millis"
 const OTHERS_AGE = "10 seconds"
 /** An object that nobody stores: whether the store says so is what is asked. */
 const NOTHING = "console/nothing"
 
 interface DatabaseRow {
+  readonly locked: boolean
   readonly size: number
   readonly connections: number
   readonly connections_max: number
   readonly oldest: number | null
 }
 
+const LOCKED = "It takes no writes: DATABASE_URL leads to a standby, or it is read only."
+
 const DATABASE = `
-SELECT pg_database_size(current_database()) AS size,
+SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS locked,
+  pg_database_size(current_database()) AS size,
   (SELECT count(*)::int FROM pg_stat_activity WHERE datname = current_database()) AS connections,
   current_setting('max_connections')::int AS connections_max,
   (SELECT extract(epoch FROM max(clock_timestamp() - xact_start))::float8 FROM pg_stat_activity
@@ -81,8 +85,10 @@ export class Parts extends Context.Service<Parts, {
       }).pipe(Effect.map(({ answer, part }): DatabasePart => {
         const row = answer?.[0]
         const isShared = database.driver === "pg"
+        const isLocked = row?.locked === true
         return {
           ...part,
+          ...isLocked ? { state: "down" as const, words: LOCKED } : {},
           size_bytes: row?.size ?? null,
           connections: isShared ? row?.connections ?? null : null,
           connections_max: isShared ? row?.connections_max ?? null : null,

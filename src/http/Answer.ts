@@ -1,7 +1,7 @@
 import type { HttpServerResponse } from "effect/http"
 import { type OutgoingHttpHeaders, ServerResponse } from "node:http"
 import type { Readable } from "node:stream"
-import { countRequest, refusals } from "../platform/Metrics.ts"
+import { countProbe, countRequest, isProbe, refusals } from "../platform/Metrics.ts"
 import { wireBody, type WireFailure } from "../wire/WireError.ts"
 import { type Body, failureHeaders } from "../wire/WireErrors.ts"
 import type { Asked } from "./Asked.ts"
@@ -70,7 +70,8 @@ export class Answer extends ServerResponse<Asked> {
     }
     if (this.server?.draining === true) all["connection"] = "close"
     super.writeHead(status, all)
-    countRequest(this.req.method, status)
+    if (isProbe(this.path)) countProbe(this.path, status)
+    else countRequest(this.req.method, status)
     return this
   }
 

@@ -40,7 +40,7 @@ import { StallGuard } from "../platform/StallGuard.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { requestIdFrom } from "../platform/RequestId.ts"
 import { forTrace, TRACEPARENT, traceRequest } from "../platform/Tracing.ts"
-import { countMcpRequest, countRequest, refusals } from "../platform/Metrics.ts"
+import { countMcpRequest, countRequest, isProbe, refusals } from "../platform/Metrics.ts"
 import { LogVolume } from "../platform/Telemetry.ts"
 import {
   Forbidden,
@@ -108,6 +108,9 @@ const ESCAPED = 6
 const publicBodies = new Set(["/v1/register", "/v1/register/verify", "/v1/agents/recover", "/v1/agents/recover/verify"])
 
 const every20Millis = Schedule.spaced("20 millis")
+
+/** The code of a probe's answer that refuses nothing (wire.md C.13), so it is no refusal. */
+const NOT_READY = "NOT_READY"
 
 const MCP = "/mcp"
 const A2A = "/a2a/"
@@ -269,9 +272,10 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     })
 
     const times = makeRequestTimes(known)
-    /** The same as a span of the request's trace. */
+    /** The same as a span of the request's trace, unless it is a probe. */
     const traced = Effect.withFiber((fiber): typeof app => {
       const { headers, method, url } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
+      if (isProbe(pathOf(url))) return app
       const trace = traceRequest(headers[TRACEPARENT])
       if (trace === undefined) return app
       return Effect.onExit(forTrace(trace.context, app), (exit) =>
@@ -323,7 +327,9 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return addressKey(clientAddress(socket.remoteAddress, typeof forwarded === "string" ? forwarded : undefined, config.TRUST_PROXY))
     }
     const state = { draining: false, held, peerOf: (request: Asked): string => request.agentId ?? addressOf(request) }
-    countFailures((code) => refusals.at("http", code).add())
+    countFailures((code) => {
+      if (code !== NOT_READY) refusals.at("http", code).add()
+    })
     let inFlight = 0
     function finished(this: Answer) {
       inFlight--
@@ -334,7 +340,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       if (this.host !== undefined && this.req.method === "POST" && this.headersSent) {
         countMcpRequest(this.host, this.statusCode, refused !== undefined)
       }
-      if (volume.level === "debug") {
+      if (volume.level === "debug" && !isProbe(this.path)) {
         log(Effect.logDebug(refused === undefined ? "Answered" : "Refused").pipe(Effect.annotateLogs({
           request_id: this.requestId,
           method: this.req.method ?? "",

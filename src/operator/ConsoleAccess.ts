@@ -2,7 +2,9 @@ import { Clock, Context, Effect, Layer } from "effect"
 import type { SqlError } from "effect/sql"
 import { Ids, sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { type AccessRow, ConsoleAccessRepo } from "./ConsoleAccessRepo.ts"
+import { ASKS } from "./AuditLog.ts"
+import { Unavailable } from "../wire/WireError.ts"
+import { type AccessRow, ConsoleAccessRepo, ERRAND_MS } from "./ConsoleAccessRepo.ts"
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
@@ -10,13 +12,12 @@ const DAY_MS = 86_400_000
 /** How long a one-time link, and the session that comes of it, are valid (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
-/** How long the token is valid with which `npm run admin` asks a running server. */
-const ERRAND_MS = MINUTE_MS
-
 /** How long this node lets a credential that it has checked go on reading while the database does not answer. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
+/** How long the database may take over a credential, and over one that may go on reading without it: operators want to see the outage. */
 const CHECK_TIMEOUT = "2 seconds"
+const REMEMBERED_TIMEOUT = "700 millis"
 
 /** Who may use the operators' API, and by what. */
 export interface Access {
@@ -65,8 +66,8 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
     kind: "session" | "token",
     token: string,
     readsOn: boolean
-  ) => Effect.Effect<Access | undefined, SqlError.SqlError>
-  /** The living sessions and program tokens, the newest first. */
+  ) => Effect.Effect<Access | undefined, SqlError.SqlError | Unavailable>
+  /** The living sessions and program tokens, the newest first; without the tokens of `errand`. */
   readonly list: Effect.Effect<ReadonlyArray<Access>, SqlError.SqlError>
   /** Ends a session or token from the commit on, on every node; false: there is none. */
   readonly end: (id: string, operator: string) => Effect.Effect<boolean, SqlError.SqlError>
@@ -113,7 +114,7 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
       return ConsoleAccess.of({
         link: (operator) => issue("link", operator, null, LINK_MS, "make console link"),
         program: (operator, name, days) => issue("token", operator, name, days * DAY_MS, "make program token"),
-        errand: (operator) => issue("token", operator, "npm run admin", ERRAND_MS, "ask a server"),
+        errand: (operator) => issue("token", operator, "npm run admin", ERRAND_MS, ASKS),
         redeem: Effect.fnUntraced(function*(token) {
           if (!isOf("link", token)) return undefined
           const session = fresh("session")
@@ -129,16 +130,19 @@ export class ConsoleAccess extends Context.Service<ConsoleAccess, {
         }),
         check: Effect.fnUntraced(function*(kind, token, readsOn) {
           if (!isOf(kind, token)) return undefined
-          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, sha256(token), now()), CHECK_TIMEOUT))
+          const before = remembered.get(token)
+          const readable = readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS && before.access.expiresAt > now()
+            ? before.access
+            : undefined
+          const timeout = readable === undefined ? CHECK_TIMEOUT : REMEMBERED_TIMEOUT
+          const found = yield* Effect.result(Effect.timeoutOption(repo.find(kind, sha256(token), now()), timeout))
           if (found._tag === "Success" && found.success._tag === "Some") {
             const row = found.success.value
             const access = row === undefined ? undefined : accessOf(row)
             remember(token, access)
             return access
           }
-          const before = remembered.get(token)
-          if (readsOn && before !== undefined && monotonic() - before.at < REMEMBERED_MS && before.access.expiresAt > now()) return before.access
-          return found._tag === "Failure" ? yield* Effect.fail(found.failure) : yield* Effect.die(new Error("The database did not say whose session this is"))
+          return readable ?? (yield* Effect.fail(found._tag === "Failure" ? found.failure : new Unavailable()))
         }),
         list: Effect.suspend(() => Effect.map(repo.living(now()), (rows) => rows.map(accessOf))),
         end: (id, operator) => Effect.suspend(() => repo.end(id, operator, now()))

@@ -11,6 +11,8 @@ export interface AccessRow {
   readonly expiresAt: number
 }
 
+/** How long the token is valid with which `npm run admin` asks a running server. A program's token is valid for a day or longer. */
+export const ERRAND_MS = 60_000
 /** How far behind `last_used_at` may be. */
 const USED_MS = 60_000
 /** How long rows that have expired are kept, for those who look into the audit log. */
@@ -37,7 +39,7 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
     readonly expiresAt: number
   }) => Effect.Effect<AccessRow | undefined, SqlError.SqlError>
   readonly find: (kind: "session" | "token", hash: Buffer, at: number) => Effect.Effect<AccessRow | undefined, SqlError.SqlError>
-  /** Sessions and tokens that are valid at this time. */
+  /** Sessions and programs' tokens that are valid at this time. The tokens of `npm run admin` are not among them. */
   readonly living: (at: number) => Effect.Effect<ReadonlyArray<AccessRow>, SqlError.SqlError>
   readonly end: (id: string, operator: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/operator/ConsoleAccessRepo") {
@@ -84,7 +86,9 @@ export class ConsoleAccessRepo extends Context.Service<ConsoleAccessRepo, {
         living: (at) =>
           sql<AccessRow>`
             SELECT ${columns} FROM console_access
-            WHERE kind <> 'link' AND ended_at IS NULL AND expires_at > ${at} ORDER BY created_at DESC, id`,
+            WHERE (kind = 'session' OR (kind = 'token' AND expires_at - created_at > ${ERRAND_MS}))
+              AND ended_at IS NULL AND expires_at > ${at}
+            ORDER BY created_at DESC, id`,
         end: (id, operator, at) =>
           Effect.map(
             sql`

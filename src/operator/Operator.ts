@@ -2,12 +2,13 @@ import { Clock, Context, Data, Effect, Layer, Option, Schema } from "effect"
 import { SqlClient, type SqlError } from "effect/sql"
 import { backUp } from "../archives/Backup.ts"
 import { Database } from "../database/Sql.ts"
+import { NodeTable } from "../cluster/NodeTable.ts"
 import { BlobParts, folderOf } from "../files/BlobParts.ts"
 import { AgentPages } from "../archives/AgentPages.ts"
 import { Accounts, type Refused } from "../agents/Accounts.ts"
 import { DisplayName, isRegistrable, statusAt } from "../agents/Agent.ts"
 import { Enforcement } from "../enforcement/Enforcement.ts"
-import { listeningUrl, publicUrl } from "../platform/PublicUrl.ts"
+import { publicUrl, reachableUrl } from "../platform/PublicUrl.ts"
 import { Config, effective, type Settings } from "../platform/Config.ts"
 import { HandleInput, iso, isoOrNull } from "../wire/Text.ts"
 import { Email } from "../registration/RegistrationApi.ts"
@@ -67,6 +68,7 @@ export class Operator extends Context.Service<Operator, {
       const repo = yield* OperatorRepo
       const sql = yield* SqlClient.SqlClient
       const access = yield* ConsoleAccess
+      const nodes = yield* NodeTable
       const pages = yield* AgentPages
       const erasure = yield* Erasure
       const database = yield* Database
@@ -259,8 +261,8 @@ export class Operator extends Context.Service<Operator, {
 
       const errand = Effect.fnUntraced(function*(operator: string) {
         const { token } = yield* access.errand(operator)
-        const url = listeningUrl(config).replace("//0.0.0.0", "//127.0.0.1").replace("//[::]", "//[::1]")
-        return { text: url, data: { url, token } }
+        const url = reachableUrl(config, config.HOST === "::" ? "::1" : "127.0.0.1")
+        return { text: url, data: { url, others: yield* nodes.urls, token } }
       })
 
       const consoleSessions = Effect.fnUntraced(function*(operator: string) {
@@ -399,5 +401,5 @@ export class Operator extends Context.Service<Operator, {
 
       return Operator.of({ run })
     })
-  ).pipe(Layer.provide([OperatorRepo.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
+  ).pipe(Layer.provide([OperatorRepo.layer, NodeTable.layer, ConsoleAccess.layer, Erasure.layer, Layer.provide(AgentPages.layer, BlobParts.layer)]))
 }

@@ -43,7 +43,7 @@ export const OperatorCommand = Schema.Union([
     days: Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 365 })),
     operator: Who
   }),
-  /** Asks for what one call of the operators' API needs: where the server listens, and a token of a minute. */
+  /** Asks for what one call of the operators' API needs: where the server of this environment and the nodes listen, and a token of a minute. */
   Schema.TaggedStruct("Errand", { operator: Who }),
   Schema.TaggedStruct("ConsoleSessions", { operator: Who }),
   Schema.TaggedStruct("EndConsoleAccess", { id: Schema.String.check(Schema.isMaxLength(100)), operator: Who }),

@@ -5,7 +5,7 @@ import type { Errand } from "./AdminDesk.ts"
 import { lines } from "./Lines.ts"
 
 const server = Flag.String("server").pipe(
-  Flag.withDescription("Address of a server that runs, as http://host:port; by default the one of this environment (HOST, PORT)"),
+  Flag.withDescription("Address of a server that runs, as http://host:port; by default the one of this environment (HOST, PORT), or any node of its database"),
   Flag.optional
 )
 const address = Argument.String("node").pipe(Argument.withDescription("RUNNER_HOST:RUNNER_PORT, as `nodes list` shows it"))

@@ -146,7 +146,7 @@ export const settings = {
   RETENTION_WEBHOOKS_DELIVERED_HOURS: int(24, "hours for which webhook deliveries that arrived are kept", 1, 876_000),
   RETENTION_WEBHOOKS_DEAD_HOURS: int(720, "hours for which webhook deliveries that never arrived are kept and listed", 1, 876_000),
   LOG_LEVEL: make(oneOf("debug", "info", "warn", "error"), "info", "least severe log lines to write: debug, info, warn or error"),
-  PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "IP addresses and networks whose requests for health, readiness and metrics are not counted, as a list with commas, or none", { shown: "127.0.0.0/8,::1" }),
+  PROBE_ADDRESSES: make<ReadonlyArray<string>>(networks, ["127.0.0.0/8", "::1"], "IP addresses and networks whose requests for `/`, health, readiness and metrics are not counted, as a list with commas, or none", { shown: "127.0.0.0/8,::1" }),
   METRICS_TOKEN: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "bearer token that a scrape of /internal/metrics must carry", "none: open to everybody", true),
   OTEL_EXPORTER_OTLP_ENDPOINT: maybe(url("http:", "https:"), "URL of an OpenTelemetry collector that takes traces over OTLP/HTTP as JSON; /v1/traces is added", "none: no traces"),
   OTEL_EXPORTER_OTLP_HEADERS: maybe(otlpHeaders, "headers of each request to the collector, as name=value with commas between", "none", true),
@@ -338,5 +338,6 @@ export const effective = (config: Settings): ReadonlyArray<EffectiveSetting> =>
   (Object.entries(settings) as ReadonlyArray<[keyof Settings, Setting<unknown>]>).map(([name, { about, fallback, secret, shown }]) => {
     const value = config[name]
     const isDefault = value === fallback
-    return { name, value: isDefault ? shown : secret ? "(set, not shown)" : String(value), isDefault, about }
+    const instead = name === "S3_BUCKET" && config.SHARED_DIR !== undefined ? "none: files in SHARED_DIR" : shown
+    return { name, value: isDefault ? instead : secret ? "(set, not shown)" : String(value), isDefault, about }
   })

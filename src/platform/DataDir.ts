@@ -156,7 +156,8 @@ export interface FileLock {
 export const lockFile = (file: string, wait: number): FileLock | undefined => {
   const held = new DatabaseSync(file, { timeout: wait })
   try {
-    held.exec("BEGIN EXCLUSIVE")
+    // Without this, SQLite keeps a second file beside the first while it is locked.
+    held.exec("PRAGMA journal_mode = MEMORY; BEGIN EXCLUSIVE")
     return { release: () => held.close() }
   } catch (error) {
     held.close()

@@ -28,7 +28,7 @@ const METHODS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "ot
 
 export const httpRequests = new Counter({
   name: "http_requests_total",
-  help: "answered HTTP requests, by method and class of status",
+  help: "answered HTTP requests other than probes, by method and class of status",
   look: "The share of 5xx rises: the log has each 500 with its stack, and a line a second about 503s. Many 429s: `refusals_total` says which limit.",
   labels: { method: METHODS, status: CLASSES }
 })
@@ -40,6 +40,26 @@ export const countRequest = (method: string | undefined, status: number): void =
   const series = classes[Math.floor(status / 100) - 1]
   if (series !== undefined) series.value++
 }
+
+/**
+ * The paths that balancers, orchestrators and monitoring request at short intervals (wire.md C.13). These requests say nothing of
+ * the traffic: they count in `http_probes_total` only, and have no span and no line in the log.
+ */
+export const PROBES = ["/", "/v1/health", "/v1/ready", "/internal/metrics"]
+const probes: ReadonlySet<string> = new Set(PROBES)
+
+export const isProbe = (path: string): boolean => probes.has(path)
+
+export const httpProbes = new Counter({
+  name: "http_probes_total",
+  help: "answered probes of balancers, orchestrators and monitoring, by path and class of status; they count in no other counter of requests or refusals",
+  look: "5xx of `/v1/ready` for minutes: the node is drained or makes no progress, and `details.reason` of its answer says why. No probes at all: the balancer does not ask this node.",
+  labels: { route: PROBES, status: CLASSES }
+})
+
+/** Counts an answered probe. */
+export const countProbe = (route: string, status: number): void =>
+  httpProbes.at(route, `${Math.floor(status / 100)}xx`).add()
 
 /** The route of a request that no route takes. */
 export const NO_ROUTE = "none"
@@ -518,6 +538,7 @@ export const catalogue: ReadonlyArray<Chapter> = [
     title: "Requests",
     metrics: [
       httpRequests,
+      httpProbes,
       httpSeconds,
       refusals,
       mcpRequests,

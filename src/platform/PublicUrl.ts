@@ -12,9 +12,12 @@ const urlAt = (config: Settings, host: string): string =>
 /** The URL of this server itself, not of a proxy before it. Correct only once the server listens. */
 export const listeningUrl = (config: Settings): string => urlAt(config, config.HOST)
 
+/** The same for a program elsewhere: `host` stands for the HOST of a server that listens on all addresses. */
+export const reachableUrl = (config: Settings, host: string): string =>
+  urlAt(config, config.HOST === "0.0.0.0" || config.HOST === "::" ? host : config.HOST)
+
 /**
  * The base of the absolute URLs that are handed out, without a trailing slash. Without PUBLIC_URL correct only once the
  * server listens.
  */
-export const publicUrl = (config: Settings): string =>
-  config.PUBLIC_URL ?? urlAt(config, config.HOST === "0.0.0.0" || config.HOST === "::" ? "localhost" : config.HOST)
+export const publicUrl = (config: Settings): string => config.PUBLIC_URL ?? reachableUrl(config, "localhost")

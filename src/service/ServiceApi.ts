@@ -1,6 +1,6 @@
 import { Schema } from "effect"
 import { HttpApiEndpoint, HttpApiGroup, HttpApiSchema, OpenApi } from "effect/http-api"
-import { AnonymousBudget, Probe } from "../auth/Budgets.ts"
+import { AnonymousBudget } from "../auth/Budgets.ts"
 import { documented } from "../http/Documented.ts"
 import { Unauthorized, UpgradeRequired, WireError } from "../wire/WireError.ts"
 
@@ -31,7 +31,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     })),
     HttpApiEndpoint.get("health", "/v1/health", {
       success: [Schema.Struct({ status: Schema.Literal("ok") }), Degraded]
-    }).annotate(Probe, true).annotateMerge(documented({
+    }).annotateMerge(documented({
       summary: "Check health",
       description: "Says whether storage can be reached: 200 if it can, 503 if it cannot. No key is needed.",
       answer: { status: "ok" }
@@ -39,7 +39,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     HttpApiEndpoint.get("ready", "/v1/ready", {
       success: Schema.Struct({ status: Schema.Literal("ready") }),
       error: NotReady
-    }).annotate(Probe, true).annotateMerge(documented({
+    }).annotateMerge(documented({
       summary: "Check readiness",
       description: "Answers 200 only while this node makes progress; a load balancer should send it no requests otherwise. No key is " +
         "needed.",
@@ -48,7 +48,7 @@ export class ServiceApi extends HttpApiGroup.make("service")
     HttpApiEndpoint.get("metrics", "/internal/metrics", {
       success: Schema.String.pipe(HttpApiSchema.asText({ contentType: "text/plain" })),
       error: Unauthorized
-    }).annotate(Probe, true).annotateMerge(documented({
+    }).annotateMerge(documented({
       summary: "Get metrics",
       description: "Answers with this node's metrics in Prometheus' text format. Where METRICS_TOKEN is set, it must come as the " +
         "bearer token; an agent's key does not do.",

@@ -292,10 +292,14 @@ describe("parley admin export", () => {
     const all = (await Promise.all((await readdir(target)).filter((name) => name !== "files").map((name) => readFile(join(target, name), "utf8")))).join("\n")
     for (const hidden of [ada.key, createHash("sha256").update(ada.key).digest("hex"), secret, "too many ships"]) assert.notInclude(all, hidden)
 
+    assert.deepStrictEqual((await readdir(target)).filter((name) => name.startsWith(".")), [])
+
     const tar = await adminHere(server.place, "export", ada.handle, join(folder, "ada.tar"))
     assert.strictEqual(tar.code, 0, tar.stderr)
     assert.match(tar.stdout, /has what is held about .*: \d+ rows, 2 files of \d+ bytes/)
     assert.sameMembers(await readdir(folder), ["ada", "ada.tar"])
+    // Made while the folder is locked.
+    assert.notInclude((await readFile(join(folder, "ada.tar"))).toString("latin1"), ".lock")
     const again = await adminHere(server.place, "export", ada.handle, join(folder, "ada.tar"))
     assert.include(again.stderr, "is there already")
     const nobody = await adminHere(server.place, "export", "nobody-at-all", join(folder, "nobody"))

@@ -4,6 +4,7 @@ import { tmpdir } from "node:os"
 import { NodeProcedures } from "../../src/cluster/NodeProcedures.ts"
 import * as Http from "../../src/Http.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
+import { PROBES } from "../../src/platform/Metrics.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerRooms } from "../support/Rooms.ts"
@@ -62,7 +63,7 @@ describe("requests without a key", () => {
             if (status !== 429 || headers.get("retry-after") === null) uncounted.push(`${method} ${path}: ${status}`)
           }
           assert.deepStrictEqual(uncounted, [])
-          for (const path of ["/v1/health", "/v1/ready", "/internal/metrics"]) {
+          for (const path of PROBES) {
             for (let i = 0; i < 3 * BUDGET; i++) assert.strictEqual((await ask("GET", path, "127.0.0.1")).status, 200, path)
           }
         })

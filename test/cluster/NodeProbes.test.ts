@@ -16,8 +16,8 @@ describe("a greeting", () => {
     Effect.gen(function*() {
       const lines: Array<string> = []
       const probes = Context.get(
-        yield* Layer.build(NodeProbes.layer(facts).pipe(Layer.provide([
-          Layer.mock(NodeTable, { look: Effect.succeed([]), say: () => Effect.void, leave: () => Effect.void }),
+        yield* Layer.build(NodeProbes.layer(facts, () => "http://127.0.0.1:3000").pipe(Layer.provide([
+          Layer.mock(NodeTable, { look: Effect.succeed([]), urls: Effect.succeed([]), say: () => Effect.void, leave: () => Effect.void }),
           Layer.mock(NodeLinks, { problem: () => undefined }),
           // Nobody is greeted back.
           Layer.succeed(Runners.RpcClientProtocol, { make: () => Effect.never } as never),

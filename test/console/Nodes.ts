@@ -1,6 +1,7 @@
 import { assert, beforeAll, it } from "@effect/vitest"
 import { createHash } from "node:crypto"
 import { Client } from "pg"
+import { freePort } from "../../runners/local/FreePort.ts"
 import { adminHere } from "../support/Admin.ts"
 import { eventually } from "../support/Eventually.ts"
 import { type Cluster, on } from "../support/Nodes.ts"
@@ -51,6 +52,17 @@ export const operatorsOnNodes = (started: () => Cluster): void => {
       assert.match(`${seen.database.state} ${seen.database.kind}`, /^(ok|slow) PostgreSQL$/)
       assert.match(seen.redis.state, /^(ok|slow)$/, `${i}`)
     }
+  })
+
+  it("npm run admin asks a node of its database, where nothing listens at the address of its own environment", async () => {
+    const { DATABASE_URL = "" } = cluster.env
+    const asked = await adminHere({ DATABASE_URL, PORT: String(await freePort()) }, "nodes", "list", "--json")
+    assert.strictEqual(asked.code, 0, asked.stderr)
+    assert.lengthOf((JSON.parse(asked.stdout) as Overview).nodes, 2)
+    const elsewhere = `http://127.0.0.1:${await freePort()}`
+    const refused = await adminHere({ DATABASE_URL }, "nodes", "list", "--server", elsewhere)
+    assert.deepStrictEqual([refused.code, refused.stdout], [1, ""])
+    assert.include(refused.stderr, `No server answers at ${elsewhere}: `)
   })
 
   it("165. a link is redeemed once over both nodes; what has expired or ended is nobody's, on each node alike", async () => {
@@ -157,10 +169,10 @@ export const operatorsOnNodes = (started: () => Cluster): void => {
     const changed = await operators[0].ok<Node>("PUT", `/nodes/${second!.address}/log-level`, { level: "warn" })
     assert.strictEqual(changed.log_level, "warn")
     const before = nodes[1].stderr.length
-    await nodes[1].http().get("/v1/ready")
+    await nodes[1].http().get("/v1/agents/me")
     await operators[0].ok("PUT", `/nodes/${second!.address}/log-level`, { level: "debug" })
     assert.notInclude(nodes[1].stderr.slice(before), "\"level\":\"debug\"")
-    await nodes[1].http().get("/v1/ready")
+    await nodes[1].http().get("/v1/agents/me")
     await eventually("a debug line", () => nodes[1].stderr.slice(before).includes("\"level\":\"debug\"") || undefined)
   })
 

@@ -7,7 +7,7 @@ import { freePort } from "../../runners/local/FreePort.ts"
 import { HandleTaken } from "../../src/registration/Code.ts"
 import { adminHere } from "../support/Admin.ts"
 import { PATIENCE_MS, within } from "../support/Eventually.ts"
-import { type Server, sharedServer } from "../support/Server.ts"
+import { type Server, sharedServer, startServer } from "../support/Server.ts"
 import { type Block, DOCUMENTS, parse, ROOT } from "./Markdown.ts"
 
 const blocksOf = (document: string): ReadonlyArray<Block> => parse(document).blocks
@@ -39,11 +39,11 @@ describe("on a server", () => {
   })
 
   /** Runs blocks one after the other in one shell, as somebody does who pastes them; what each of them printed, by its place. */
-  const paste = async (blocks: ReadonlyArray<Block>): Promise<ReadonlyMap<string, string>> => {
+  const paste = async (blocks: ReadonlyArray<Block>, at = server): Promise<ReadonlyMap<string, string>> => {
     const receiver = String(await freePort())
     const here = (text: string): string =>
-      text.replaceAll("http://127.0.0.1:3000", server.url).replaceAll("ws://127.0.0.1:3000", server.wsUrl)
-        .replaceAll("data/outbox", server.outbox.folder).replaceAll("8080", receiver)
+      text.replaceAll("http://127.0.0.1:3000", at.url).replaceAll("ws://127.0.0.1:3000", at.wsUrl)
+        .replaceAll("data/outbox", at.outbox.folder).replaceAll("8080", receiver)
     const script = ["set -eu", "trap 'kill $(jobs -p) 2> /dev/null || true' EXIT"]
     for (const block of blocks) {
       if (block.language === "js") writeFileSync(join(folder, block.file ?? assert.fail(`${place(block)} has no name`)), here(block.text))
@@ -128,6 +128,22 @@ describe("on a server", () => {
     paste()
     assert.strictEqual(readFileSync(env, "utf8"), once)
     assert.strictEqual(statSync(env).mode & 0o777, 0o600)
+  })
+
+  it("the guide's webhook block says that the server was not restarted with the variable, and ends", async ({ skip }) => {
+    if (missing.length > 0) skip(`needs ${missing.join(", ")}: apt-get install ${missing.join(" ")}`)
+    const without = await startServer({ env: { WEBHOOK_ALLOW_PRIVATE: "" } })
+    try {
+      const registration = blocksOf("README.md").find(({ text }) => text.startsWith("BASE=")) ?? assert.fail("no block registers")
+      const guide = blocksOf("docs/guide.md")
+      const [receiver, hook] = [guide.find(({ file }) => file === "receiver.mjs"), guide.find(({ text }) => text.includes("node receiver.mjs"))]
+      if (receiver === undefined || hook === undefined) return assert.fail("the guide has no receiver")
+      const printed = (await paste([registration, receiver, hook], without)).get(place(hook)) ?? ""
+      assert.match(printed, /^There is no webhook\. .*WEBHOOK_ALLOW_PRIVATE=loopback npm start$/m)
+      assert.include(printed, "There is no secret in: ")
+    } finally {
+      await without.stop()
+    }
   })
 
   it("the operators' commands of operations.md work one after the other", async () => {

@@ -54,6 +54,12 @@ describe("operators' commands without a server that runs", () => {
       assert.deepStrictEqual([...values.keys()], Object.keys(settings))
       for (const name of Object.keys(secrets)) assert.strictEqual(values.get(name), "(set, not shown)", name)
       assert.strictEqual(values.get("PORT"), "4000")
+      const valueOf = async (env: Readonly<Record<string, string>>, name: string) =>
+        (JSON.parse((await adminHere(env, "config", "--json")).stdout) as ReadonlyArray<{ readonly name: string; readonly value: string }>)
+          .find((one) => one.name === name)?.value
+      assert.strictEqual(await valueOf({}, "S3_BUCKET"), "none: files in DATA_DIR")
+      assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley" }, "S3_BUCKET"), "none: files in SHARED_DIR")
+      assert.strictEqual(await valueOf({ SHARED_DIR: "/srv/parley", S3_BUCKET: "files" }, "S3_BUCKET"), "files")
       const misspelt = await adminHere({ RUNNER_SECRT: "hidden-from-view" }, "config")
       assert.deepStrictEqual([misspelt.code, misspelt.stderr], [0, "parley: RUNNER_SECRT is set and means nothing here: RUNNER_SECRET may be meant\n"])
       const limit = await adminHere({ LIMITS_SENDS_PER_SEC: "1" }, "config")

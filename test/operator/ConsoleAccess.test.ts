@@ -1,14 +1,31 @@
 import { assert, layer } from "@effect/vitest"
 import { Effect, Layer } from "effect"
 import { Ids } from "../../src/platform/Ids.ts"
+import { AuditLog } from "../../src/operator/AuditLog.ts"
 import { ConsoleAccess } from "../../src/operator/ConsoleAccess.ts"
 import { away, back } from "../support/Away.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
 import { layerLeapingClock, leap, setBack } from "../support/Leap.ts"
 
-const room = ConsoleAccess.layer.pipe(Layer.provide(Ids.layer), Layer.provideMerge(layerPgliteTest), Layer.provideMerge(layerLeapingClock))
+const room = Layer.merge(ConsoleAccess.layer, AuditLog.layer).pipe(Layer.provide(Ids.layer), Layer.provideMerge(layerPgliteTest), Layer.provideMerge(layerLeapingClock))
 
 layer(room)((it) => {
+  it.effect("a token of npm run admin is good for its minute, and is neither a session nor a change", () =>
+    Effect.gen(function*() {
+      const access = yield* ConsoleAccess
+      const audit = yield* AuditLog
+      yield* leap("1 hour")
+      // The name decides nothing: a program's token never hides.
+      const program = yield* access.program("ada", "npm run admin", 1)
+      const { token } = yield* access.errand("ada")
+      assert.strictEqual((yield* access.check("token", token, false))?.operator, "ada")
+      assert.deepStrictEqual((yield* access.list).map(({ id }) => id), [program.access.id])
+      const actions = (looks: boolean) =>
+        Effect.map(audit.list({ handle: null, operator: "ada", looks, before: null, limit: 10 }), (entries) => entries.map(({ action }) => action))
+      assert.deepStrictEqual(yield* actions(false), ["make program token"])
+      assert.deepStrictEqual(yield* actions(true), ["ask a server", "make program token"])
+    }))
+
   it.effect("without the database a token is known for five minutes, also when the clock is set back by an hour meanwhile", () =>
     Effect.gen(function*() {
       const access = yield* ConsoleAccess

@@ -1,7 +1,8 @@
 import { assert, describe, it } from "@effect/vitest"
 import { Effect } from "effect"
+import { readFileSync } from "node:fs"
 import { Counter, Gauge, Histogram } from "../../src/platform/Meters.ts"
-import { catalogue, countRequest, countStored, httpSeconds, metricsText, stored } from "../../src/platform/Metrics.ts"
+import { catalogue, countRequest, countStored, httpSeconds, metricsText, PROBES, stored } from "../../src/platform/Metrics.ts"
 import { ProcessMetrics } from "../../src/platform/ProcessMetrics.ts"
 
 const figure = (line: string): number => Number(metricsText().split("\n").find((one) => one.startsWith(`${line} `))?.split(" ").at(-1))
@@ -48,6 +49,14 @@ describe("metrics", () => {
       if (name.endsWith("_bytes")) assert.match(help, /bytes/, name)
     }
   })
+})
+
+it("the dashboard shows no probe among the slowest routes", () => {
+  const { panels } = JSON.parse(readFileSync(new URL("../../deploy/grafana/parley.json", import.meta.url), "utf8")) as {
+    readonly panels: ReadonlyArray<{ readonly title: string; readonly targets?: ReadonlyArray<{ readonly expr: string }> }>
+  }
+  const slowest = panels.find(({ title }) => title.startsWith("Request time, by route"))?.targets?.[0]?.expr
+  assert.include(slowest, `route!~"${PROBES.join("|")}"`)
 })
 
 describe("a meter", () => {

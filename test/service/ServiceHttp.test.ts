@@ -1,16 +1,20 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as NodeHttpServer from "@effect/platform-node/NodeHttpServer"
-import { Context, Effect, Layer, Redacted } from "effect"
+import { Context, Effect, Layer, Logger, Redacted, References } from "effect"
 import { HttpApi, HttpApiBuilder } from "effect/http-api"
 import { SqlClient, SqlError } from "effect/sql"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Api } from "../../src/Api.ts"
 import { HttpServer } from "../../src/http/HttpServer.ts"
 import { Ids } from "../../src/platform/Ids.ts"
+import { metricsText } from "../../src/platform/Metrics.ts"
 import { ProcessMetrics } from "../../src/platform/ProcessMetrics.ts"
+import { LogVolume } from "../../src/platform/Telemetry.ts"
+import { type Span, startTracing } from "../../src/platform/Tracing.ts"
 import { WireErrors } from "../../src/wire/WireErrors.ts"
 import { UpgradeHandler } from "../../src/http/UpgradeHandler.ts"
 import { docsOf } from "../../src/service/Docs.ts"
+import { eventually } from "../support/Eventually.ts"
 import { requestBudgets } from "../support/RequestBudgets.ts"
 import { Readiness } from "../../src/platform/Readiness.ts"
 import { Database } from "../../src/database/Sql.ts"
@@ -136,6 +140,58 @@ describe("the service routes", () => {
         assert.match(String(Object((yield* json(standby))["details"]).reason), /^The database takes no writes: /)
       })
     ))
+
+  it.live("count as probes only: in no metric of requests or refusals, without a span and without a line in the log", () => {
+    const spans: Array<Span> = []
+    const logged: Array<unknown> = []
+    const figures = () => {
+      const text = metricsText()
+      const sum = (pattern: RegExp) => Array.from(text.matchAll(pattern), ([, value]) => Number(value)).reduce((all, one) => all + one, 0)
+      return {
+        requests: sum(/^http_requests_total\{.*\} (\d+)$/gm),
+        failures: sum(/^http_requests_total\{.*status="5xx".*\} (\d+)$/gm),
+        refusals: sum(/^refusals_total\{.*\} (\d+)$/gm),
+        notReady: sum(/^http_probes_total\{route="\/v1\/ready",status="5xx"\} (\d+)$/gm),
+        probes: sum(/^http_probes_total\{.*\} (\d+)$/gm)
+      }
+    }
+    return Effect.acquireUseRelease(
+      Effect.sync(() => startTracing({ sampler: { followsParent: true, ratio: 1 }, record: (span) => void spans.push(span) })),
+      () =>
+        withService((get, _, readiness) =>
+          Effect.gen(function*() {
+            readiness.set("draining", "The server is shutting down.")
+            const before = figures()
+            const statuses: Array<number> = []
+            for (const path of ["/", "/v1/health", "/v1/ready", "/internal/metrics", "/v1/ready/?again=1"]) {
+              const reply = yield* get(path, { traceparent: "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01" })
+              statuses.push(reply.status)
+              yield* text(reply)
+            }
+            assert.deepStrictEqual(statuses, [200, 200, 503, 200, 503])
+            const after = figures()
+            assert.deepStrictEqual(after, { ...before, probes: before.probes + 5, notReady: before.notReady + 2 })
+            // What is no probe counts everywhere, and its line comes after those of all requests before it.
+            yield* Effect.flatMap(get("/v1/ws"), text)
+            yield* Effect.promise(() => eventually("the line of the last request", () => logged.includes("/v1/ws") || undefined))
+            assert.deepStrictEqual(logged, ["/v1/ws"])
+            assert.deepStrictEqual(spans.map(({ name }) => name), ["GET /v1/ws"])
+            assert.deepStrictEqual(
+              [figures().requests, figures().refusals, figures().probes],
+              [before.requests + 1, before.refusals + 1, after.probes]
+            )
+          }), { OTEL_EXPORTER_OTLP_ENDPOINT: "http://127.0.0.1:1" }).pipe(
+          Effect.provide(Layer.mergeAll(
+            Logger.layer([Logger.make(({ fiber, message }) => {
+              if (/^(Answered|Refused)$/.test(String(message))) logged.push(fiber.getRef(References.CurrentLogAnnotations)["path"])
+            })]),
+            Layer.succeed(References.MinimumLogLevel, "Debug"),
+            Layer.succeed(LogVolume, { level: "debug" })
+          ))
+        ),
+      (stop) => Effect.sync(stop)
+    )
+  })
 
   it.live("want an upgrade where the socket is", () =>
     withService((get) =>

@@ -6,7 +6,7 @@ import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { settings } from "../../src/platform/Config.ts"
-import { eventually } from "../support/Eventually.ts"
+import { eventually, within } from "../support/Eventually.ts"
 import { SHORT_LIVED } from "../support/Server.ts"
 import { keepLog } from "../support/ServerLogs.ts"
 
@@ -22,16 +22,18 @@ interface Run {
 
 const running = new Set<ChildProcess>()
 
-const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> = []): Run => {
-  const child = spawn(
-    process.execPath,
-    [...SHORT_LIVED, "./runners/parley.js", "start", ...args],
-    { cwd: ROOT, env: { PATH: process.env["PATH"] ?? "", ...env }, stdio: ["ignore", "pipe", "pipe"] }
-  )
+/** Runs a command in a process group of its own, of which nothing is left when the tests have ended. */
+const launch = (command: string, args: ReadonlyArray<string>, env: Readonly<Record<string, string>>): Run => {
+  const child = spawn(command, args, {
+    cwd: ROOT,
+    env: { PATH: process.env["PATH"] ?? "", ...env },
+    stdio: ["ignore", "pipe", "pipe"],
+    detached: true
+  })
   running.add(child)
   let stdout = ""
   let stderr = ""
-  const log = keepLog(["parley start", ...args].join(" "))
+  const log = keepLog([command, ...args].join(" "))
   child.stdout.setEncoding("utf8").on("data", (text: string) => {
     stdout += text
     log.add(text)
@@ -47,6 +49,9 @@ const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> 
     }))
   return { child, stdout: () => stdout, stderr: () => stderr, ended }
 }
+
+const run = (env: Readonly<Record<string, string>>, args: ReadonlyArray<string> = []): Run =>
+  launch(process.execPath, [...SHORT_LIVED, "./runners/parley.js", "start", ...args], env)
 
 /** The address that a server says it listens on. */
 const listening = (server: Run): Promise<string> =>
@@ -69,12 +74,21 @@ const refusal = async (refused: Run, lines: number): Promise<string> => {
   return refused.stderr()
 }
 
+const scripts = (): Readonly<Record<string, string>> =>
+  (JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as { readonly scripts: Record<string, string> }).scripts
+
 let folder = ""
 beforeAll(() => {
   folder = mkdtempSync(join(tmpdir(), "parley-standalone-"))
 })
 afterAll(() => {
-  for (const child of running) child.kill("SIGKILL")
+  for (const { pid } of running) {
+    try {
+      if (pid !== undefined) process.kill(-pid, "SIGKILL")
+    } catch {
+      // Nothing of the group is left.
+    }
+  }
   rmSync(folder, { recursive: true, force: true })
 })
 
@@ -112,7 +126,7 @@ describe("npm start", () => {
     }
     assert.strictEqual(
       await refusal(run({}, ["--port=5"]), 1),
-      "parley: Unrecognized flag: --port in command parley start. See parley start --help\n"
+      "parley: Unrecognized flag: --port in command parley start. See node runners/parley.js start --help\n"
     )
   })
 
@@ -167,16 +181,51 @@ describe("npm start", () => {
     slow.destroy()
   })
 
+  it("stops, and frees its folder, when a person kills npm: npm start & kill $!", async ({ skip }) => {
+    const version = spawnSync("npm", ["--version"], { encoding: "utf8" }).stdout?.trim() ?? ""
+    const [major = 0, minor = 0] = version.split(".").map(Number)
+    if (major < 10 || (major === 10 && minor < 3)) skip(`needs an npm that passes signals on, 10.3 or newer: this is ${version}`)
+    for (const name of ["start", "runner", "cluster"]) assert.match(scripts()[name] ?? "", /^exec node /, name)
+    const dataDir = join(folder, "data")
+    const npm = launch("npm", ["start"], {
+      DATA_DIR: dataDir,
+      PORT: "0",
+      HOME: folder,
+      npm_config_cache: join(folder, "npm-cache"),
+      npm_config_update_notifier: "false"
+    })
+    await listening(npm)
+    npm.child.kill("SIGTERM")
+    await within("the end of npm and of its server", npm.ended)
+    assert.include(npm.stdout(), "Finishing what is under way")
+    const next = run({ DATA_DIR: dataDir, PORT: "0" })
+    await listening(next)
+    next.child.kill("SIGTERM")
+    assert.strictEqual(await next.ended, 0)
+  })
+
+  it("stops when the shell in which npx started it has gone, and says how to stop it under an npm that keeps signals", async () => {
+    const server = launch("sh", ["-c", `"${process.execPath}" runners/parley.js start; exit`], {
+      DATA_DIR: join(folder, "data"),
+      PORT: "0",
+      npm_lifecycle_script: "parley start",
+      npm_config_user_agent: "npm/9.9.4 node/v20.19.0 linux x64 workspaces/false"
+    })
+    await listening(server)
+    const pid = await eventually("what npm 9.9.4 keeps", () => /^npm 9\.9\.4 passes no SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1])
+    assert.notStrictEqual(Number(pid), server.child.pid)
+    server.child.kill("SIGTERM")
+    await within("the end of the server", server.ended)
+    assert.include(server.stdout(), "Finishing what is under way")
+  })
+
   it("says in one line that Node is too old", ({ skip }) => {
     const env = { PATH: OLD_NODE }
     const version = spawnSync("node", ["--version"], { env }).stdout?.toString().trim() ?? ""
     if (!/^v2[0-3]\./.test(version)) skip("needs a Node of 20 to 23 outside node_modules: Debian's or the image's")
-    const { scripts } = JSON.parse(readFileSync(join(ROOT, "package.json"), "utf8")) as {
-      scripts: Record<string, string>
-    }
     // Those of the package are npm's own, and run the Node beside them.
-    for (const [name, script] of Object.entries(scripts).filter(([name]) => !["build", "prepack", "postpack"].includes(name))) {
-      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js |node (--[\w-]+(=\d+)? )*runners\/parley\.js )/, name)
+    for (const [name, script] of Object.entries(scripts()).filter(([name]) => !["build", "prepack", "postpack"].includes(name))) {
+      assert.match(script, /^(npm run check && |node --import \.\/runners\/require-node\.js |exec node (--[\w-]+(=\d+)? )*runners\/parley\.js )/, name)
     }
     const old = spawnSync("node", ["runners/parley.js", "start"], { cwd: ROOT, env })
     assert.strictEqual(old.status, 1)

@@ -77,15 +77,18 @@ const LimitRow = ({ agent, limit, onDone }) => {
   const [value, setValue] = useState(String(limit.value))
   const [hours, setHours] = useState("")
   const { act, busy, said } = useActions()
-  const set = (/** @type {Event} */ event) => {
-    event.preventDefault()
+  const forAll = agent === ""
+  // Nothing to set: the value in force, or no number. A time makes it a change, which keeps the value for so long.
+  const idle = !/^\d+$/.test(value) || (hours === "" && Number(value) === limit.value)
+  const set = () => {
+    if (idle) return
     void act(async () => {
       await call("PUT", `limits/${encodeURIComponent(limit.name)}`, {
         value: Number(value),
-        ...agent === "" ? {} : { agent },
+        ...forAll ? {} : { agent },
         ...hours === "" ? {} : { until: new Date(Date.now() + Number(hours) * 3_600_000).toISOString() }
       })
-      onDone(`${limit.name} is ${value}${agent === "" ? " for all" : ` for @${agent}`}.`)
+      onDone(`${limit.name} is ${value} for ${forAll ? "all" : `@${agent}`}.`)
     })
   }
   return html`<tr><th scope="row"><span>${limit.name}</span><small class="block">${limit.about}</small></th><td>${limit.per}</td>
@@ -96,9 +99,14 @@ const LimitRow = ({ agent, limit, onDone }) => {
           await call("DELETE", `limits/${encodeURIComponent(limit.name)}${change.agent === null ? "" : `?agent=${encodeURIComponent(change.agent)}`}`)
           onDone(`${limit.name}: the change is taken back.`)
         })}>Take back</button></p>`)}
-      ${limit.can_change ? html`<form class="row" onSubmit=${set}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} />
+      ${limit.can_change ? html`<form class="row" onSubmit=${(/** @type {Event} */ event) => {
+        event.preventDefault()
+        if (!forAll) set()
+      }}><input type="number" min="0" required value=${value} aria-label=${`New value of ${limit.name}`} onInput=${(/** @type {any} */ event) => setValue(event.currentTarget.value)} />
         <input type="number" min="0.1" step="any" placeholder="hours" value=${hours} aria-label="For how many hours; empty: until it is taken back" onInput=${(/** @type {any} */ event) => setHours(event.currentTarget.value)} />
-        <button type="submit" disabled=${busy}>Set</button></form>` : html`<small>Set it in the configuration, and restart.</small>`}${said}</td></tr>`
+        ${forAll
+          ? html`<${Careful} label="Set" disabled=${busy || idle} sure=${`Set ${limit.name} to ${value} for all?`} onConfirm=${set} />`
+          : html`<button type="submit" disabled=${busy || idle}>Set</button>`}</form>` : html`<small>Set it in the configuration, and restart.</small>`}${said}</td></tr>`
 }
 
 export const Limits = () => {
