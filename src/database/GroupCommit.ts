@@ -122,7 +122,8 @@ const mayPass = (error: SqlError.SqlError): boolean => {
   return _tag === "DeadlockError" || _tag === "SerializationError" || _tag === "UniqueViolation"
 }
 
-const turn = Effect.callback<void>((resume) => {
+/** One turn of the event loop, for what else is due. */
+export const turn = Effect.callback<void>((resume) => {
   const handle = setImmediate(() => resume(Effect.void))
   return Effect.sync(() => clearImmediate(handle))
 })

@@ -4,7 +4,7 @@ import { LiveAgents } from "../push/LiveAgents.ts"
 import { Agents } from "../agents/Agents.ts"
 import { messageJson, MessageNotFound, type Rendered, renderMessage } from "../messages/Message.ts"
 import { GroupReads } from "../messages/GroupReads.ts"
-import { makeGroupCommit } from "../database/GroupCommit.ts"
+import { makeGroupCommit, turn } from "../database/GroupCommit.ts"
 import { requestIdOf } from "../platform/RequestId.ts"
 import { Secrets } from "../platform/Secrets.ts"
 import { Database } from "../database/Sql.ts"
@@ -12,11 +12,13 @@ import { Forbidden, Unavailable } from "../wire/WireError.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { AGAIN_AFTER, makeAcknowledgements } from "./Acknowledgements.ts"
-import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark } from "./DeliveriesRepo.ts"
+import { DeliveriesRepo, type FoundMessage, type InboxPage, type ReadChange, type ReadMark, type ReadSlice, SLICE_ROWS } from "./DeliveriesRepo.ts"
 import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
 const READ_LANES = 1
+/** Marks of one statement, which share SLICE_ROWS: each has 100 rows at least. */
+const READ_MARKS = 20
 /** How often the number of an acknowledged message is asked for while the database is away; its socket waits meanwhile. */
 const LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
@@ -48,7 +50,10 @@ export class Deliveries extends Context.Service<Deliveries, {
   ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
   /** Each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
   readonly render: (page: Pick<InboxPage, "rows">) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
-  /** Marks all envelopes up to and including this one as delivered; returns how many there were. */
+  /**
+   * Marks all envelopes up to and including this one as delivered; returns how many there were. It may take several statements: after a
+   * failure, a repetition goes on where they ended.
+   */
   readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
   /**
    * Marks one envelope as delivered, soon and without an answer. While the database is away it is tried again, for ten
@@ -92,13 +97,13 @@ export class Deliveries extends Context.Service<Deliveries, {
       const gather = driver === "pglite"
 
       const acks = yield* makeAcknowledgements(repo.acknowledge, repo.locks)
-      const reads = yield* makeGroupCommit<ReadMark, ReadonlyArray<ReadChange>>({
+      const reads = yield* makeGroupCommit<ReadMark, ReadSlice>({
         name: "read",
         lanes: READ_LANES,
         laneOf: () => 0,
         rowsOf: () => 1,
         bytesOf: () => 0,
-        maxRows: 200,
+        maxRows: READ_MARKS,
         maxBytes: Number.MAX_SAFE_INTEGER,
         capacity: 20_000,
         gather,
@@ -116,17 +121,32 @@ export class Deliveries extends Context.Service<Deliveries, {
 
       const mark = (read: Mark, handle: string): Effect.Effect<void, Unavailable> =>
         Effect.withFiber((fiber) =>
-          Effect.callback((resume) =>
-            reads.submit({ ...read, requestId: requestIdOf(fiber) ?? null }, (settled) => {
-              if (settled._tag === "Failed") return resume(settled.exit)
-              for (const change of settled.value) {
-                if (!change.blocked) tellSender(read, handle, change)
-                if (change.hooked) signals.raise(change.senderId)
-              }
-              resume(Effect.void)
-            })
-          )
+          Effect.callback((resume) => {
+            const whole = { ...read, requestId: requestIdOf(fiber) ?? null }
+            const goOn = (from: number): void =>
+              reads.submit({ ...whole, from }, (settled) => {
+                if (settled._tag === "Failed") return resume(settled.exit)
+                const { changes, next } = settled.value
+                for (const change of changes) {
+                  if (!change.blocked) tellSender(read, handle, change)
+                  if (change.hooked) signals.raise(change.senderId)
+                }
+                if (next === undefined) resume(Effect.void)
+                else goOn(next)
+              })
+            goOn(read.from)
+          })
         )
+
+      const acknowledgeThrough = Effect.fnUntraced(function*(agentId: string, inboxNo: number, at: number) {
+        let acked = 0
+        while (true) {
+          const slice = yield* repo.acknowledgeThrough(agentId, inboxNo, at, SLICE_ROWS)
+          acked += slice.acked
+          if (slice.isLast) return acked
+          yield* turn
+        }
+      }, unavailableOnSqlError)
 
       const tellSender = (read: Mark, handle: string, change: ReadChange): void => {
         const payload = toReadReceipt({ ...change, conversationId: read.conversationId, at: read.at }, handle)
@@ -174,7 +194,7 @@ export class Deliveries extends Context.Service<Deliveries, {
         acknowledgeThrough: Effect.fn("Deliveries.acknowledgeThrough")(function*(agentId, deliveryId) {
           const inboxNo = ids.decode(agentId, deliveryId)
           if (inboxNo === undefined) return 0
-          return yield* unavailableOnSqlError(repo.acknowledgeThrough(agentId, inboxNo, clock.currentTimeMillisUnsafe()))
+          return yield* acknowledgeThrough(agentId, inboxNo, clock.currentTimeMillisUnsafe())
         }),
         find,
         heads: (agentIds) => unavailableOnSqlError(repo.heads(agentIds)),
@@ -188,7 +208,7 @@ export class Deliveries extends Context.Service<Deliveries, {
           if (found.readAt === null) {
             const at = clock.currentTimeMillisUnsafe()
             yield* mark(
-              { agentId, conversationId: message.conversationId, from: message.seq, through: message.seq, at },
+              { agentId, conversationId: message.conversationId, from: message.seq, through: message.seq, isClear: false, at },
               handle
             )
           }
@@ -202,11 +222,8 @@ export class Deliveries extends Context.Service<Deliveries, {
           return messageJson(rendered, ids.encode(agentId, found.inboxNo))
         }),
         readThrough: (agentId, handle, conversationId, through) =>
-          mark({ agentId, conversationId, from: 1, through, at: clock.currentTimeMillisUnsafe() }, handle),
-        closeAll: (agentId, at) =>
-          Effect.asVoid(unavailableOnSqlError(
-            Effect.repeat(repo.close(agentId, at, CLOSE_ROWS), { while: (closed) => closed === CLOSE_ROWS })
-          )),
+          mark({ agentId, conversationId, from: 1, through, isClear: true, at: clock.currentTimeMillisUnsafe() }, handle),
+        closeAll: (agentId, at) => Effect.asVoid(acknowledgeThrough(agentId, Number.MAX_SAFE_INTEGER, at)),
         settled
       })
     })
@@ -221,7 +238,3 @@ export interface RenderedPending {
 }
 
 type Mark = Omit<ReadMark, "requestId">
-
-/** How many envelopes of an ended account one statement closes. */
-const CLOSE_ROWS = 500
-

@@ -33,6 +33,8 @@ export interface ReadMark {
   /** First and last seq to mark. */
   readonly from: number
   readonly through: number
+  /** Whether nothing before `from` is unread, so that nobody has to look there. */
+  readonly isClear: boolean
   readonly at: number
   /** The id of the request that caused it, for webhooks. */
   readonly requestId: string | null
@@ -51,6 +53,22 @@ export interface ReadChange {
   /** The sender may have webhooks for it. */
   readonly hooked: boolean
 }
+
+/** What one statement did of a mark. */
+export interface ReadSlice {
+  readonly changes: ReadonlyArray<ReadChange>
+  /** Where the mark goes on; undefined: it is complete. */
+  readonly next: number | undefined
+}
+
+/**
+ * How many envelopes one statement delivers or reads; the rest is left to further statements, with turns of the event loop in between.
+ * On PGlite, 2,000 take 15 to 45 ms, in which the process does nothing else.
+ */
+export const SLICE_ROWS = 2_000
+
+/** How many of the next unread envelopes a statement looks at, before it tells a sender that it has none among them. */
+const AHEAD_ROWS = 500
 
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP = 100
@@ -102,54 +120,54 @@ WHERE n.agent_id = w.recipient_id`
 /** Records up to where a page found everything delivered, so that the next page begins there. */
 const DELIVERED_THROUGH = `UPDATE inboxes SET delivered_through = GREATEST(delivered_through, $2) WHERE agent_id = $1`
 
+/**
+ * Delivers what waits among the next envelopes, $4 + 1 of them at most. `edge` is the number of the last of them, and null if there are
+ * fewer. Envelopes outside the snapshot have higher numbers than `last_no`, as numbers are given out under the row's lock.
+ */
 const ACKNOWLEDGE_THROUGH = `
 WITH held AS MATERIALIZED (
   SELECT agent_id FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
 ), seen AS MATERIALIZED (
   SELECT last_no, delivered_through FROM inboxes WHERE agent_id = $1
+), slice AS MATERIALIZED (
+  SELECT s.last_no, s.delivered_through, (
+    SELECT no FROM envelopes
+    WHERE recipient_id = $1 AND no > s.delivered_through AND no <= $2
+    ORDER BY no OFFSET $4 LIMIT 1
+  ) AS edge
+  FROM seen s
 ), done AS (
   UPDATE envelopes e SET delivered_at = $3
-  FROM held h, seen s
-  WHERE h.agent_id = $1 AND e.recipient_id = $1 AND e.no > s.delivered_through AND e.no <= $2
+  FROM held h, slice s
+  WHERE h.agent_id = $1 AND e.recipient_id = $1 AND e.no > s.delivered_through AND e.no <= COALESCE(s.edge, $2)
     AND e.delivered_at IS NULL
   RETURNING e.no
 ), counted AS (
   UPDATE inboxes n SET
     undelivered = n.undelivered - (SELECT count(*) FROM done),
-    delivered_through = GREATEST(n.delivered_through, LEAST($2, s.last_no))
-  FROM held h, seen s WHERE n.agent_id = h.agent_id
+    delivered_through = GREATEST(n.delivered_through, COALESCE(s.edge, LEAST($2, s.last_no)))
+  FROM held h, slice s WHERE n.agent_id = h.agent_id
 )
-SELECT count(*) AS acked FROM done`
+SELECT count(*) AS acked, (SELECT edge FROM slice) AS edge FROM done`
+
+/** The first unread envelopes of a recipient in a conversation, with the senders of their messages. */
+const unread = (which: string, most: "$3" | "$4"): string => `
+    SELECT e.recipient_id, e.no, e.conversation_id, e.seq, e.delivered_at, m.sender_id
+    FROM envelopes e
+    JOIN LATERAL (
+      SELECT sender_id FROM messages WHERE conversation_id = e.conversation_id AND seq = e.seq OFFSET 0
+    ) m ON true
+    WHERE ${which} AND e.read_at IS NULL
+    ORDER BY e.seq LIMIT ${most}`
 
 /**
- * Closes the first undelivered envelopes. Those outside its snapshot have higher numbers, as numbers are
- * given out under the row's lock.
+ * Marks the first $3 unread envelopes of each mark. `edge` is the seq of the last of them, if there may be more. A sender with one of
+ * the next $4 is told by the statement that marks that one, so that it is not told by each; and if that statement fails, the repetition
+ * of the mark tells it.
  */
-const CLOSE = `
-WITH held AS MATERIALIZED (
-  SELECT agent_id, delivered_through FROM inboxes WHERE agent_id = $1 FOR NO KEY UPDATE
-), waiting AS MATERIALIZED (
-  SELECT e.no FROM held h
-  JOIN LATERAL (
-    SELECT no FROM envelopes
-    WHERE recipient_id = h.agent_id AND no > h.delivered_through AND delivered_at IS NULL
-    ORDER BY no LIMIT $3
-  ) e ON true
-), done AS (
-  UPDATE envelopes e SET delivered_at = $2
-  WHERE e.recipient_id = $1 AND e.no = ANY (ARRAY(SELECT no FROM waiting)) AND e.delivered_at IS NULL
-  RETURNING e.no
-), counted AS (
-  UPDATE inboxes n SET
-    undelivered = n.undelivered - (SELECT count(*) FROM done),
-    delivered_through = GREATEST(n.delivered_through, (SELECT max(no) FROM waiting))
-  FROM held h WHERE n.agent_id = h.agent_id
-)
-SELECT count(*) AS closed FROM waiting`
-
 const READ = `
 WITH input AS MATERIALIZED (${
-  inputOf("i integer, agent text, conv text, lo bigint, hi bigint, at bigint, request text", "$2")
+  inputOf("i integer, agent text, conv text, lo bigint, hi bigint, clear boolean, at bigint, request text", "$2")
 }
 ), held AS MATERIALIZED (
   SELECT n.agent_id
@@ -157,15 +175,22 @@ WITH input AS MATERIALIZED (${
   ORDER BY n.agent_id
   FOR NO KEY UPDATE OF n
 ), target AS MATERIALIZED (
-  SELECT x.i, x.at, e.recipient_id, e.no, e.conversation_id, e.seq, e.delivered_at, m.sender_id
+  SELECT x.i, x.at, x.clear, t.*
   FROM input x
   JOIN held h ON h.agent_id = x.agent
-  JOIN envelopes e ON e.recipient_id = h.agent_id AND e.conversation_id = x.conv AND e.seq BETWEEN x.lo AND x.hi
   JOIN LATERAL (
-    SELECT sender_id FROM messages WHERE conversation_id = e.conversation_id AND seq = e.seq OFFSET 0
-  ) m ON true
-  WHERE e.read_at IS NULL
-  FOR NO KEY UPDATE OF e
+    ${unread("e.recipient_id = h.agent_id AND e.conversation_id = x.conv AND e.seq BETWEEN x.lo AND x.hi", "$3")}
+    FOR NO KEY UPDATE OF e
+  ) t ON true
+), edges AS MATERIALIZED (
+  SELECT i, max(seq) AS edge FROM target GROUP BY i HAVING count(*) = $3
+), ahead AS MATERIALIZED (
+  SELECT DISTINCT x.i, t.sender_id
+  FROM edges d
+  JOIN input x ON x.i = d.i
+  JOIN LATERAL (
+    ${unread("e.recipient_id = x.agent AND e.conversation_id = x.conv AND e.seq > d.edge AND e.seq <= x.hi", "$4")}
+  ) t ON true
 ), first AS MATERIALIZED (
   SELECT DISTINCT ON (recipient_id, no) * FROM target ORDER BY recipient_id, no, i
 ), marked AS (
@@ -179,8 +204,9 @@ WITH input AS MATERIALIZED (${
   ) w
   WHERE n.agent_id = w.recipient_id
 ), changed AS (
-  SELECT i, recipient_id, conversation_id, sender_id, max(seq) AS seq FROM first
+  SELECT i, recipient_id, conversation_id, sender_id, bool_and(clear) AS clear, max(seq) AS seq FROM first
   GROUP BY i, recipient_id, conversation_id, sender_id
+  HAVING ((i, sender_id) IN (SELECT i, sender_id FROM ahead)) IS NOT TRUE
 ), told AS MATERIALIZED (
 SELECT c.i, c.recipient_id, c.conversation_id, c.sender_id, c.seq, m.id AS message_id,
   -- inside a group a block changes nothing
@@ -191,12 +217,11 @@ SELECT c.i, c.recipient_id, c.conversation_id, c.sender_id, c.seq, m.id AS messa
   ) AS blocked,
   COALESCE(
     (
-      SELECT min(e.seq) - 1 FROM envelopes e
+      SELECT e.seq - 1 FROM envelopes e
       WHERE e.recipient_id = c.recipient_id AND e.conversation_id = c.conversation_id AND e.read_at IS NULL
-        AND NOT EXISTS (
-          SELECT FROM target t
-          WHERE t.recipient_id = e.recipient_id AND t.conversation_id = e.conversation_id AND t.seq = e.seq
-        )
+        AND e.seq > CASE WHEN c.clear THEN c.seq ELSE 0 END
+        AND ((e.recipient_id, e.no) IN (SELECT recipient_id, no FROM target)) IS NOT TRUE
+      ORDER BY e.seq LIMIT 1
     ),
     (
       SELECT max(e.seq) FROM envelopes e
@@ -221,9 +246,11 @@ JOIN messages m ON m.conversation_id = c.conversation_id AND m.seq = c.seq
 }
 )
 SELECT t.i, t.sender_id, t.seq, t.message_id, t.blocked, t.through_seq,
-  EXISTS (SELECT FROM hooked h WHERE h.i = t.i AND h.sender_id = t.sender_id) AS hooked
+  EXISTS (SELECT FROM hooked h WHERE h.i = t.i AND h.sender_id = t.sender_id) AS hooked, NULL AS edge
 FROM told t
-ORDER BY t.i, t.seq`
+UNION ALL
+SELECT d.i, NULL, NULL, NULL, NULL, NULL, NULL, d.edge FROM edges d
+ORDER BY i, seq`
 
 export interface Head {
   readonly agent_id: string
@@ -257,15 +284,21 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
    */
   readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
   readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Marks everything undelivered up to and including a number as delivered; returns how many there were. */
-  readonly acknowledgeThrough: (agentId: string, inboxNo: number, at: number) => Effect.Effect<number, SqlError.SqlError>
-  /** Marks the first undelivered envelopes as delivered, `most` of them at most; returns how many there were. */
-  readonly close: (agentId: string, at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** What each mark changed, per sender, in the order of the batch. */
+  /**
+   * Marks what is undelivered up to and including a number as delivered, among the next `most` envelopes; returns how many there were,
+   * and whether there may be more.
+   */
+  readonly acknowledgeThrough: (
+    agentId: string,
+    inboxNo: number,
+    at: number,
+    most: number
+  ) => Effect.Effect<{ readonly acked: number; readonly isLast: boolean }, SqlError.SqlError>
+  /** Marks SLICE_ROWS envelopes at most, shared evenly by the marks. What each mark changed, per sender, in the order of the batch. */
   readonly read: (
     batch: ReadonlyArray<ReadMark>,
     lockMs: number
-  ) => Effect.Effect<ReadonlyArray<ReadonlyArray<ReadChange>>, SqlError.SqlError>
+  ) => Effect.Effect<ReadonlyArray<ReadSlice>, SqlError.SqlError>
   /** The locks of `acknowledge` and `read`. */
   readonly locks: Locks<{ readonly agentId: string }>
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, SqlError.SqlError>
@@ -281,10 +314,13 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
       >("inbox_page", PAGE)
       const deliveredThrough = database.prepared("delivered_through", DELIVERED_THROUGH)
       const acknowledge = database.prepared("acknowledge", ACKNOWLEDGE)
-      const through = database.prepared<{ acked: number }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
-      const close = database.prepared<{ closed: number }>("close_inbox", CLOSE)
+      const through = database.prepared<{ acked: number; edge: number | null }>("acknowledge_through", ACKNOWLEDGE_THROUGH)
       const read = database.prepared<
-        { i: number; sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean }
+        & { i: number }
+        & (
+          | { sender_id: string; seq: number; message_id: string; blocked: boolean; through_seq: number; hooked: boolean; edge: null }
+          | { edge: number }
+        )
       >("read", READ)
       const held = database.prepared<Held>("inbox_held", heldIn("inboxes", "agent_id", "$1::text[]"))
       const heads = database.prepared<Head>("inbox_heads", HEADS)
@@ -309,10 +345,11 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
           Effect.asVoid(
             acknowledge([JSON.stringify(batch.map(({ agentId, at, inboxNo }) => ({ agent: agentId, no: inboxNo, at }))), lockMs])
           ),
-        acknowledgeThrough: (agentId, inboxNo, at) => Effect.map(through([agentId, inboxNo, at]), (rows) => rows[0]?.acked ?? 0),
-        close: (agentId, at, most) => Effect.map(close([agentId, at, most]), (rows) => rows[0]?.closed ?? 0),
-        read: (batch, lockMs) =>
-          Effect.map(
+        acknowledgeThrough: (agentId, inboxNo, at, most) =>
+          Effect.map(through([agentId, inboxNo, at, most - 1]), ([row]) => ({ acked: row?.acked ?? 0, isLast: (row?.edge ?? null) === null })),
+        read: (batch, lockMs) => {
+          const most = Math.max(1, Math.floor(SLICE_ROWS / batch.length))
+          return Effect.map(
             read([
               JSON.stringify(batch.map((mark, i) => ({
                 i,
@@ -320,15 +357,20 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
                 conv: mark.conversationId,
                 lo: mark.from,
                 hi: mark.through,
+                clear: mark.isClear,
                 at: mark.at,
                 request: mark.requestId
               }))),
-              lockMs
+              lockMs,
+              most,
+              Math.max(most, AHEAD_ROWS)
             ]),
             (rows) => {
-              const changes = batch.map((): Array<ReadChange> => [])
+              const slices = batch.map((): { changes: Array<ReadChange>; next: number | undefined } => ({ changes: [], next: undefined }))
               for (const row of rows) {
-                changes[row.i]!.push({
+                const slice = slices[row.i]!
+                if (row.edge !== null) slice.next = row.edge + 1
+                else slice.changes.push({
                   senderId: row.sender_id,
                   messageId: row.message_id,
                   seq: row.seq,
@@ -337,9 +379,10 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
                   hooked: row.hooked
                 })
               }
-              return changes
+              return slices
             }
-          ),
+          )
+        },
         locks: {
           of: ({ agentId }) => [agentId],
           held: (batch) => Effect.map(held([[...new Set(batch.map(({ agentId }) => agentId))]]), holdersOf)
