@@ -71,9 +71,9 @@ const patternOf = (address: string): string =>
 
 /** What an erasure removes of an ended account beyond its deletion. Every statement is idempotent and bounded. */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
-  /** Undefined if there never was such an account. */
+  /** `undefined` if there never was such an account. */
   readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
-  /** The end of the slice of audit rows after one; null if there are no more. */
+  /** The number of the last audit row in the slice that follows a row; `null` if no row follows. */
   readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
   /** Masks the address, and searches by address, in a slice of the audit log. */
   readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>

@@ -20,7 +20,7 @@ const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-/** A text that is longer is made into bytes outside of V8's heap before it is sent: it may have to wait there for long. */
+/** A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory for long. */
 const LONG_TEXT = 65_536
 
 /** What the responses of one server share. */
@@ -43,7 +43,7 @@ export class Answer extends ServerResponse<Asked> {
   server: Serving | undefined
   /** Its unsent bytes in the account of what peers make this process hold, once they are worth counting. */
   #held: Held | undefined
-  /** The same for the body of its request, which stays in memory until the response has left. */
+  /** The body of its request in the same account. The body stays in memory until the response has left. */
   #heldBody: Held | undefined
   #bodyBytes = 0
   /** When its request had come in, as `performance.now()`, and the path of it as the router sees it. */
@@ -92,7 +92,7 @@ export class Answer extends ServerResponse<Asked> {
   #count(): void {
     const { server } = this
     if (server === undefined) return
-    // What has drained once is not in the account any more.
+    // A response that has drained once is not in the account any more.
     if (this.#held?.released === false) server.held.changed(this.#held)
     else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
       const { socket } = this.req
@@ -107,7 +107,7 @@ export class Answer extends ServerResponse<Asked> {
     }
   }
 
-  /** Counts the body of its request: so many bytes of it are in memory. */
+  /** Counts the body of its request, of which `bytes` are in memory. */
   receives(bytes: number): void {
     const { server } = this
     this.#bodyBytes = bytes
@@ -123,7 +123,7 @@ export class Answer extends ServerResponse<Asked> {
     }
   }
 
-  /** It has been sent, or its client is gone. */
+  /** Ends the accounting when the response has been sent, or its client has disconnected. */
   over(): void {
     if (this.#held !== undefined) this.server?.held.release(this.#held)
     if (this.#heldBody !== undefined) this.server?.held.release(this.#heldBody)

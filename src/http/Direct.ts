@@ -25,7 +25,7 @@ const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): bool
 const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
   !isPlain(response) && lateResponseOf(response) === undefined
 
-/** How many listeners a streamed response may have for an event without a warning of Node's. */
+/** How many listeners a streamed response may have for an event before Node warns. */
 const MAX_LISTENERS = 20
 
 /**

@@ -23,7 +23,7 @@ export interface AuditNote {
   readonly detail: string | null
 }
 
-/** A part of a URL with an e-mail address in it. An `@` before a handle is none. */
+/** A part of a URL with an e-mail address in it. A handle with an `@` before it is no address. */
 const ADDRESS = /^.+(?:@|%40)/i
 
 /**
