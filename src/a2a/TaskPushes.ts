@@ -116,8 +116,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
 
       /**
        * Fenced by the conversation's version, so that the task's limit is exact, and so that every change after the task that is
-       * returned is posted: whoever stores one has read the configuration. The lock of the caller's row makes the caller's limit exact:
-       * what counts is read by a statement of its own after the lock.
+       * returned is posted, because a fiber that stores a change has read the configuration. The lock of the caller's row makes the
+       * caller's limit exact: a separate statement after the lock reads the configurations that count.
        */
       const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
         const found = yield* tasks.standing(side, taskId)

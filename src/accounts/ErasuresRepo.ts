@@ -35,8 +35,8 @@ WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT cond
 const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
 
 /**
- * The address of a living account is left alone: it has begun anew. Without a living account, the address goes from all deleted
- * accounts that had it.
+ * If a living account has the address, no row loses it, because its owner has registered again. Without a living account, the address
+ * is removed from all deleted accounts that had it.
  */
 const ADDRESS = `
 WITH whose AS (

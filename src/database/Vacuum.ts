@@ -97,7 +97,7 @@ const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
 /**
  * Vacuums PGlite, which has no autovacuum: space of deleted rows is used again, and old transaction ids are frozen. PGlite runs a
  * statement on the event loop's thread, so everything else waits while a table is vacuumed. Therefore a statement vacuums one table, when
- * little is under way, and larger tables than `VACUUM_TABLE_MB` are left out. PostgreSQL has autovacuum; of it only the age is read.
+ * few statements run, and tables larger than `VACUUM_TABLE_MB` are left out. PostgreSQL has autovacuum, so there only the age is read.
  */
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */

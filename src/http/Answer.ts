@@ -23,7 +23,7 @@ export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 /** A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory for long. */
 const LONG_TEXT = 65_536
 
-/** What the responses of one server share. */
+/** The state that all responses of one server share. */
 export interface Serving {
   readonly draining: boolean
   readonly held: HeldBytesAccount
@@ -41,7 +41,7 @@ export class Answer extends ServerResponse<Asked> {
   /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
   allowOrigin: string | undefined
   server: Serving | undefined
-  /** Its unsent bytes in the account of what peers make this process hold, once they are worth counting. */
+  /** Its unsent bytes in the account of held bytes, once there are more than `UNCOUNTED`. */
   #held: Held | undefined
   /** The body of its request in the same account. The body stays in memory until the response has left. */
   #heldBody: Held | undefined
@@ -88,7 +88,7 @@ export class Answer extends ServerResponse<Asked> {
     return this
   }
 
-  /** Counts what the kernel has not taken. A response behind another one on its connection has no socket yet. */
+  /** Counts the bytes that the kernel has not taken. A response behind another one on its connection has no socket yet. */
   #count(): void {
     const { server } = this
     if (server === undefined) return

@@ -44,7 +44,7 @@ export interface Bounds {
   /** Connections of other nodes, and how many of them may come from one address. */
   readonly nodes: number
   readonly perNode: number
-  /** What an operator should change, for the log. */
+  /** Sentences for the log that say which settings an operator should change. */
   readonly warnings: ReadonlyArray<string>
 }
 
@@ -268,7 +268,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   return connections
 })
 
-/** The connections of clients to the public port; logs what is wrong with the bounds. */
+/** The connections of clients to the public port. Logs a warning for each bound that cannot be kept. */
 export const clientConnections = Effect.fnUntraced(function*(config: Settings, firstByteMs: number) {
   const { clients, perPeer, warnings } = boundsOf(config)
   for (const warning of warnings) yield* Effect.logWarning(warning)

@@ -11,7 +11,7 @@ export const UNCOUNTED = 16_384
 const SWEEP = "1 second"
 /** A connection that has taken or sent less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
 const STALLED_MS = 2_000
-/** How long a stalled peer is left alone while more than half of the process's bound is used. */
+/** How long a stalled connection may stay while more than half of the process's bound is used. */
 const PATIENCE_MS = 10_000
 
 /** Bytes in this process's memory that one connection makes it hold: an answer that is not read, a body that is not complete. */
@@ -20,7 +20,7 @@ export interface Holding {
   readonly bytes: () => number
   /** A number that changes whenever the peer takes or sends something. */
   readonly progress: () => number
-  /** Drops what is held, and the connection with it. The peer has to connect again. */
+  /** Drops the held bytes, and the connection with them. The peer has to connect again. */
   readonly cut: () => void
 }
 

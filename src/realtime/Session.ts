@@ -357,7 +357,7 @@ export class Session implements LiveSession {
     this.count()
   }
 
-  /** Counts what the kernel has not taken. */
+  /** Counts the bytes that the kernel has not taken. */
   private count(): void {
     const { closed, deps: { held }, socket } = this
     if (this.held?.released === false) return held.changed(this.held)

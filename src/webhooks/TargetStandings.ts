@@ -4,7 +4,7 @@ export interface Target {
   readonly host: string
 }
 
-/** What the last post to a target says about the next one, from the worst to the best. `Late`: it was answered late. */
+/** The standings of a target, from the worst to the best. The last post decides the standing; `Late` if the post was answered late. */
 export const standings = ["Silent", "Unknown", "Late", "Answers"] as const
 export type Standing = typeof standings[number]
 
