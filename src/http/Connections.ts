@@ -238,7 +238,7 @@ export class Connections {
 
 const NAMES = {
   http: { whole: "HTTP_CONNECTIONS", perPeer: "If it is a proxy, name it in TRUST_PROXY_ADDRESSES; otherwise see HTTP_CONNECTIONS_PER_PEER." },
-  nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "RUNNER_CONNECTIONS is twice as many." }
+  nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "The bound of an address is half of RUNNER_CONNECTIONS." }
 } as const
 
 const CHECK = "500 millis"

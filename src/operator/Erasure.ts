@@ -44,7 +44,7 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
   {
     what: "traces",
-    words: "Its marks of hidden messages and conversations, single messages of groups too, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
+    words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
     tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
   },
   { what: "notes about the work itself", words: "When all is done.", tables: ["deletions", "handovers", "recounts"] }
