@@ -119,7 +119,7 @@ type Counting<Who> = <A, E, R>(
   effect: Effect.Effect<A, E, R>
 ) => Effect.Effect<A, E | RateLimited | Unavailable, R>
 
-/** Annotates an endpoint that machines poll at short intervals: see `Budgets.ofProbe`. */
+/** Annotates an endpoint that machines ask for at short intervals: see `Budgets.ofProbe`. */
 export const Probe = Context.Reference("parley/auth/Budgets/Probe", { defaultValue: () => false })
 
 /** Counts a request without a key against the budget of its IP address. */
