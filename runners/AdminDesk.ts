@@ -30,7 +30,7 @@ const database = (config: Settings) =>
       Layer.provide(DataDir.layer)
     )
 
-/** What commands need that are carried out in this process, until the scope ends. */
+/** The services for commands that are carried out in this process, until the scope ends. */
 const services = Effect.fnUntraced(function*(config: Settings) {
   if (config.DATABASE_URL === undefined && databaseIsNew({ dataDir: config.DATA_DIR })) {
     return yield* new OperatorRefused({
@@ -95,14 +95,14 @@ const bytesOf = (folder: string): number =>
 
 const megabytes = (bytes: number): string => `${(bytes / 1_000_000).toFixed(1)} MB`
 
-/** Tables smaller than this many bytes are not worth a line. */
+/** Smaller tables, in bytes, have no line in the output. */
 const TOLD_FROM = 1_000_000
 
-/** Compacts the database of a stopped server; says on standard error how far it is. */
+/** Compacts the database of a stopped server. Prints its progress on standard error. */
 const compactHere = Effect.fnUntraced(function*(config: Settings, operator: string) {
   if (config.DATABASE_URL !== undefined) {
     return yield* new OperatorRefused({
-      message: "DATABASE_URL is set: in PostgreSQL, VACUUM FULL does this for each table, and locks the table meanwhile (docs/operations.md)."
+      message: "DATABASE_URL is set, and compact is for PGlite. In PostgreSQL, run VACUUM FULL for each table, which locks the table meanwhile (docs/operations.md)."
     })
   }
   const folder = join(resolve(config.DATA_DIR), "database")
@@ -110,7 +110,7 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
   const unfinished = yield* Effect.scoped(Effect.gen(function*() {
     const context = yield* Effect.catchTag(services(config), "DataDirInUse", ({ holder, path }) =>
       new OperatorRefused({
-        message: `A server runs on ${path}${holder === undefined ? "" : ` (${holder})`}: stop it, and give the command again.`
+        message: `A server runs on ${path}${holder === undefined ? "" : ` (${holder})`}: stop the server, and run the command again.`
       }))
     return yield* Effect.gen(function*() {
       const sql = yield* SqlClient.SqlClient
@@ -125,7 +125,7 @@ const compactHere = Effect.fnUntraced(function*(config: Settings, operator: stri
   const after = bytesOf(folder)
   const rest = unfinished === 0
     ? ""
-    : ` ${unfinished} ${unfinished === 1 ? "erasure is" : "erasures are"} not finished: start the server for five minutes, stop it, and give this command again.`
+    : ` ${unfinished} ${unfinished === 1 ? "erasure is" : "erasures are"} not finished: start the server for five minutes, stop it, and run this command again.`
   return {
     text: `${folder} had ${megabytes(before)} and has ${megabytes(after)}.${rest}`,
     data: { folder, bytes_before: before, bytes_after: after, unfinished_erasures: unfinished }

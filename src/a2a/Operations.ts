@@ -100,7 +100,7 @@ export const makeOperations = Effect.gen(function*() {
   const watches = yield* TaskWatches
   const view = makeTaskView(tasks, attachments)
   const reads = yield* LargeReads
-  /** Messages that the answer of this many tasks shows at most, for the slot that it is read in. */
+  /** The most messages that an answer with this many tasks can show. It decides the size of the answer's slot. */
   const messagesOf = (tasks: number, ofEach: number): LargeAnswer => ({ usual: tasks * ofEach, max: tasks * ofEach, bytes: "message" })
   const decodeHandle = Schema.decodeUnknownEffect(HandleInput)
 

@@ -34,11 +34,11 @@ export class PushConfigsRepo extends Context.Service<PushConfigsRepo, {
   readonly of: (taskIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<StoredPushConfig>, SqlError.SqlError>
   /** A new configuration, which counts for the agent's limit. */
   readonly add: (webhookId: string, taskId: string, name: string, at: number, agentId: string) => Effect.Effect<void, SqlError.SqlError>
-  /** Those that count for an agent's limit, and whether the task has ended. */
+  /** The configurations that count for an agent's limit, and whether the task of each has ended. */
   readonly counted: (
     agentId: string
   ) => Effect.Effect<ReadonlyArray<{ readonly webhookId: string; readonly ended: boolean }>, SqlError.SqlError>
-  /** These count no longer. */
+  /** Stops these configurations from counting for the agent's limit. */
   readonly uncount: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
   readonly remove: (webhookIds: ReadonlyArray<string>) => Effect.Effect<void, SqlError.SqlError>
   /** A slice of the ids of the tasks that have not ended and have configurations. */

@@ -50,7 +50,7 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     taskId: string,
     config: PushConfig
   ) => Effect.Effect<Task | undefined, TooManyPushConfigs | TooManyPushConfigsOfAgent | Unauthorized | Unavailable>
-  /** Refuses one more configuration than the caller, or this task of the caller's, may have. Undefined: the task is a new one. */
+  /** Refuses a configuration above the limit of the caller or of this task. `undefined` if the task is a new one. */
   readonly checkRoom: (
     callerId: string,
     taskId: string | undefined,
@@ -100,8 +100,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
       })
 
       /**
-       * Refuses one more configuration than the agent may have; returns those that count and can post no more. Nothing has to be read of
-       * them as long as fewer configurations than the limit count.
+       * Refuses a configuration above the agent's limit. Returns the configurations that count and can post nothing any more. Reads them
+       * only if the agent is at its limit.
        */
       const roomOfAgent = Effect.fnUntraced(function*(agentId: string) {
         const most = limits.of("LIMITS_PUSH_CONFIGS_PER_AGENT", config.LIMITS_PUSH_CONFIGS_PER_AGENT, agentId)
@@ -116,8 +116,8 @@ export class TaskPushes extends Context.Service<TaskPushes, {
 
       /**
        * Fenced by the conversation's version, so that the task's limit is exact, and so that every change after the task that is
-       * returned is posted: whoever stores one has read the configuration. The lock of the caller's row makes the caller's limit exact:
-       * what counts is read by a statement of its own after the lock.
+       * returned is posted, because a fiber that stores a change has read the configuration. The lock of the caller's row makes the
+       * caller's limit exact: a separate statement after the lock reads the configurations that count.
        */
       const putOnce = Effect.fnUntraced(function*(side: Side, taskId: string, { name, target }: PushConfig) {
         const found = yield* tasks.standing(side, taskId)

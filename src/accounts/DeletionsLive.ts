@@ -56,8 +56,8 @@ export const DeletionsLive = Layer.effect(
     const now = () => clock.currentTimeMillisUnsafe()
 
     /**
-     * What only an erasure removes. The address is last, because rows are found by it. Stored answers and the audit log are read as a
-     * whole, in slices: a table of a million rows costs a thousand short statements.
+     * The steps that only an erasure has. The address is removed last, because other steps find rows by the address. Stored answers and
+     * the audit log are read as a whole, in slices: a table of a million rows costs a thousand short statements.
      */
     const eraseRest = Effect.fnUntraced(function*(agentId: string) {
       while ((yield* erasures.keys(agentId, ROWS_AT_ONCE)) > 0);

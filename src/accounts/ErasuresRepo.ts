@@ -35,8 +35,8 @@ WHERE id > $2 AND id <= $3 AND uploader_id = $1 AND used_at IS NULL AND NOT cond
 const SECRET = `INSERT INTO secrets (name, value) VALUES ('erased_addresses', $1) ON CONFLICT (name) DO NOTHING`
 
 /**
- * The address of a living account is left alone: it has begun anew. Without a living account, the address goes from all deleted
- * accounts that had it.
+ * If a living account has the address, no row loses it, because its owner has registered again. Without a living account, the address
+ * is removed from all deleted accounts that had it.
  */
 const ADDRESS = `
 WITH whose AS (
@@ -71,9 +71,9 @@ const patternOf = (address: string): string =>
 
 /** What an erasure removes of an ended account beyond its deletion. Every statement is idempotent and bounded. */
 export class ErasuresRepo extends Context.Service<ErasuresRepo, {
-  /** Undefined if there never was such an account. */
+  /** `undefined` if there never was such an account. */
   readonly account: (agentId: string) => Effect.Effect<{ readonly handle: string; readonly email: string } | undefined, SqlError.SqlError>
-  /** The end of the slice of audit rows after one; null if there are no more. */
+  /** The number of the last audit row in the slice that follows a row; `null` if no row follows. */
   readonly auditSlice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
   /** Masks the address, and searches by address, in a slice of the audit log. */
   readonly audit: (address: string, after: number, last: number) => Effect.Effect<void, SqlError.SqlError>

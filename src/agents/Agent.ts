@@ -65,7 +65,7 @@ export const Description = Text(0, 500)
 /** The name to show for an agent: its handle unless it set one. */
 export const displayNameOf = (agent: Pick<Agent, "handle" | "displayName">): string => agent.displayName ?? agent.handle
 
-/** Stands for an e-mail address, or the part of it, that is not shown or not kept. */
+/** Replaces an e-mail address, or a part of one, that is not shown or not kept. */
 export const MASKED = "****"
 
 const maskEmail = (email: string): string => {

@@ -49,7 +49,7 @@ export class AttachmentsApi extends HttpApiGroup.make("attachments")
       params: { id: Text(1, 128) },
       success: HttpApiSchema.Empty(302),
       error: [NotFound, GroupDeleted, StorageUnavailable]
-      // Whoever downloads a file that was not checked yet waits for the file store, which may read all of it.
+      // The download of a file that was not checked yet waits for the file store, which may read the whole file.
     }).annotate(ReadDeadline, false).annotateMerge(documented({
       summary: "Download a file",
       description: "Answers 302, with the URL in the header Location where the file can be fetched without a key for 300 seconds. The " +

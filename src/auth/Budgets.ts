@@ -20,7 +20,7 @@ export const OwnBudget = Context.Reference("parley/auth/Budgets/OwnBudget", { de
 /** Whether the request that a fiber works for is counted already: a call to this API from inside it is no other request. */
 export const Counted = Context.Reference("parley/auth/Budgets/Counted", { defaultValue: () => false })
 
-/** What is wrong with the header of a request that has no live key, for the log; nothing of the header itself. */
+/** Says for the log what is wrong with the header of a request that has no live key. Contains no part of the header. */
 const whyUnauthorized = (authorization: string | undefined): string =>
   authorization === undefined || authorization === ""
     ? "It has no Authorization header."
@@ -33,15 +33,15 @@ const whyUnauthorized = (authorization: string | undefined): string =>
  * large get a slot of their agent or address besides (`LargeReads`).
  */
 export class Budgets extends Context.Service<Budgets, {
-  /** Counts a request of an agent to the endpoint and runs it, or refuses it. */
+  /** Counts a request of an agent to the endpoint, and runs or refuses the request. */
   readonly countAgent: Counting<string>
-  /** The same for a request without a key. */
+  /** Counts a request without a key to the endpoint, and runs or refuses the request. */
   readonly countAddress: Counting<HttpServerRequest.HttpServerRequest>
-  /** Counts a request of an agent to something else than an endpoint. */
+  /** Counts a request of an agent to a route that is not an endpoint. */
   readonly ofAgent: (request: HttpServerRequest.HttpServerRequest, agentId: string) => Effect.Effect<RateState, RateLimited>
-  /** Counts a request without a key to something else than an endpoint. */
+  /** Counts a request without a key to a route that is not an endpoint. */
   readonly ofAddress: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
-  /** Counts a request whose key is missing or dead against its address, and refuses it. */
+  /** Counts a request with a missing or dead key against its IP address, and refuses the request. */
   readonly unauthorized: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<never, Unauthorized | RateLimited>
   /** Counts a request for a file of the server's own pages, of which a page loads many. */
   readonly ofAsset: (request: HttpServerRequest.HttpServerRequest) => Effect.Effect<RateState, RateLimited>
@@ -63,7 +63,7 @@ export class Budgets extends Context.Service<Budgets, {
       const assets = { name: "assets", limit: config.LIMITS_ASSETS_PER_MINUTE, ...minute }
       const keyOf = (request: HttpServerRequest.HttpServerRequest): string => addressKey(addressOf(request, config.TRUST_PROXY))
 
-      /** What the request makes this process hold is the agent's from now on. */
+      /** From now on, the bytes that the request makes this process hold count for the agent. */
       const attribute = ({ source }: HttpServerRequest.HttpServerRequest, agentId: string): void => {
         if (source instanceof Asked) source.agentId = agentId
       }

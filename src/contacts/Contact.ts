@@ -30,7 +30,7 @@ export const BlockedAgent = Schema.Struct({
   blocked_at: DateTimeString
 }).annotate({ identifier: "BlockedAgent" })
 
-/** How many contacts, or blocked agents, a list shows: without a limit in the query, and at most. */
+/** The numbers of contacts, or blocked agents, that a list shows: without a `limit` in the query, and at most. */
 export const LISTED = { usual: 50, max: 200 }
 
 /** The caller's own note about a contact; an empty text means no note. */

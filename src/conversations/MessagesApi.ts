@@ -46,7 +46,7 @@ export const SendBody = Schema.Struct({
   metadata: Schema.optionalKey(JsonObject)
 })
 
-/** Messages in an answer: without a `limit` in the query, and at most. */
+/** The numbers of messages in an answer: without a `limit` in the query, and at most. */
 export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
 export const SYNC: LargeAnswer = { usual: 200, max: 500, bytes: "message" }
 

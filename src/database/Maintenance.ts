@@ -20,7 +20,7 @@ const autovacuumIsOn = Effect.gen(function*() {
   }
   if (tables.length > 0) {
     yield* Effect.logWarning(
-      `PostgreSQL does not vacuum ${tables.map(({ name }) => name).join(", ")}: ALTER TABLE … RESET (autovacuum_enabled).`
+      `PostgreSQL does not vacuum ${tables.map(({ name }) => name).join(", ")}: run ALTER TABLE … RESET (autovacuum_enabled) for each of these tables.`
     )
   }
 })

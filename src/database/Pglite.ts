@@ -176,8 +176,8 @@ const SEGMENTS_PER_CHECKPOINT = 4
 const TABLE_FILE = /^(\d+)(?:_(?:fsm|vm|init))?(?:\.\d+)?$/
 
 /**
- * Removes files that belong to no table or index: a crash within a `VACUUM FULL`, or while an index was built, leaves them,
- * and PostgreSQL never removes them. Only directly after opening, when no transaction is in progress.
+ * Removes files that belong to no table or index. A crash during a `VACUUM FULL` or while an index is built leaves such files,
+ * and PostgreSQL never removes them. Call it only directly after opening, when no transaction is in progress.
  */
 const removeOrphans = (folder: string, session: PgliteSession): void => {
   const { rows } = session.query("SELECT pg_relation_filenode(oid)::text FROM pg_class WHERE pg_relation_filenode(oid) IS NOT NULL", [])

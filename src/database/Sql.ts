@@ -39,7 +39,7 @@ export interface OnlineBackup {
   readonly end: Effect.Effect<LogOfBackup, SqlError.SqlError>
   /**
    * Removes every record that has been written to the write-ahead log so far, also from the files that PostgreSQL would use again.
-   * False: a backup is under way, which needs the log. It is several statements, each of which writes a file of 16 MB.
+   * Returns `false`, and removes nothing, while a backup needs the log. Runs several statements, each of which writes a file of 16 MB.
    */
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }

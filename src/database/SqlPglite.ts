@@ -89,7 +89,7 @@ const RECOVERY_INTERVAL_MILLIS = 1_000
 const BETWEEN_TRANSACTIONS = "5 millis"
 
 const LOG_FILE = /^[0-9A-F]{24}$/
-/** Ends the current file of the log. The record comes before it, because a file without records is not ended. */
+/** Ends the current file of the log. The record is written first, because PostgreSQL does not end a file without records. */
 const NEXT_LOG_FILE = "SELECT pg_logical_emit_message(false, 'parley', ''); SELECT pg_switch_wal()"
 
 const BACKUP_STOP = "SELECT labelfile AS label, pg_walfile_name(lsn) AS last FROM pg_backup_stop(false)"
@@ -152,8 +152,8 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
         const label = String(row?.["label"])
         return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
       }),
-      // A checkpoint renames files of the log to later names, with their old bytes. Here each of these is used, which fills it
-      // with zeros, and then a checkpoint removes all files before the current one.
+      // A checkpoint renames files of the log for later use, with their old bytes. Here each renamed file is used, which fills the
+      // file with zeros. Then a checkpoint removes all files before the current one.
       clearLog: Effect.gen(function*() {
         yield* inTurn("SET wal_recycle = off")
         for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* inTurn(NEXT_LOG_FILE)

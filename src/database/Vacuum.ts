@@ -8,20 +8,20 @@ import { Database } from "./Sql.ts"
 
 /** The age in transactions from which a table is vacuumed although nothing in it has changed. */
 export const FreezeAge = Context.Reference<number>("parley/database/Vacuum/FreezeAge", { defaultValue: () => 10_000_000 })
-/** At so many times that age, a billion, a table is vacuumed however large it is: PostgreSQL takes no writes at about twice a billion. */
+/** At this multiple of `FreezeAge`, which is a billion, a table is vacuumed at any size. At two billion PostgreSQL takes no more writes. */
 const OVERDUE = 100
-/** The share of a second in which statements run, up to which little is under way. */
+/** In a quiet second, statements run for at most this share of the second. */
 const QUIET = 0.1
-/** For how long a vacuum waits until little is under way. After that it runs, and the next one waits again. */
+/** How long a vacuum waits for a quiet second. After that it runs all the same, and the next vacuum waits again. */
 const PATIENCE_MS = 600_000
 /** `VACUUM FULL` takes up to four times as long for each byte as `VACUUM`. */
 const FULL_COSTS = 4
-/** `VACUUM FULL` writes a table beside the old one, writes the same to the log, and sorts its indexes: so many times the table's bytes. */
+/** `VACUUM FULL` writes the table beside the old one, writes the same to the log, and sorts the indexes: this multiple of the table's bytes. */
 const FULL_ROOM = 3
-/** The free bytes that a vacuum leaves for the log of everything else: four of its files. PGlite crashes if a file of the log does not fit. */
+/** The free bytes that a vacuum leaves for the log of other statements: four files. PGlite crashes if a file of the log does not fit. */
 const RESERVE_BYTES = 64_000_000
 
-/** The bytes that are free on the disk of the database's folder. In memory there is no bound, nor on a file system that names no size. */
+/** The bytes that are free on the disk of the database's folder. Infinity in memory, and on a file system that reports no size. */
 export const FreeDisk = Context.Reference<(folder: string | undefined) => number>("parley/database/Vacuum/FreeDisk", {
   defaultValue: () => (folder) => {
     if (folder === undefined) return Infinity
@@ -30,7 +30,7 @@ export const FreeDisk = Context.Reference<(folder: string | undefined) => number
   }
 })
 
-/** The disk has too little free space for a piece of work, which was not begun. */
+/** The disk has too little free space for a piece of work. The work was not begun. */
 export class DiskSpaceShort extends Data.TaggedError("DiskSpaceShort")<{
   /** For example "Vacuuming the table agents". */
   readonly work: string
@@ -51,9 +51,9 @@ const roomFor = Effect.fnUntraced(function*(work: string, bytes: number) {
 })
 
 const CLEARING = "Clearing the write-ahead log"
-const rewriting = (table: string) => `Writing the table ${table} anew`
+const rewriting = (table: string) => `Rewriting the table ${table}`
 
-/** Clears the log, for which as much may be written as its files have now. False: a backup is under way, which needs the log. */
+/** Clears the log, which may write as many bytes as its files have now. Returns `false` while a backup needs the log. */
 const clearLog = Effect.gen(function*() {
   const { backup } = yield* Database
   if (backup === undefined) return true
@@ -63,21 +63,21 @@ const clearLog = Effect.gen(function*() {
   return yield* backup.clearLog
 })
 
-/** Since when a job waits for a turn, in monotonic milliseconds; undefined: it does not wait. Each job has its own. */
+/** When a job began to wait for its turn, in monotonic milliseconds; `undefined` while the job does not wait. Each job has its own. */
 export interface Patience {
   waitsSince: number | undefined
 }
 
 interface Table {
   readonly name: string
-  /** How many bytes a vacuum of it reads at most. */
+  /** The most bytes that a vacuum of the table reads. */
   readonly bytes: number
   readonly overdue: boolean
 }
 
 /**
  * The tables that are due, by autovacuum's rules: dead rows, new rows or age. PGlite forgets its statistics at each start, so every
- * table of more than a few pages is due once after it. Pages that are all-visible are not read unless rows are dead.
+ * table of more than a few pages is due once after a start. Pages that are all-visible are not read unless rows are dead.
  */
 const DUE = `
 SELECT c.oid::regclass::text AS name, GREATEST(age(c.relfrozenxid), age(t.relfrozenxid)) > $2::bigint AS overdue,
@@ -97,22 +97,22 @@ const AGE = "SELECT max(age(datfrozenxid))::bigint AS age FROM pg_database"
 /**
  * Vacuums PGlite, which has no autovacuum: space of deleted rows is used again, and old transaction ids are frozen. PGlite runs a
  * statement on the event loop's thread, so everything else waits while a table is vacuumed. Therefore a statement vacuums one table, when
- * little is under way, and larger tables than `VACUUM_TABLE_MB` are left out. PostgreSQL has autovacuum; of it only the age is read.
+ * few statements run, and tables larger than `VACUUM_TABLE_MB` are left out. PostgreSQL has autovacuum, so there only the age is read.
  */
 export class Vacuum extends Context.Service<Vacuum, {
   /** Vacuums the next table that is due. */
   readonly step: Effect.Effect<{ readonly rows: number; readonly more: boolean }, SqlError.SqlError>
   /**
-   * Waits a second; true: little was under way in it, or the job has waited for ten minutes. A job that has nothing to do any more
-   * sets `waitsSince` to undefined.
+   * Waits a second. Returns `true` if the second was quiet, or if the job has waited for ten minutes. A job that has nothing to do any
+   * more sets `waitsSince` to undefined.
    */
   readonly turn: (patience: Patience) => Effect.Effect<boolean>
   /**
-   * Writes a table anew with `VACUUM FULL`, so that its old files with all their bytes are removed. The table is left as it is if it
-   * is too large, or if the disk has no room for it now.
+   * Rewrites a table with `VACUUM FULL`, so that its old files with all their bytes are removed. Leaves the table as it is if the table
+   * is too large, or if the disk has too little free space now.
    */
   readonly rewrite: (table: string) => Effect.Effect<"done" | "too large" | "no room", SqlError.SqlError>
-  /** Removes what has been written to the write-ahead log. False: a backup needs the log, or the disk has no room for that now. */
+  /** Removes all records from the write-ahead log. Returns `false` while a backup needs the log, or the disk has too little free space. */
   readonly clearLog: Effect.Effect<boolean, SqlError.SqlError>
 }>()("parley/database/Vacuum") {
   static readonly layer = Layer.effect(
@@ -145,12 +145,12 @@ export class Vacuum extends Context.Service<Vacuum, {
         return true
       })
 
-      /** The work for which the disk had no room at the last attempt. The log has named each piece of it. */
+      /** The pieces of work for which the disk had too little free space at the last attempt. The log has named each of them. */
       const short = new Set<string>()
       const noRoom = ({ message, work }: DiskSpaceShort) => {
         if (short.has(work)) return Effect.void
         short.add(work)
-        return Effect.logWarning(`${message} It is left out until there is room.`)
+        return Effect.logWarning(`${message} The server leaves this out until there is enough free space.`)
       }
       const hasRoom = (work: string, bytes: number) =>
         roomFor(work, bytes).pipe(
@@ -162,7 +162,7 @@ export class Vacuum extends Context.Service<Vacuum, {
           Effect.provideService(Database, database),
           Effect.provideService(FreeDisk, freeDisk)
         )
-      /** The next table of those that are due; the smallest come first, and the overdue ones before them. */
+      /** The next table that is due: first the overdue tables, then the others, the smallest first. */
       const nextOf = Effect.fnUntraced(function*(due: ReadonlyArray<Table>) {
         for (const table of due) {
           if (yield* hasRoom(`Vacuuming the table ${table.name}`, table.bytes)) return table
@@ -180,8 +180,8 @@ export class Vacuum extends Context.Service<Vacuum, {
           if (told.has(name)) continue
           told.add(name)
           yield* Effect.logWarning(
-            `The table ${name} is not vacuumed while the server runs: ${Math.ceil(bytes / 1e6)} MB would be read, and VACUUM_TABLE_MB is ${mb}. ` +
-              "Its space is not used again. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB."
+            `The table ${name} is not vacuumed while the server runs: a vacuum would read ${Math.ceil(bytes / 1e6)} MB, and VACUUM_TABLE_MB is ${mb}. ` +
+              "The space of its deleted rows is not used again. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB."
           )
         }
         return { fits, large }
@@ -222,7 +222,7 @@ export class Vacuum extends Context.Service<Vacuum, {
   )
 }
 
-/** What `compact` says while it works. */
+/** The progress that `compact` reports for each table. */
 export interface Compacted {
   readonly table: string
   readonly before: number
@@ -230,7 +230,7 @@ export interface Compacted {
 }
 
 /**
- * Writes every table and index of a stopped server's PGlite anew, and removes the write-ahead log. Each table is one transaction of
+ * Rewrites every table and index of a stopped server's PGlite, and removes the write-ahead log. Each table is one transaction of
  * PostgreSQL: the new files are written beside the old ones, and the commit exchanges them. So a process that is killed at any moment
  * leaves a database that starts; the next opening removes files that were not finished. The tables are written from the smallest to the
  * largest. Fails at the first one for which the disk has too little room.

@@ -24,7 +24,7 @@ const LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
-/** Bytes of contents at which a page of an inbox ends: the process does nothing else while it makes frames of a page. */
+/** Bytes of contents at which a page of an inbox ends. While the process makes frames of a page, it does nothing else. */
 const PAGE_BYTES = 262_144
 
 type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>

@@ -17,7 +17,7 @@ export interface InboxPage {
   readonly lastInboxNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
-  /** Whether there was nothing undelivered above the page. */
+  /** Whether no envelope above the page was undelivered. */
   readonly isLast: boolean
 }
 
@@ -73,7 +73,7 @@ const AHEAD_ROWS = 500
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP = 100
 
-/** The lengths of texts are known without reading those that are stored outside of their rows. */
+/** PostgreSQL knows the length of a text without reading a text that is stored outside of its row. */
 const PAGE = `
 SELECT p.*
 FROM (

@@ -78,7 +78,7 @@ FROM (SELECT * FROM agents WHERE handle = ANY ($2::text[]) OFFSET 0) a WHERE a.d
 
 const STATUS = `SELECT status, restricted_until, deleted_at FROM agents WHERE id = $1`
 
-/** Whether a charge at `t` counts. Not if it is older than a day, or from before the clock was set back. */
+/** Whether a charge at `t` counts. A charge does not count if it is older than a day, or from before the clock was set back. */
 const charged = (at: string): string => `t > ${at}::bigint - ${DAY_MS} AND t <= ${at}::bigint + ${SET_BACK_MS}`
 
 /**

@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { DateTimeString, iso } from "../wire/Text.ts"
 import type { GroupCard } from "../messages/GroupReads.ts"
 
-/** How many invites an agent is shown, the oldest ones: others follow once it has answered some of these. */
+/** How many invites an agent is shown: the oldest ones. The others follow when the agent has answered some of these. */
 export const MOST_INVITES = 1_000
 
 /**

@@ -20,10 +20,10 @@ const CORS_RESPONSE_HEADERS =
   "Retry-After, X-Backlog-Warning, Idempotent-Replay, X-Request-Id, Location, X-Next-Cursor, X-Total-Count"
 export const CORS_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-/** A text that is longer is made into bytes outside of V8's heap before it is sent: it may have to wait there for long. */
+/** A longer text is converted into bytes outside of V8's heap before it is sent, because it may have to wait in memory for long. */
 const LONG_TEXT = 65_536
 
-/** What the responses of one server share. */
+/** The state that all responses of one server share. */
 export interface Serving {
   readonly draining: boolean
   readonly held: HeldBytesAccount
@@ -41,9 +41,9 @@ export class Answer extends ServerResponse<Asked> {
   /** The value of Access-Control-Allow-Origin; undefined where it is not sent. */
   allowOrigin: string | undefined
   server: Serving | undefined
-  /** Its unsent bytes in the account of what peers make this process hold, once they are worth counting. */
+  /** Its unsent bytes in the account of held bytes, once there are more than `UNCOUNTED`. */
   #held: Held | undefined
-  /** The same for the body of its request, which stays in memory until the response has left. */
+  /** The body of its request in the same account. The body stays in memory until the response has left. */
   #heldBody: Held | undefined
   #bodyBytes = 0
   /** When its request had come in, as `performance.now()`, and the path of it as the router sees it. */
@@ -89,11 +89,11 @@ export class Answer extends ServerResponse<Asked> {
     return this
   }
 
-  /** Counts what the kernel has not taken. A response behind another one on its connection has no socket yet. */
+  /** Counts the bytes that the kernel has not taken. A response behind another one on its connection has no socket yet. */
   #count(): void {
     const { server } = this
     if (server === undefined) return
-    // What has drained once is not in the account any more.
+    // A response that has drained once is not in the account any more.
     if (this.#held?.released === false) server.held.changed(this.#held)
     else if (this.writableLength > UNCOUNTED || (this.socket === null && this.writableLength > 0)) {
       const { socket } = this.req
@@ -108,7 +108,7 @@ export class Answer extends ServerResponse<Asked> {
     }
   }
 
-  /** Counts the body of its request: so many bytes of it are in memory. */
+  /** Counts the body of its request, of which `bytes` are in memory. */
   receives(bytes: number): void {
     const { server } = this
     this.#bodyBytes = bytes
@@ -124,7 +124,7 @@ export class Answer extends ServerResponse<Asked> {
     }
   }
 
-  /** It has been sent, or its client is gone. */
+  /** Ends the accounting when the response has been sent, or its client has disconnected. */
   over(): void {
     if (this.#held !== undefined) this.server?.held.release(this.#held)
     if (this.#heldBody !== undefined) this.server?.held.release(this.#heldBody)

@@ -14,17 +14,17 @@ export interface Refused {
   readonly why: string
 }
 
-/** What a request holds until its answer has left. */
+/** The slot that a request for a large answer holds until the answer has left. */
 export interface Reading {
-  /** The answer is encoded and has so many bytes: what it was made of is no longer in memory. */
+  /** Call it when the answer is encoded, with its bytes. The rows that the answer was made of are no longer in memory. */
   readonly encoded: (bytes: number) => void
-  /** The answer is cut off unread. */
+  /** Call it when the answer is cut off unread. */
   readonly cut: () => void
-  /** The answer has left, or its client is gone. */
+  /** Call it when the answer has left, or its client has disconnected. */
   readonly left: () => void
 }
 
-/** A body may come in this many pieces, however small. Beyond that they have to be of `LEAST_PIECE` bytes on average. */
+/** A body may come in this many pieces of any size. A body of more pieces needs `LEAST_PIECE` bytes in a piece on average. */
 const PIECES = 1_000
 const LEAST_PIECE = 128
 
@@ -34,22 +34,22 @@ export class Asked extends IncomingMessage {
   body: string | undefined = undefined
   /** The limit that its answer describes: of all that the request counts against, the one with the fewest requests remaining. */
   limit: ShownLimit | undefined = undefined
-  /** Who is answerable for what the request makes this process hold: the agent's id, or undefined for its IP address. */
+  /** The agent for which the bytes count that the request makes this process hold; `undefined` if they count for the IP address. */
   agentId: string | undefined = undefined
   /** Its slot among the large answers of its agent (rates/LargeReads.ts). */
   reading: Reading | undefined = undefined
-  /** Called with the bytes of the body that have come, where the body is kept as it comes. */
+  /** Called with the bytes of the body that have arrived, for a body that is kept while it arrives. */
   onPiece: ((bytes: number) => void) | undefined = undefined
-  /** Why it is refused, for the log; known of requests to `/mcp`, of those without a live key, and of those refused before their route. */
+  /** The reason of a refusal, for the log. Set for requests to `/mcp`, requests without a live key, and requests refused before their route. */
   refused: Refused | undefined = undefined
-  /** Its answer has left, or its client is gone. */
+  /** Whether its answer has left, or its client has disconnected. */
   isOver = false
   #pieces = 0
   #bytes = 0
   /** The response, where the router has nothing left to do but to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
 
-  /** Ends the connection of a body in very many small pieces: each takes time, and some 500 bytes of memory besides its own. */
+  /** Ends the connection if its body arrives in too many small pieces. Each piece takes time, and some 500 bytes of memory besides its own. */
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
     if (piece !== null) {
       this.#bytes += piece.length

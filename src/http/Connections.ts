@@ -22,14 +22,14 @@ const FILES_UNKNOWN = 4_096
 const RESERVE = 100
 /** Files that PGlite may have open at once: 190 after a start; the database of a new server has 600. */
 const PGLITE_FILES = 500
-/** At least this share of the limit is left for clients, however small the limit is. */
+/** Clients get at least this share of the limit, however small the limit is. */
 const LEAST_SHARE = 1 / 4
 /** Share of the limit for connections from other nodes. As many are kept for connections to other nodes. */
 const NODES_SHARE = 1 / 16
 const LEAST_NODES = 32
 /** Share of all connections of clients that one address may have. */
 const PEER_SHARE = 1 / 4
-/** The same on the port for nodes, where several nodes of one machine may have one address. */
+/** Share of all connections of nodes that one address may have. Several nodes of one machine may have the same address. */
 const NODE_PEER_SHARE = 1 / 2
 /** An open connection needs 12 KiB of memory, 3 to 7 of them in V8's heap. */
 const HEAP_PER_CONNECTION = 16_384
@@ -39,12 +39,12 @@ const LOOPBACK = ["127.0.0.0/8", "::1/128"]
 export interface Bounds {
   /** Connections of clients. */
   readonly clients: number
-  /** Connections of one client's address; undefined: no bound. */
+  /** Connections of one client's address; `undefined` if there is no bound. */
   readonly perPeer: number | undefined
   /** Connections of other nodes, and how many of them may come from one address. */
   readonly nodes: number
   readonly perNode: number
-  /** What an operator should change, for the log. */
+  /** Sentences for the log that say which settings an operator should change. */
   readonly warnings: ReadonlyArray<string>
 }
 
@@ -117,10 +117,10 @@ interface Options {
 }
 
 /**
- * The open connections of one port. One above the port's bound takes the place of another that has nothing under way:
- * either the oldest of those that have not made a request yet, or the oldest of those between two requests, whichever are
- * more. So a flood of silent connections ends silent connections, and a client that sends its request at once is served.
- * If every connection has something under way, the new one is closed. One above the bound of its own address is closed.
+ * The open connections of one port. At the port's bound, a connection without work under way is closed for a new one. The larger of
+ * two groups loses its oldest connection: connections that have not made a request yet, and connections between two requests.
+ * So a flood of silent connections ends silent connections, and a client that sends its request at once is served.
+ * If every connection has work under way, the new one is closed. A connection above the bound of its own address is closed too.
  */
 export class Connections {
   private readonly held = new Map<Socket, Held>()
@@ -189,7 +189,7 @@ export class Connections {
     else this.byPeer.delete(held.peer)
   }
 
-  /** Something is under way on a connection: it does not give way to others. */
+  /** Notes that work is under way on a connection. From now on the connection is not closed for a new one. */
   readonly began = (connection: Socket): void => {
     const held = this.held.get(connection)
     if (held === undefined || held.underWay++ > 0) return
@@ -202,7 +202,7 @@ export class Connections {
     if (held !== undefined && --held.underWay === 0) this.idle.add(held)
   }
 
-  /** Closes the connections whose first byte is late. */
+  /** Closes the connections that have not sent their first byte in time. */
   readonly endSilent = (): void => {
     const before = this.now() - this.options.firstByteMs
     for (const held of this.fresh) {
@@ -211,7 +211,7 @@ export class Connections {
     }
   }
 
-  /** Bounds the connections of a server. The server's listeners for connections get those that may stay. */
+  /** Bounds the connections of a server. The server's own listeners get only the connections that may stay. */
   guard(server: Server): void {
     const listeners = server.listeners("connection")
     server.removeAllListeners("connection")
@@ -220,7 +220,7 @@ export class Connections {
     })
   }
 
-  /** The same for an HTTP server, whose requests and upgrades are what is under way on a connection. */
+  /** Bounds the connections of an HTTP server. The requests and upgrades on a connection are its work under way. */
   guardRequests(server: HttpServer<typeof Asked, typeof Answer>): void {
     const { began, ended } = this
     const finished = function(this: Answer): void {
@@ -238,7 +238,7 @@ export class Connections {
 
 const NAMES = {
   http: { whole: "HTTP_CONNECTIONS", perPeer: "If it is a proxy, name it in TRUST_PROXY_ADDRESSES; otherwise see HTTP_CONNECTIONS_PER_PEER." },
-  nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "RUNNER_CONNECTIONS is twice as many." }
+  nodes: { whole: "RUNNER_CONNECTIONS", perPeer: "The bound of an address is half of RUNNER_CONNECTIONS." }
 } as const
 
 const CHECK = "500 millis"
@@ -268,7 +268,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   return connections
 })
 
-/** The connections of clients to the public port; logs what is wrong with the bounds. */
+/** The connections of clients to the public port. Logs a warning for each bound that cannot be kept. */
 export const clientConnections = Effect.fnUntraced(function*(config: Settings, firstByteMs: number) {
   const { clients, perPeer, warnings } = boundsOf(config)
   for (const warning of warnings) yield* Effect.logWarning(warning)

@@ -25,7 +25,7 @@ const isPlain = ({ body, cookies }: HttpServerResponse.HttpServerResponse): bool
 const isStreamed = (response: HttpServerResponse.HttpServerResponse): boolean =>
   !isPlain(response) && lateResponseOf(response) === undefined
 
-/** How many listeners a streamed response may have for an event without a warning of Node's. */
+/** How many listeners a streamed response may have for an event before Node warns. */
 const MAX_LISTENERS = 20
 
 /**
@@ -94,7 +94,7 @@ export const makeDirect = (
       context = Context.add(context, Scope.Scope, ending)
       const fiber = Effect.runForkWith(context)(route.handler)
       const finish = (exit: Exit.Exit<HttpServerResponse.HttpServerResponse, unknown>) => {
-        // The fiber keeps what it returned, and the response may be unread for long.
+        // The fiber keeps the value that it returned, and the response may be unread for long.
         response.worker = undefined
         if (Exit.isSuccess(exit)) send(request, response, exit.value)
         // WireErrors has made a response of every failure, so that it was interrupted: by the shutdown, or by a client that is gone.

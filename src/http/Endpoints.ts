@@ -51,7 +51,7 @@ const lateReads = new Seldom()
 
 const late = Effect.suspend(() =>
   Effect.andThen(
-    lateReads.log(Effect.logWarning(`A read took longer than ${READ_MS} ms: its request is answered with 503. Look at the database.`)),
+    lateReads.log(Effect.logWarning(`A read took longer than ${READ_MS} ms, and its request was answered with 503. Check the database.`)),
     Effect.fail(new Unavailable())
   ))
 
@@ -64,14 +64,14 @@ export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effec
   Effect.withFiber<A, E | Unavailable, R>(({ context }) => {
     const fork = Effect.runForkWith(context as Context.Context<R>)
     const work = fork(effect)
-    // Most reads of cached accounts end at once.
+    // Most reads of cached accounts end without waiting.
     const exit = work.pollUnsafe()
     if (exit !== undefined) return exit
     return Effect.callback((resume) => {
       const timer = fork(Effect.sleep(READ_MS))
       timer.addObserver(({ _tag }) => {
         if (_tag === "Failure") return
-        // Before the interruption, which may end the fiber at once.
+        // This comes before the interruption, which may end the fiber at once.
         resume(late)
         work.interruptUnsafe()
       })

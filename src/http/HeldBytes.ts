@@ -5,13 +5,13 @@ import { heldBytes, heldCuts } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Seldom } from "../platform/Seldom.ts"
 
-/** Bytes of a connection that are not worth counting: so much every connection may make the process hold besides. */
+/** Up to this many bytes of a connection are not counted. Every connection may make the process hold them besides its bound. */
 export const UNCOUNTED = 16_384
 /** How often everything that is held is measured again. */
 const SWEEP = "1 second"
-/** A connection that has taken or sent less than `UNCOUNTED` bytes for this long is stalled: its peer loses it first. */
+/** A connection that has taken or sent less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
 const STALLED_MS = 2_000
-/** How long a stalled peer is left alone while more than half of the process's bound is used. */
+/** How long a stalled connection may stay while more than half of the process's bound is used. */
 const PATIENCE_MS = 10_000
 
 /** Bytes in this process's memory that one connection makes it hold: an answer that is not read, a body that is not complete. */
@@ -20,11 +20,11 @@ export interface Holding {
   readonly bytes: () => number
   /** A number that changes whenever the peer takes or sends something. */
   readonly progress: () => number
-  /** Drops what is held, and the connection with it. The peer has to connect again. */
+  /** Drops the held bytes, and the connection with them. The peer has to connect again. */
   readonly cut: () => void
 }
 
-/** The bytes of a connection that came, and those that the kernel has taken: it changes while the peer writes or reads. */
+/** The bytes that a connection has received, and that the kernel has taken from it. The sum changes while the peer writes or reads. */
 export const progressOf = (socket: Socket): number => {
   const { _handle: handle } = socket as Socket & { readonly _handle?: { readonly bytesWritten: number; readonly writeQueueSize: number } | null }
   return socket.bytesRead + (handle === undefined || handle === null ? 0 : handle.bytesWritten - handle.writeQueueSize)
@@ -37,7 +37,7 @@ export interface Bounds {
   readonly process: number
 }
 
-/** One holding in the account, from `hold` until `release`. */
+/** The entry of one holding in the account, from `hold` until `release`. */
 export class Held {
   bytes = 0
   progress = Number.NaN
@@ -65,12 +65,13 @@ type Reason = "connection" | "peer" | "process" | "stalled"
  * - Above the bound of a connection, the connection is cut.
  * - Above the bound of a peer, connections of this peer are cut: stalled ones first, then the largest.
  * - Above the bound of the process, connections of the peer that makes it hold the most are cut, stalled ones first.
- * - Above half of that bound, connections that have been stalled for 10 s are cut, of the peers that hold more than their share, so
- *   that backlogs find room again.
+ * - Above half of that bound, connections that have been stalled for 10 s are cut, if their peers hold more than their share. So
+ *   backlogs get room again.
  *
- * So a peer that does not read loses its own connections. Nothing is lost with a connection that acknowledges: what was acknowledged
- * is stored. A socket without acknowledgements (wire.md E.2) loses what it was sent, as with every broken connection. Only what the kernel has not taken is held; the connection is counted from
- * `UNCOUNTED` bytes on. Every call is synchronous.
+ * So a peer that does not read loses its own connections. A client that acknowledges loses no message, because messages without an
+ * acknowledgement are sent again. A socket without acknowledgements (wire.md E.2) loses the frames that were sent on it, as with every
+ * broken connection. Only bytes that the kernel has not taken are held. A connection is counted from `UNCOUNTED` bytes on. Every call
+ * is synchronous.
  */
 export class HeldBytesAccount {
   total = 0
@@ -97,7 +98,7 @@ export class HeldBytesAccount {
     return held
   }
 
-  /** Counts what is held now, and cuts connections if that is too much. The holding itself may be among them. */
+  /** Counts the bytes that are held now, and cuts connections above the bounds. The connection of this holding may be among them. */
   changed(held: Held): void {
     if (held.released) return
     this.#measure(held)
@@ -108,7 +109,7 @@ export class HeldBytesAccount {
     if (this.total > process) this.#relieve(() => this.#heaviest(), () => this.total > process, "process")
   }
 
-  /** Ends the counting; without effect if it has ended. */
+  /** Ends the counting. Has no effect if the counting has ended. */
   release(held: Held): void {
     if (held.released) return
     this.#count(held, 0)
@@ -118,12 +119,12 @@ export class HeldBytesAccount {
     if (account?.all.size === 0) this.#peers.delete(held.peer)
   }
 
-  /** Whether what can wait should wait: more than half of the process's bound is used. */
+  /** Whether more than half of the process's bound is used. Work that can wait should then wait. */
   get isTight(): boolean {
     return this.total > this.bounds.process / 2
   }
 
-  /** Measures everything, forgets what has left, and cuts connections where that is too much. */
+  /** Measures all holdings, releases the empty ones, and cuts connections above the bounds. */
   sweep(): void {
     for (const { all } of this.#peers.values()) {
       for (const held of all) {
@@ -165,7 +166,7 @@ export class HeldBytesAccount {
   }
 
   #relieve(among: () => Iterable<Held>, isOver: () => boolean, reason: Reason): void {
-    // What has left since it was counted makes room without a cut.
+    // Bytes that have left since they were counted may make a cut unnecessary.
     for (const held of this.#all()) this.#measure(held)
     while (isOver()) {
       const stalledBefore = this.#now() - STALLED_MS
@@ -193,7 +194,7 @@ export class HeldBytesAccount {
   #measure(held: Held): void {
     if (held.released) return
     const progress = held.holding.progress()
-    // A peer that takes a few bytes now and then is as good as one that takes none.
+    // A peer that takes only a few bytes counts as one that takes none.
     if (!(progress - held.progress < UNCOUNTED)) {
       held.progress = progress
       held.movedAt = this.#now()
@@ -218,7 +219,7 @@ export class HeldBytesAccount {
 export const boundless = (): HeldBytesAccount =>
   new HeldBytesAccount({ connection: Infinity, peer: Infinity, process: Infinity }, () => performance.now())
 
-/** The account of this process. Without the layer nothing is bounded. */
+/** The account of this process. It has no bounds unless `layer` is provided. */
 export class HeldBytes extends Context.Reference<HeldBytesAccount>("parley/http/HeldBytes", {
   defaultValue: boundless
 }) {
@@ -233,7 +234,7 @@ export class HeldBytes extends Context.Reference<HeldBytesAccount>("parley/http/
         { connection: config.HELD_CONNECTION_BYTES, peer: config.HELD_PEER_BYTES, process: config.HELD_BYTES },
         now,
         (peer, reason, bytes) =>
-          run(seldom.log(Effect.annotateLogs(Effect.logWarning("A connection was cut: its client makes this server hold too much"), { peer, reason, bytes })))
+          run(seldom.log(Effect.annotateLogs(Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"), { peer, reason, bytes })))
       )
       yield* heldBytes.readsIn(() => account.total)
       yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP)))

@@ -2,7 +2,7 @@ import { MCP_HOSTS } from "../platform/Metrics.ts"
 
 type Family = (typeof MCP_HOSTS)[number]
 
-/** The first that matches is the family. Several hosts say only which HTTP client they use. */
+/** The first pattern that matches names the family. Several hosts name only the HTTP client that they use. */
 const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
   ["claude-code", /claude-code/],
   ["claude", /claude/],
@@ -20,10 +20,10 @@ const PATTERNS: ReadonlyArray<readonly [Family, RegExp]> = [
   ["node", /\bnode\b|undici|axios/]
 ]
 
-/** Longer names are cut. */
+/** Longer names are shortened to this length. */
 const MAX_LENGTH = 80
 
-/** How a client calls itself in its `User-Agent`, for a line of the log. */
+/** The name in a client's `User-Agent`, for a line of the log. */
 export const shownAgent = (userAgent: string | undefined): string => (userAgent ?? "").slice(0, MAX_LENGTH)
 
 /** The family of an agent host by its `User-Agent`: one of a few names, because it is a label of a metric. */

@@ -103,7 +103,7 @@ const MAX_PIPELINED = 64
 const MAX_HEADERS = 100
 /** Bytes of a body on the routes that need no key, which take an address, a handle, a name and a description. */
 const PUBLIC_BODY = 16_384
-/** How much larger than a message the body of a send may be: JSON may escape each byte as six. */
+/** How many times larger than a message the body of a send may be, because JSON may escape each byte as six. */
 const ESCAPED = 6
 const publicBodies = new Set(["/v1/register", "/v1/register/verify", "/v1/agents/recover", "/v1/agents/recover/verify"])
 
@@ -139,7 +139,7 @@ const pathOf = (target: string): string => {
   return path.length > 1 && path.endsWith("/") ? path.slice(0, -1) : path
 }
 
-/** A path with its escapes decoded, but for those of separators; undefined if it is not valid percent-encoded UTF-8. */
+/** A path with its escapes decoded, except those of separators; `undefined` if the path is not valid percent-encoded UTF-8. */
 const decodedPath = (path: string): string | undefined => {
   if (!path.includes("%")) return path
   try {
@@ -354,7 +354,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       }
     }
 
-    // Parsing a body of a megabyte with very many fields takes half a second, so each route takes what it needs.
+    // Parsing a body of a megabyte with very many fields takes half a second, so each route takes only the size that it needs.
     const sendBody = Math.min(config.LIMITS_BODY_BYTES, ESCAPED * config.LIMITS_MESSAGE_BYTES + PUBLIC_BODY)
     const publicBody = Math.min(config.LIMITS_BODY_BYTES, PUBLIC_BODY)
     const maxBodyOf = (path: string): number =>
@@ -379,7 +379,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
       return !raw && Number(request.headers["content-length"]) > maxBytes ? new PayloadTooLarge() : undefined
     }
 
-    /** Refuses a request before its route. On the operators' API everybody gets the 404 of a path without an endpoint instead. */
+    /** Refuses a request before its route. On the operators' API, the answer to everybody is the 404 of a path without an endpoint. */
     const refuseEarly = (request: Asked, response: Answer, failure: WireFailure): void => {
       if (!isConsoleApi(response.path)) return response.refuse(failure)
       request.url = NO_ENDPOINT
@@ -388,8 +388,8 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     }
 
     /**
-     * Ends a connection in the midst of a packet. Node would go on to parse the packet and make a request and a response of
-     * everything in it: its parser stops where `onIncoming` says that what follows is another protocol (2).
+     * Ends a connection in the middle of a packet. Otherwise Node would parse the rest of the packet and make a request and a response
+     * for everything in it. Node's parser stops where `onIncoming` returns 2, which means that another protocol follows.
      */
     const cut = (socket: Socket & { parser?: { onIncoming: unknown } | null }): void => {
       if (socket.parser) socket.parser.onIncoming = () => 2
@@ -398,7 +398,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
 
     /** How many responses of a connection are behind others. */
     const behind = new WeakMap<Socket, number>()
-    /** Counts a response that is behind others; false: there are too many, and the connection is cut. */
+    /** Counts a response that is behind others. Returns `false`, and cuts the connection, if there are too many. */
     const queueBehind = (response: Answer): boolean => {
       const { socket } = response.req
       const before = behind.get(socket) ?? 0
@@ -524,7 +524,7 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     server.maxHeadersCount = MAX_HEADERS
     server.on("checkContinue", (request, response) => onRequest(request, response, true))
     server.on("checkExpectation", (request, response) => {
-      // A server need not heed an expectation: outsiders get the same answer as without one.
+      // A server may ignore an expectation, so outsiders get the same answer as without one.
       if (isConsoleApi(pathOf(request.url ?? "/"))) return onRequest(request, response)
       response.requestId = requestIdFrom(request.headers["x-request-id"], ids)
       response.refuse({ code: "VALIDATION_ERROR", message: "The only expectation is 100-continue.", status: 417 }, {

@@ -4,17 +4,17 @@ import { HttpServerRequest, HttpServerResponse } from "effect/http"
 import { Readable } from "node:stream"
 import { Answer } from "./Answer.ts"
 
-/** Unread bytes at which an event stream ends. Its client asks again. */
+/** Unread bytes at which an event stream ends. Its client opens a new stream. */
 const MAX_UNREAD = 1_048_576
 
-/** Server-sent events, pushed as they come; it ends when its client has left too many of them unread. */
+/** A stream of server-sent events. It ends when its client has left `MAX_UNREAD` bytes of events unread. */
 export class EventStream extends Readable {
   constructor() {
     super({ read: () => undefined })
   }
 
   override push(chunk: unknown, encoding?: BufferEncoding): boolean {
-    // Its end would make its response look complete.
+    // The normal end of the stream would make its response look complete.
     if (this.destroyed) return false
     const goesOn = super.push(chunk, encoding)
     if (this.readableLength > MAX_UNREAD) this.destroy()

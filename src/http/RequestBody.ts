@@ -1,6 +1,6 @@
 import type { IncomingMessage } from "node:http"
 
-/** So much of a body is read and dropped on every route, however small the bodies are that the route takes. */
+/** Every route reads and drops this many bytes of a body, however small the bodies are that the route takes. */
 const DISCARDED = 8_388_608
 
 /**
@@ -42,7 +42,7 @@ export const hasTooManyValues = (body: Buffer): boolean => {
   return false
 }
 
-/** Bytes as they come. Small pieces are copied into one buffer, because a piece takes some 500 bytes of memory besides its own. */
+/** Collects bytes as they arrive. Copies small pieces into one buffer, because a piece takes some 500 bytes of memory besides its own. */
 class Gathered {
   size = 0
   #bytes: Buffer | undefined

@@ -65,7 +65,7 @@ export class IdempotencyRepo extends Context.Service<IdempotencyRepo, {
   readonly release: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
   /** Removes the key, for a request that had no effect. */
   readonly forget: (attempt: AttemptId) => Effect.Effect<void, SqlError.SqlError>
-  /** The end of the slice of rows that were created after this time, in milliseconds; null if there are no more. */
+  /** The end of the slice of rows that were created after this time, in milliseconds; `null` if there are no more rows. */
   readonly slice: (after: number, size: number) => Effect.Effect<number | null, SqlError.SqlError>
   /** The answers of a slice whose body contains these bytes, each with the attempt that stored it. */
   readonly mentioning: (
@@ -140,8 +140,8 @@ const EXPIRED = "k.created_at <= $7"
 const TAKEN = `(${EXPIRED} OR (k.status IS NULL AND k.lapses_at <= $5 AND k.fingerprint = excluded.fingerprint))`
 
 /**
- * When a claim lapses that is not taken over. One that would lapse later than a new one was made before the clock was set
- * back, or by a node that is ahead, and its request may be under way: it gets the lifetime of a new claim.
+ * When a claim lapses that is not taken over. A claim that would lapse later than a new one was made before the clock was set
+ * back, or by a node that is ahead. Its request may be under way, so the claim gets the lifetime of a new one.
  */
 const LAPSES = `CASE WHEN k.lapses_at > $6 + ${SET_BACK_MS} THEN excluded.lapses_at ELSE k.lapses_at END`
 
@@ -164,7 +164,7 @@ const FINISH = `
   UPDATE idempotency_keys SET status = $4::integer, headers = $5::text, body = $6::bytea
   WHERE agent_id = $1 AND key = $2 AND nonce = $3::bytea`
 
-/** In the order of an index that rows are inserted in, so that neighbours in a slice are neighbours on disk. */
+/** Follows the index on `created_at`, which is the order of insertion, so that neighbours in a slice are neighbours on disk. */
 const SLICE = `
   SELECT max(created_at) AS last FROM (
     SELECT created_at FROM idempotency_keys WHERE created_at > $1 ORDER BY created_at LIMIT $2

@@ -5,10 +5,10 @@ import { IdempotencyRepo, type StoredAnswer } from "./IdempotencyRepo.ts"
 /** Rows that one statement reads. */
 const AT_ONCE = 1_000
 
-/** The fields of an answer that tell something of the agent whose `handle` stands beside them; `notes` are the caller's, about it. */
+/** The fields of an answer with texts about the agent whose `handle` stands beside them. `notes` are the caller's notes about this agent. */
 const TEXTS: ReadonlySet<string> = new Set(["display_name", "description", "avatar_url", "notes"])
 
-/** Fields with JSON that agents wrote. It belongs to a message, which stays as it is. */
+/** Fields with JSON that agents wrote. The JSON belongs to a message, which stays as it is. */
 const WRITTEN: ReadonlySet<string> = new Set(["content", "metadata"])
 
 /** Whether a text about the agent became null somewhere in the value. */
@@ -26,10 +26,10 @@ const clear = (value: unknown, handle: string): boolean => {
   return cleared
 }
 
-/** What every answer that shows an agent contains, as this server writes JSON. */
+/** The bytes that every answer contains if it shows the agent, as this server writes JSON. */
 const mentionOf = (handle: string): Buffer => Buffer.from(`"handle":${JSON.stringify(handle)}`)
 
-/** The answer with null in place of each text about the agent; undefined if it has none. */
+/** The answer with null in place of each text about the agent; `undefined` if the answer has no such text. */
 export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer | undefined => {
   if (answer.body === null || !answer.body.includes(mentionOf(handle))) return undefined
   const json: unknown = JSON.parse(answer.body.toString("utf8"))
@@ -43,7 +43,7 @@ export const withoutTexts = (answer: StoredAnswer, handle: string): StoredAnswer
 export class StoredAnswers extends Context.Service<StoredAnswers, {
   /**
    * Removes the texts about an erased agent from the answers to other agents. The rows stay, so that a repeated request has no
-   * second effect. Reads all stored answers in slices, each in a statement of its own; repeatable.
+   * second effect. Reads all stored answers in slices, each in a statement of its own. Safe to repeat.
    */
   readonly eraseTexts: (agentId: string, handle: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/idempotency/StoredAnswers") {

@@ -18,7 +18,7 @@ export const toolNamed = (name: string): Tool | undefined => byName.get(name)
 
 /**
  * Whether a tool has an output schema and structured results. Hosts show a model the structure in place of the text, so a tool
- * whose results can hold what other agents wrote has structure only for a program that asks for it.
+ * whose results can hold texts of other agents has structure only for a program that asks for it.
  */
 export const hasStructure = ({ foreign }: Tool, asked: boolean): boolean => asked || !foreign
 

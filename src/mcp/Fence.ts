@@ -1,7 +1,7 @@
 import { CLOSE, label, OPEN } from "./Texts.ts"
 
 /**
- * Everything that is escaped besides what JSON escapes:
+ * The characters that are escaped besides those that JSON escapes:
  * - `<` and `>`, their compatibility forms, their confusables (Unicode TR 39), and all other single angle brackets;
  * - full-width square and curly brackets, which look like those of the JSON;
  * - control characters, line and paragraph separators, interlinear annotations;

@@ -29,7 +29,7 @@ import type { ToolCall } from "./Tool.ts"
 /** How often a client that asked for progress hears of a wait. */
 const PROGRESS_MS = 5_000
 
-/** A file in a result, and the same in base64 three times: in the result, in its JSON, and as it is sent. */
+/** The memory of a file in a result: the file, and its base64 three times (in the result, in its JSON, and as it is sent). */
 const INLINE_FILE: LargeAnswer = { usual: 1, max: 1, bytes: 5 * MAX_INLINE }
 
 const PARSE_ERROR = -32_700
@@ -72,7 +72,7 @@ const fromExchange = (exchanged: Exchanged, note: Note) => {
 
 const messageOf = ({ id, mark }: Pick<PlainCall, "id" | "mark">, result: CallToolResult) => ({ result: { ...result, ...mark }, jsonrpc: "2.0", id })
 
-/** Takes everything that the library says at once, so that what is unread waits in one place, which is bounded. */
+/** Takes all output of the library at once, so that unread output waits in one place, which is bounded. */
 const copyTo = async (stream: EventStream, reader: ReadableStreamDefaultReader<Uint8Array>): Promise<void> => {
   stream.once("close", () => void reader.cancel().catch(() => undefined))
   try {
@@ -106,7 +106,7 @@ const fromWeb = async (response: Response, note: Note, ended: () => void = () =>
 
 const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
 
-/** Whether the request asks for structured results of every tool: by its query, or where that says nothing by its header. */
+/** Whether the request asks for structured results of every tool. The query decides, or the header if the query does not say. */
 const asksForStructure = ({ headers, url }: HttpServerRequest.HttpServerRequest): boolean => {
   const query = url.indexOf("?")
   const asked = query < 0 ? null : new URLSearchParams(url.slice(query)).get("structured")

@@ -24,11 +24,11 @@ export interface McpRequest {
   readonly callFor: (report: Report | undefined) => ToolCall
   /** Refuses a call of a tool before it begins. */
   readonly refused: Refusal | undefined
-  /** Whether the client asked for structure where results can hold what other agents wrote. */
+  /** Whether the client asked for structured results of tools whose results can hold texts of other agents. */
   readonly structured: boolean
-  /** Remembers why the request, or the call of a tool in it, is refused, for its line in the log. */
+  /** Stores why the request, or a call of a tool in it, is refused, for the request's line in the log. */
   readonly note: Note
-  /** Whose request it is. */
+  /** The agent that sent the request. */
   readonly handle: string
 }
 
@@ -78,7 +78,7 @@ const outcomeOf = <A>(effect: Effect.Effect<A, Refusal>): Effect.Effect<Outcome<
 const protocolError = ({ code, details, message }: Refusal): ProtocolError =>
   new ProtocolError(ProtocolErrorCode.InternalError, message, { code, message, ...(details === undefined ? {} : { details }) })
 
-/** What a call of a tool needs of its request, and its result alone. */
+/** The parts of a request that a call of a tool needs, and those that its result needs. */
 type CallRequest = Pick<McpRequest, "callFor" | "refused" | "structured" | "note">
 type ResultRequest = Pick<McpRequest, "structured" | "note">
 

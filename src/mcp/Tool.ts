@@ -65,7 +65,7 @@ export interface Tool {
   readonly annotations: Hints
   /** Whether the answer can hold what other agents wrote. */
   readonly foreign: boolean
-  /** Whether a host that loads the definitions of tools only when it searches for them should load this one at once. */
+  /** Whether a host that loads the definitions of tools only after a search should load this tool at the start. */
   readonly alwaysLoad: boolean
   readonly run: (given: unknown, call: ToolCall) => Effect.Effect<ToolAnswer, Refusal>
   /** Of a tool that waits: `run` up to the wait, for callers that wait by themselves. */

@@ -3,7 +3,7 @@ import { HttpServerResponse } from "effect/http"
 
 /** Bytes of JSON that are encoded in one turn of the event loop. */
 const SLICE = 262_144
-/** UTF-8 bytes of a UTF-16 code unit, at most. */
+/** The most UTF-8 bytes that one UTF-16 code unit can need. */
 const BYTES_PER_UNIT = 3
 
 const waiting: Array<() => void> = []
@@ -12,15 +12,15 @@ const next = (): void => {
   if (waiting.length > 0) setImmediate(next)
 }
 
-/** Completes in a later turn of the event loop. Each turn completes one of those who wait, in the order in which they came. */
+/** Completes in a later turn of the event loop. Each turn completes one of the fibers that wait, in the order of their arrival. */
 export const turn: Effect.Effect<void> = Effect.callback((resume) => {
   if (waiting.length === 0) setImmediate(next)
   waiting.push(() => resume(Effect.void))
 })
 
 /**
- * Responds with an array of messages, given as JSON texts. A large one is made in slices, one in a turn of the event loop over all
- * requests, so that several large answers at once do not hold up the small ones.
+ * Responds with an array of messages, given as JSON texts. A large array is encoded in slices. Each turn of the event loop encodes one
+ * slice over all requests, so that several large answers at once do not delay the small ones.
  */
 export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServerResponse.HttpServerResponse> => {
   let units = 1
@@ -31,7 +31,7 @@ export const messagePage = (rows: ReadonlyArray<string>): Effect.Effect<HttpServ
     let end = 0
     let encoded = 0
     for (const [i, row] of rows.entries()) {
-      // Most texts have one byte for each unit, so that it rarely grows.
+      // Most texts have one byte for each unit, so the buffer rarely grows.
       const most = row.length * BYTES_PER_UNIT + 2
       if (end + most > bytes.length && end + Buffer.byteLength(row) + 2 > bytes.length) {
         bytes = Buffer.concat([bytes.subarray(0, end)], 2 * bytes.length + most)

@@ -24,7 +24,7 @@ export class Desk extends Context.Service<Desk, {
   >
   /** Puts a backup into an empty folder, ready for a server to start on it. */
   readonly restore: (file: string, folder: string, operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
-  /** Writes the files of a stopped server's own database anew, without what was deleted. */
+  /** Rewrites the files of a stopped server's own database, without the deleted rows. */
   readonly compact: (operator: string) => Effect.Effect<OperatorAnswer, { readonly message: string }>
   /** Asks a server that runs; returns its answer's body. */
   readonly ask: (errand: Errand) => Effect.Effect<unknown, { readonly message: string }>

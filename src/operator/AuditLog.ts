@@ -29,7 +29,7 @@ export interface AuditNote {
   readonly detail: string | null
 }
 
-/** A part of a URL with an e-mail address in it. An `@` before a handle is none. */
+/** A part of a URL with an e-mail address in it. A handle with an `@` before it is no address. */
 const ADDRESS = /^.+(?:@|%40)/i
 
 /**
@@ -40,7 +40,7 @@ export const withoutAddresses = (url: string): string =>
   url.replace(/[^/?&=]+/g, (part) => ADDRESS.test(part) ? MASKED : part).replace(/([?&]email=)[^&]*/g, `$1${MASKED}`)
 
 /**
- * The audit log (wire.md O.1). Rows are only added; those of a change go into the change's transaction. An erasure masks the agent's
+ * The audit log (wire.md O.1). Rows are only added. The row of a change is written in the change's transaction. An erasure masks the agent's
  * address in rows that have it (src/accounts/ErasuresRepo.ts).
  */
 export class AuditLog extends Context.Service<AuditLog, {

@@ -71,9 +71,9 @@ export const restore = Command.make("restore", {
 export const compact = Command.make("compact", { json }, (given) =>
   Effect.flatMap(Desk, (desk) => desk.compact(whoAmI())).pipe(Effect.flatMap(printed(given.json)))).pipe(
     Command.withDescription(
-      "Write the files of a stopped server's database in DATA_DIR anew: what was deleted or erased is in none of them afterwards, and their space is given back. It may be interrupted, and given again"
+      "Rewrite the files of a stopped server's database in DATA_DIR, so that no file has deleted or erased data, and their disk space is free again. The command may be interrupted and run again"
     ),
-    Command.withShortDescription("Give back the space of deleted rows, while the server is stopped"),
+    Command.withShortDescription("Free the disk space of deleted rows, while the server is stopped"),
     example("After stopping the server")
   )
 

@@ -5,25 +5,25 @@ import { Database } from "../database/Sql.ts"
 import { type Patience, Vacuum } from "../database/Vacuum.ts"
 import { AuditLog } from "./AuditLog.ts"
 
-/** Tables that have nothing of what an erasure removes, and are large. */
+/** Large tables that contain nothing that an erasure removes. */
 const HISTORY = ["messages", "envelopes", "conversations", "inboxes", "a2a_tasks", "a2a_conversations"]
-/** Some steps of an erasure take up to a day (`removed` in Erasure.ts): so long after it the tables are written anew once more. */
+/** How long after an erasure the tables are rewritten once more, because some of its steps take up to a day (`removed` in Erasure.ts). */
 const SECOND_MS = Duration.toMillis("25 hours")
-/** After this time an erasure that is not finished does not hold up the others. */
+/** After this time an erasure that is not finished does not delay the others any more. */
 const UNFINISHED_MS = Duration.toMillis("1 hour")
 const REWRITTEN = "rewrite files"
-/** They have values from the rows of all tables, so they are written last. */
+/** The planner's statistics. They have values from the rows of all tables, so they are rewritten last. */
 const STATISTICS = "pg_statistic"
 
 const NOTHING: Batch = { rows: 0, more: false }
 
 /**
- * After erasures, removes from PGlite's files the bytes that rows leave behind when they are updated or deleted: vacuum frees their place and
- * does not overwrite it. The tables are written anew one by one, and then the write-ahead log is cleared. What is due is derived from the
- * audit log, so a crash loses nothing. PostgreSQL is left to its operator, because `VACUUM FULL` locks a table on all nodes.
+ * After erasures, removes from PGlite's files the bytes of rows that were updated or deleted, because vacuum frees their place and
+ * does not overwrite it. The tables are rewritten one by one, and then the write-ahead log is cleared. The audit log says what is due,
+ * so a crash loses nothing. On PostgreSQL the operator does this, because `VACUUM FULL` locks a table on all nodes.
  */
 export class ErasedFiles extends Context.Service<ErasedFiles, {
-  /** Writes the next table anew. */
+  /** Rewrites the next table. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/operator/ErasedFiles") {
   static readonly layer = Layer.effect(
@@ -37,10 +37,10 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       let read = 0
       let erased = { no: 0, at: 0 }
       let rewritten = { no: 0, at: 0 }
-      /** The tables that are left of a round; undefined: there is no round. */
+      /** The tables that are left of a round; `undefined` if no round is under way. */
       let left: Array<string> | undefined
       let large: Array<string> = []
-      /** The tables of the round for which the disk had no room. They are tried again when the others are done. */
+      /** The tables of the round for which the disk had too little free space. They are tried again after the others. */
       let waiting: Array<string> = []
       const patience: Patience = { waitsSince: undefined }
       /** The erasure that the round began after. */
@@ -80,7 +80,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
       const end = Effect.gen(function*() {
         yield* lookAtLog
         if (erased.no !== through) {
-          // Another agent was erased after some tables had been written.
+          // Another agent was erased after some tables had been rewritten.
           left = undefined
           return NOTHING
         }
@@ -92,7 +92,7 @@ export class ErasedFiles extends Context.Service<ErasedFiles, {
         if (!(yield* vacuum.clearLog)) return NOTHING
         if (large.length > 0) {
           yield* Effect.logWarning(
-            `Files of the database may still have bytes of what was erased, because these tables are too large to be written anew while the server runs: ${
+            `Files of the database may still have erased bytes, because these tables are too large to be rewritten while the server runs: ${
               large.join(", ")
             }. Stop the server and run npm run admin -- compact, or raise VACUUM_TABLE_MB.`
           )

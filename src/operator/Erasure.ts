@@ -44,7 +44,7 @@ export const removed: ReadonlyArray<Fate> = [
   { what: "files", words: "Those that no message uses, within the time in which they could still be uploaded.", tables: ["attachments", "attachment_usage"] },
   {
     what: "traces",
-    words: "What it had hidden of conversations with one other, single messages of groups too, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
+    words: "Its marks of hidden conversations and messages, also of single messages in groups, answers to its requests, its names and descriptions in answers to other agents' requests, claims to reply, counts of its new conversations, limits of its own.",
     tables: ["hidden_messages", "participants", "idempotency_keys", "reply_leases", "reply_claims", "cold_slots", "outreach_turns", "limit_changes"]
   },
   { what: "notes about the work itself", words: "When all is done.", tables: ["deletions", "handovers", "recounts"] }
@@ -73,16 +73,16 @@ export const remains: ReadonlyArray<Fate> = [
   }
 ]
 
-/** Where bytes of what is removed stay for a while, although no row has them. */
+/** The places where removed bytes stay for a while, although no row has them. */
 const files = {
   pglite: {
     what: "old bytes in the database's files and write-ahead log",
-    why: "Within minutes of the last step, when little is under way, the server writes the tables anew and clears the log; once more after a day. " +
-      "Tables that are too large for that wait for `npm run admin -- compact`; the log names them. Tables for which the disk has too little room wait until there is room. Disks keep what files leave until it is overwritten."
+    why: "Within minutes of the last step, when few statements run, the server rewrites the tables and clears the write-ahead log. It does so once more after a day. " +
+      "Tables that are too large for this wait for `npm run admin -- compact`; the server's log names them. Tables for which the disk has too little free space wait until there is enough. Disks keep the bytes of removed files until other data overwrites them."
   },
   pg: {
     what: "old bytes in PostgreSQL's files, write-ahead log, archives and replicas",
-    why: "PostgreSQL overwrites them in its own time. VACUUM FULL of a table writes its files anew at once (docs/operations.md)."
+    why: "PostgreSQL overwrites them at a time that it chooses. VACUUM FULL of a table rewrites its files at once (docs/operations.md)."
   }
 }
 

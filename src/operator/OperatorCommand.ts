@@ -3,7 +3,7 @@ import { Name, Text } from "../wire/Text.ts"
 
 /** The operating system's user who gives a command. */
 const Who = Text(1, 200)
-/** Why an operator does something: one line for the audit log. */
+/** The reason that an operator gives for an action: one line for the audit log. */
 export const Reason = Schema.NullOr(Name(1, 1_000))
 const Limit = Schema.Int.check(Schema.isBetween({ minimum: 1, maximum: 1_000 }))
 const Handle = Schema.String.check(Schema.isMaxLength(100))

@@ -35,7 +35,7 @@ const takes = (accepted: string, coding: string): boolean =>
     return name === coding && !parameters.some((text) => /^q=0(\.0*)?$/.test(text))
   })
 
-/** Answers with the smallest form that the client takes, or with 304 if it has the bytes. `vary` is what else the answer depends on. */
+/** Answers with the smallest form that the client takes, or with 304 if it has the bytes. `vary` names other headers that the answer depends on. */
 export const sendStatic = (
   request: HttpServerRequest.HttpServerRequest,
   { brotli, etag, gzip, plain, type }: StaticBody,

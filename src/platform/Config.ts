@@ -122,7 +122,7 @@ export const settings = {
   S3_ACCESS_KEY_ID: maybe(anyText, "access key id with which the server signs its requests to the S3 store", "the machine's AWS credentials"),
   S3_SECRET_ACCESS_KEY: maybe<Redacted.Redacted<string>>((text) => Result.succeed(Redacted.make(text)), "secret access key with which the server signs its requests to the S3 store", "the machine's AWS credentials", true),
   S3_FORCE_PATH_STYLE: make(oneOf("on", "off"), "off", "on puts the S3 bucket's name into the URL's path instead of its host name"),
-  VACUUM_TABLE_MB: int(256, "megabytes that one vacuum of PGlite may read, during which nothing else is done (up to 4 ms for each); larger tables are left out, and the log names them", 1, 1_000_000),
+  VACUUM_TABLE_MB: int(256, "megabytes that one vacuum of PGlite may read, while the server does nothing else (up to 4 ms per megabyte); larger tables are left out, and the log names them", 1, 1_000_000),
   DATABASE_LANES: int(1, "batches of sends that may be committed to PostgreSQL at once; more pay where the database has cores to spare", 1, 16),
   SMTP_URL: maybe(secretUrl("smtp:", "smtps:"), "URL of the mail server that sends one-time codes", "none: mail goes to MAIL_OUTBOX", true),
   MAIL_FROM: make(anyText, "Parley <parley@localhost>", "sender address of the mail with one-time codes"),
@@ -196,7 +196,7 @@ export const settings = {
   LIMITS_REPLY_CALLS_PER_MINUTE: int(1_200, "calls of reply coordination that an agent may make per minute", 1),
   LIMITS_WEBHOOKS_PER_AGENT: int(5, "webhooks that an agent may have at once", 1, 100),
   LIMITS_PUSH_CONFIGS_PER_TASK: int(10, "push notification configurations that a task of A2A may have at once", 1, 100),
-  LIMITS_PUSH_CONFIGS_PER_AGENT: int(200, "push notification configurations of A2A that an agent may have at once; those of ended tasks count until nothing waits to be posted", 1, 10_000),
+  LIMITS_PUSH_CONFIGS_PER_AGENT: int(200, "push notification configurations of A2A that an agent may have at once; a configuration of an ended task counts until none of its posts waits", 1, 10_000),
   LIMITS_GROUP_MEMBERS: int(256, "active members that a group may have", 1),
   LIMITS_GROUP_INVITES_PER_DAY: int(500, "group invites that an agent may send in 24 hours", 1),
   LIMITS_GROUP_REFUSAL_SECONDS: int(86_400, "seconds for which a group cannot invite an agent again that has refused it", 1),
@@ -229,19 +229,19 @@ export const settings = {
   SOCKETS_PONG_SECONDS: int(10, "seconds in which a client must answer a ping on its WebSocket", 1, 3_600),
   PRESENCE_LIFETIME_SECONDS: int(300, "seconds after an agent's last sign of life at which it counts as offline", 60, 86_400),
   HTTP_CONNECTIONS: maybe(wholeNumber(1, 10_000_000), "connections that clients may have open to this server at once, WebSockets included", "ulimit -n less what the server needs for itself"),
-  HTTP_CONNECTIONS_RESERVE: maybe(wholeNumber(0, 10_000_000), "files and connections that the server keeps for itself when HTTP_CONNECTIONS is not set, connections of other nodes apart", "100, WEBHOOK_POSTS, and DATABASE_POOL or 500 for PGlite"),
+  HTTP_CONNECTIONS_RESERVE: maybe(wholeNumber(0, 10_000_000), "files and connections that the server keeps for itself when HTTP_CONNECTIONS is not set, without the connections of other nodes", "the sum of 100, WEBHOOK_POSTS, HTTP_FILES for a folder, and DATABASE_POOL or 500 for PGlite"),
   HTTP_CONNECTIONS_PER_PEER: maybe(wholeNumber(1, 10_000_000), "connections that one IP address, or one /64 network of IPv6, may have open to this server at once", "a quarter of HTTP_CONNECTIONS"),
   HTTP_FIRST_BYTE_SECONDS: int(10, "seconds in which a client must send the first byte on a new connection", 1, 3_600),
   HTTP_HEADERS_SECONDS: int(10, "seconds in which the headers of an HTTP request must have arrived", 1, 3_600),
   HTTP_REQUEST_SECONDS: int(120, "seconds in which a whole HTTP request must have arrived, uploads included", 1, 3_600),
   HTTP_STALLED_SECONDS: int(60, "seconds for which a client may read nothing of an HTTP answer before it is cut off", 1, 3_600),
   HTTP_LARGE_READS: int(4, "large answers, such as lists of messages, that an agent may have under way at once on a server, each until the client has read it", 1, 10_000),
-  HTTP_FILES: int(128, "files that all clients together may upload to and download from a server with a folder as its store at once; more wait", 1, 100_000),
+  HTTP_FILES: int(128, "files that all clients together may upload and download at once, on a server whose file store is a folder; more requests wait", 1, 100_000),
   HTTP_FILES_PER_ADDRESS: int(16, "files that one IP address may upload and download at once", 1, 10_000),
   HTTP_LARGE_READS_WAITING: int(256, "requests for large answers of one agent or address that may wait for a slot; more are refused", 1, 100_000),
   HTTP_LARGE_READS_SECONDS: int(10, "seconds that a request for a large answer waits for a slot before it is refused", 1, 60),
-  HTTP_READING_BYTES: int(67_108_864, "bytes that all large answers which a server is reading from its database may have together; more wait", 1_048_576),
-  HELD_CONNECTION_BYTES: int(33_554_432, "bytes that one connection may make a server hold in memory, unsent and arriving ones together", 1_048_576),
+  HTTP_READING_BYTES: int(67_108_864, "bytes that all large answers which a server is reading from its database may have together; more requests wait", 1_048_576),
+  HELD_CONNECTION_BYTES: int(33_554_432, "bytes that one connection may make a server hold in memory, unsent and arriving bytes together", 1_048_576),
   HELD_PEER_BYTES: int(67_108_864, "bytes that all connections of one agent, or of one IP address without a key, may make a server hold in memory", 1_048_576),
   HELD_BYTES: int(134_217_728, "bytes that all connections together may make a server hold in memory", 1_048_576),
   IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be done; less than the minute after which a silent connection is cut off", 1, 55),
@@ -266,10 +266,10 @@ const disagreements = (config: Settings): ReadonlyArray<string> => {
     problems.push(`SOCKETS_BACKLOG_BYTES: a backlog would close its socket: less than SOCKETS_UNSENT_BYTES, ${config.SOCKETS_UNSENT_BYTES}`)
   }
   if (config.HELD_CONNECTION_BYTES > config.HELD_PEER_BYTES) {
-    problems.push(`HELD_CONNECTION_BYTES: a connection is one of its peer's: at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}`)
+    problems.push(`HELD_CONNECTION_BYTES: must be at most HELD_PEER_BYTES, ${config.HELD_PEER_BYTES}, because a connection counts for its peer too`)
   }
   if (config.HELD_PEER_BYTES > config.HELD_BYTES) {
-    problems.push(`HELD_PEER_BYTES: a peer is one of all: at most HELD_BYTES, ${config.HELD_BYTES}`)
+    problems.push(`HELD_PEER_BYTES: must be at most HELD_BYTES, ${config.HELD_BYTES}, because the bytes of a peer count for the server too`)
   }
   const signOfLife = config.SOCKETS_PING_SECONDS + config.SOCKETS_PONG_SECONDS
   if (config.PRESENCE_LIFETIME_SECONDS <= signOfLife) {

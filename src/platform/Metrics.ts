@@ -77,7 +77,7 @@ export const refusals = new Counter({
   labels: { door: undefined, code: undefined }
 })
 
-/** The families of agent hosts that are told apart by their `User-Agent` (src/http/HostFamily.ts). */
+/** The families of agent hosts, which the server distinguishes by their `User-Agent` (src/http/HostFamily.ts). */
 export const MCP_HOSTS = [
   "claude-code", "claude", "codex", "openai", "gemini", "opencode", "openclaw", "cursor", "vscode", "cline", "goose", "python", "bun",
   "node", "none", "other"
@@ -101,8 +101,8 @@ export const heldBytes = new Gauge({
 })
 export const heldCuts = new Counter({
   name: "held_cuts_total",
-  help: "connections that were cut because their client made this node hold too much; `stalled`: it had taken nothing for 10 s while room was short",
-  look: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if they are honest and slow; nothing that was acknowledged is lost.",
+  help: "connections that were cut because their client made this node hold too many bytes; `stalled`: the client had taken nothing for 10 s while more than half of `HELD_BYTES` was used",
+  look: "It rises: the log names agents and addresses. Raise `HELD_PEER_BYTES` if their clients are legitimate and slow. No acknowledged message is lost.",
   labels: { reason: ["connection", "peer", "process", "stalled"] }
 })
 export const largeReads = new Gauge({
@@ -135,7 +135,7 @@ export const connectionsTurnedAway = new Counter({
 export const connectionsSilent = new Counter({
   name: "connections_silent_total",
   help: "connections of clients that were closed because they sent no byte within `HTTP_FIRST_BYTE_SECONDS`",
-  look: "It rises fast: somebody opens connections and sends nothing, or a balancer opens more than it uses."
+  look: "It rises fast: a client opens connections and sends nothing, or a balancer opens more connections than it uses."
 })
 
 // Sending
@@ -307,14 +307,14 @@ export const databaseTimes = new Histogram({
 const VACUUM = "the node that runs the job vacuum, once a minute"
 export const transactionAge = new Gauge({
   name: "database_transaction_age",
-  help: "transactions since the oldest one that no vacuum has frozen; the database takes no writes near 2 147 483 648",
-  look: "Above 1 000 000 000: vacuum does not reach some table. PostgreSQL: see whether autovacuum is on, and `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `npm run admin -- compact`.",
+  help: "transactions since the oldest transaction that no vacuum has frozen; near 2 147 483 648 the database takes no more writes",
+  look: "Above 1 000 000 000: some table is not vacuumed. PostgreSQL: check that autovacuum is on, and look in `pg_stat_activity` for an old transaction. PGlite: restart the server, or stop it and run `npm run admin -- compact`.",
   only: VACUUM
 })
 export const vacuumSkipped = new Gauge({
   name: "database_vacuum_skipped_tables",
   help: "tables of PGlite that are due for vacuum and larger than `VACUUM_TABLE_MB`",
-  look: "Above 0: their space is not used again. The log names them. Stop the server and run `npm run admin -- compact`, or raise `VACUUM_TABLE_MB`.",
+  look: "Above 0: the space of deleted rows in these tables is not used again. The log names the tables. Stop the server and run `npm run admin -- compact`, or raise `VACUUM_TABLE_MB`.",
   only: "a server on PGlite"
 })
 
@@ -444,7 +444,7 @@ export const webhookAttempts = new Counter({
 export const webhookSeconds = new Histogram({
   name: "webhook_attempt_seconds",
   help: "seconds of a post to a webhook, look-up of its name and its answer included",
-  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. Other posts do not wait for theirs; `webhook_posts` shows what waits."
+  look: "It nears `WEBHOOK_TIMEOUT_SECONDS`: hosts do not answer. Posts to other hosts do not wait for these; `webhook_posts` shows how many posts wait."
 })
 export const webhookPosts = new Gauge({
   name: "webhook_posts",
@@ -455,7 +455,7 @@ export const webhookPosts = new Gauge({
 export const webhookPostsRefused = new Counter({
   name: "webhook_posts_refused_total",
   help: "posts that did not wait for a place because too many posts waited; a `delivery` stays in the database and is tried again within seconds, `once` is dropped",
-  look: "`delivery` rises: some agents have more to post than their places take. Deliveries are late, and none is lost.",
+  look: "`delivery` rises: some agents have more posts than their places can take. Deliveries are late, but none is lost.",
   labels: { kind: ["delivery", "once"] }
 })
 export const webhookCircuits = new Counter({

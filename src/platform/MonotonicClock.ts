@@ -12,7 +12,7 @@ export const monotonicMillis = (clock: Clock.Clock): () => number =>
     : () => Number(clock.monotonicTimeNanosUnsafe()) / 1e6
 
 /**
- * How far in the future, in milliseconds, a stored time may be: as long as a statement may be delayed. A later time was
+ * How far in the future, in milliseconds, a stored time may be. The figure is the longest delay of a statement. A later time was
  * stored before the wall clock was set back. Such a time does not count, because the wait for it would last until the
  * clock has caught up.
  */

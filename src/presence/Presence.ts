@@ -53,7 +53,7 @@ export const presenceAt = (state: PresenceState, at: number): PresenceState =>
     ? state
     : { ...state, status: "offline", chosen: false, expiresAt: null }
 
-/** The state when it is due. One that would last longer than `lifetimeMs`, because the clock was set back, lasts that long. */
+/** The state when it is due. A state that would last longer than `lifetimeMs`, because the clock was set back, lasts `lifetimeMs`. */
 export const whenDue = (state: PresenceState, at: number, lifetimeMs: number): PresenceState =>
   state.expiresAt !== null && state.expiresAt > at + lifetimeMs + SET_BACK_MS
     ? { ...state, expiresAt: at + lifetimeMs }

@@ -82,7 +82,7 @@ export class LiveAgent {
   readonly muting = Semaphore.makeUnsafe(1)
   /** Its newest own messages; undefined until there is one. */
   private own: Set<string> | undefined
-  /** When the latest look-ups for frames of its sockets here began (realtime/ReadBackpressure.ts). */
+  /** The times at which the latest look-ups for frames of the agent's sockets on this node began (realtime/ReadBackpressure.ts). */
   lookups: WindowLog | undefined
 
   constructor(id: string) {

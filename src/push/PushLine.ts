@@ -49,7 +49,7 @@ export class PushLine {
   fiber: Fiber.Fiber<void> | undefined
   /** When it last took a call, on the monotonic clock. */
   silentSince: number
-  /** Whether it has sent anything yet, and when it last did, on the monotonic clock. */
+  /** Whether the node has sent anything yet, and when it last sent something, on the monotonic clock. */
   heard = false
   heardAt = Number.NEGATIVE_INFINITY
   /** Whether its last text with all announcements could not be decoded. */

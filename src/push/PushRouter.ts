@@ -67,7 +67,7 @@ export class PushRouter extends Context.Service<PushRouter, {
    * they push nothing to its sockets.
    */
   readonly introduced: Effect.Effect<void>
-  /** Whether each listed node has sent something lately. Otherwise its notices may be missing here. */
+  /** Whether each listed node has sent something lately. Otherwise notices of a node may be missing here. */
   readonly hearsAll: () => boolean
   /** Applies a notice on the other nodes; waits a second at most, and keeps trying after that. */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>

@@ -7,9 +7,9 @@ import { largeReads } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { RateLimited, Unavailable } from "../wire/WireError.ts"
 
-/** How many requests may wait for a slot in a whole process. */
+/** How many requests may wait for a slot in the whole process. */
 const MAX_WAITING = 8_192
-/** An answer that has more bytes is large indeed. Its slot is taken for a second for each `PACE` bytes, however fast its client reads. */
+/** An answer with more bytes keeps its slot for a second for each `PACE` bytes, however fast its client reads. */
 const LARGE = 262_144
 const PACE = 4_194_304
 /**
@@ -21,15 +21,15 @@ const REST = 3
 /** When a refused request may be repeated, in milliseconds. */
 const RETRY_MS = 1_000
 
-/** The bounds: requests of one peer that may wait, and bytes that all answers may have which are being read. */
+/** The bounds: the requests of one peer that may wait, and the bytes of all answers that are being read. */
 export interface Bounds {
   readonly waiting: number
   readonly bytes: number
-  /** How long a slot stays taken whose answer was cut off unread, in milliseconds. */
+  /** How long a slot stays taken after its answer was cut off unread, in milliseconds. */
   readonly cutMs: number
 }
 
-/** Monotonic milliseconds, and what runs something later. */
+/** Gives monotonic milliseconds, and runs a function later. */
 export interface Timing {
   readonly now: () => number
   readonly later: (ms: number, run: () => void) => void
@@ -61,7 +61,7 @@ export class Ticket {
     this.bytes = bytes
   }
 
-  /** Leaves the queue; without effect if it has got its slot. */
+  /** Leaves the queue. Has no effect if the request has got its slot. */
   leave(): void {
     this.#queue.giveUp(this)
   }
@@ -72,9 +72,9 @@ export class Slot {
   readonly #queue: LargeReadQueue
   readonly #peer: Peer
   readonly #since: number
-  /** What it may take to read the answer. */
+  /** The bytes of memory that reading the answer may take, as estimated. */
   #reading: number
-  /** Until when the slot stays taken, whatever happens to the answer. */
+  /** The time until which the slot stays taken, whatever happens to the answer. */
   #takenUntil = 0
   #over = false
   /** For how long the statements of the request stopped the process. */
@@ -87,7 +87,7 @@ export class Slot {
     this.#since = queue.timing.now()
   }
 
-  /** The answer is encoded and has so many bytes: what it was made of is no longer in memory. */
+  /** Call it when the answer is encoded, with its bytes. The rows that the answer was made of are no longer in memory. */
   encoded(bytes: number): void {
     if (bytes > LARGE) this.#takenUntil = this.#since + bytes / PACE * 1_000
     if (this.#reading === 0) return
@@ -95,12 +95,12 @@ export class Slot {
     this.#reading = 0
   }
 
-  /** The answer is cut off because its client made the process hold too much: the next one does not follow at once. */
+  /** Call it when the answer is cut off because its client made the process hold too much. The slot then stays taken for some seconds. */
   cut(): void {
     this.#takenUntil = this.#queue.timing.now() + this.#queue.bounds.cutMs
   }
 
-  /** The answer has left, or its client is gone. */
+  /** Call it when the answer has left, or its client has disconnected. */
   left(): void {
     if (this.#over) return
     this.#over = true
@@ -115,11 +115,11 @@ export class Slot {
 }
 
 /**
- * The queue for large answers. A peer has a few slots, each from before its answer is read until the answer has left. All answers
- * that are being read may have `bytes` together, as estimated. Requests above that wait: those of one peer in the order in which
- * they came, and the peers in turn. An answer above 256 kB keeps its slot for a second for each 4 MiB, and one that is cut off
- * unread for some seconds, and after requests whose statements stopped the process its peer pauses: so a peer that asks again and
- * again takes a part of the process's time at most. Every call is synchronous.
+ * The queue for large answers. A peer has a few slots. A slot is taken from before its answer is read until the answer has left. All
+ * answers that are being read may have `bytes` together, as estimated. Further requests wait. The requests of one peer get their slots in
+ * the order of their arrival, and the peers in turn. An answer above 256 kB keeps its slot for one second per 4 MiB. An answer that is
+ * cut off unread keeps it for some seconds. A peer whose requests stopped the process by their statements pauses after them. So a peer that asks again and again takes only a part of the process's time. Every call
+ * is synchronous.
  */
 export class LargeReadQueue {
   readonly bounds: Bounds
@@ -144,7 +144,7 @@ export class LargeReadQueue {
     return this.#waiting
   }
 
-  /** Takes a slot, or a place in the queue. "full": the peer has too many requests in the queue. "busy": the process has. */
+  /** Takes a slot, or a place in the queue. Returns "full" if the peer has too many requests in the queue, "busy" if the process has. */
   enter(key: string, slots: number, bytes: number): Slot | Ticket | "full" | "busy" {
     const peer = this.#peers.get(key) ?? { key, slots, underWay: 0, restsUntil: 0, queue: [] }
     if (peer.queue.length >= this.bounds.waiting) return "full"
@@ -159,7 +159,7 @@ export class LargeReadQueue {
     return ticket
   }
 
-  /** A request does not wait any longer. */
+  /** Removes a request that does not wait any longer. */
   giveUp(ticket: Ticket): void {
     const { peer } = ticket
     const at = peer.queue.indexOf(ticket)
@@ -168,11 +168,11 @@ export class LargeReadQueue {
     this.#waiting--
     if (peer.queue.length === 0) this.#next.delete(peer.key)
     this.#forget(peer)
-    // It may have been the one that there was no room for.
+    // The others may have waited because this request needed more bytes than were free.
     this.#grant()
   }
 
-  /** Whether the peer has a free slot, so that its next request waits for the process alone. */
+  /** Whether the peer has a free slot, so that only the bounds of the process delay its next request. */
   hasFreeSlot(key: string): boolean {
     return this.#next.has(key)
   }
@@ -226,7 +226,7 @@ export class LargeReadQueue {
       peer.queue.shift()
       this.#waiting--
       const slot = this.#take(peer, ticket.bytes)
-      // To the end: the other peers come first.
+      // The peer moves to the end, so that the other peers come first.
       this.#next.delete(key)
       if (peer.queue.length > 0 && this.#mayBegin(peer)) this.#next.set(key, peer)
       ticket.granted(slot)
@@ -239,8 +239,8 @@ export class LargeReadQueue {
 }
 
 /**
- * How large an answer may be, for endpoints whose answers can be large: at most `max` items, `usual` if the query has no `limit`, of
- * `bytes` each. Where both are the same, no `limit` of a query counts. `"message"` is the size of the largest message.
+ * How large an answer can be, for endpoints whose answers can be large: at most `max` items of `bytes` each, and `usual` items if the query
+ * has no `limit`. If `max` and `usual` are the same, the query's `limit` is ignored. `"message"` is the size of the largest message.
  */
 export interface LargeAnswer {
   readonly usual: number
@@ -251,15 +251,15 @@ export interface LargeAnswer {
 /** Annotates an endpoint whose answers can be larger than 256 kB. */
 export const LargeAnswer = Context.Reference<LargeAnswer | undefined>("parley/rates/LargeAnswer", { defaultValue: () => undefined })
 
-/** What a message has besides its content and metadata, in bytes of JSON. */
+/** The bytes of JSON that a message has besides its content and metadata. */
 const BESIDE_CONTENT = 2_048
 
 type Bounded = <A, E, R>(key: string, size: LargeAnswer, effect: Effect.Effect<A, E, R>) => Effect.Effect<A, E | RateLimited | Unavailable, R>
 
 /**
- * Bounds the answers that may be large, so that what one peer reads, or does not read, costs the others nothing (wire.md C.0, Large
- * answers). A request that gets no slot in time is refused: with 429 if its peer has too many answers under way, with 503 if the
- * whole process is at its bound.
+ * Bounds the answers that may be large, so that a peer that reads many of them, or does not read them, costs the others nothing
+ * (wire.md C.0, Large answers). A request that gets no slot in time is refused: with 429 if its peer has too many answers under way,
+ * with 503 if the whole process is at its bound.
  */
 export class LargeReads extends Context.Service<LargeReads, {
   /** Runs the effect in a slot of this agent. The slot is free again when the answer to the current request has left. */
@@ -282,7 +282,7 @@ export class LargeReads extends Context.Service<LargeReads, {
       }
       const cutMs = config.HTTP_LARGE_READS_SECONDS * 1_000
       const answers = new LargeReadQueue({ waiting, bytes: config.HTTP_READING_BYTES, cutMs }, timing)
-      // Of a file it is its open file that is bounded, so each counts 1.
+      // The bound of transfers is the number of open files, so each transfer counts 1.
       const files = new LargeReadQueue({ waiting, bytes: config.HTTP_FILES, cutMs }, timing)
       const queues = [answers, files]
       yield* largeReads.at("under way").readsIn(() => queues.reduce((sum, { underWay }) => sum + underWay, 0))
@@ -291,14 +291,14 @@ export class LargeReads extends Context.Service<LargeReads, {
 
       const tooMany = (slots: number) =>
         new RateLimited({
-          message: `${slots} large answers are under way for you, which is all you may have at once: read them first.`,
+          message: `You have ${slots} large answers under way, and may not have more at once: read them first.`,
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
 
-      /** A slot, of which `granted` hears in the turn in which it is granted. */
+      /** Waits for a slot. Calls `granted` in the turn in which the slot is granted. */
       const tooManyFiles = (slots: number) =>
         new RateLimited({
-          message: `${slots} files are uploaded and downloaded from your address, which is all that may be at once: wait for one of them.`,
+          message: `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
 
@@ -312,7 +312,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             granted(entered)
             return Effect.succeed(entered)
           }
-          // Whether it waited for the process alone, when it stopped waiting.
+          // Whether only the bound of the process delayed the request, when it stopped waiting.
           let hadFreeSlot = false
           return Effect.callback<Slot>((resume) => {
             entered.granted = (slot) => {
@@ -338,7 +338,7 @@ export class LargeReads extends Context.Service<LargeReads, {
 
       const during = (slots: number): Bounded => (key, size, effect) =>
         Effect.withFiber((fiber) => {
-          // Set in the turn in which it is granted, so that an interruption cannot lose it.
+          // Set in the turn in which the slot is granted, so that an interruption cannot lose the slot.
           let slot: Slot | undefined
           const granted = (it: Slot) => {
             slot = it
@@ -350,7 +350,7 @@ export class LargeReads extends Context.Service<LargeReads, {
         })
 
       const attach = (source: Asked, reading: Reading): void => {
-        // The client may have gone while the request waited: then no answer leaves.
+        // If the client has disconnected while the request waited, no answer leaves.
         if (source.isOver || source.socket.destroyed || source.reading !== undefined) reading.left()
         else source.reading = reading
       }
@@ -374,7 +374,7 @@ export class LargeReads extends Context.Service<LargeReads, {
             const { source } = Context.getUnsafe(fiber.context, HttpServerRequest.HttpServerRequest)
             return Effect.andThen(
               slotOf(files, address, config.HTTP_FILES_PER_ADDRESS, 1, (slot) =>
-                // The file is open until the answer has left, however soon its last bytes are read.
+                // The file stays open until the answer has left, however early its last bytes are read.
                 attach(source as Asked, { encoded: () => undefined, cut: () => undefined, left: () => slot.left() })),
               effect
             )

@@ -35,7 +35,7 @@ const TICK = "500 millis"
 const CHECK = "5 seconds"
 /** Frames that may wait while the socket's key or its place is checked. */
 const MAX_EARLY_FRAMES = 16
-/** Fragments of a message, and pieces of a frame in which it arrives: each takes some 400 bytes of memory besides its own. */
+/** Bounds of a message's fragments, and of the pieces in which a frame arrives. Each takes some 400 bytes of memory besides its content. */
 const MAX_FRAGMENTS = 64
 const MAX_CHUNKS = 512
 const READERS = 8
@@ -128,7 +128,7 @@ export const GatewayLive = Layer.effect(
 
     const requestIds = new WeakMap<IncomingMessage, string>()
     const clients = new ClientNames()
-    // The types of `ws` lack these.
+    // The types of `ws` lack these options.
     const options: ServerOptions & Readonly<Record<"closeTimeout" | "maxBufferedChunks" | "maxFragments", number>> = {
       noServer: true,
       maxPayload: config.SOCKETS_FRAME_BYTES,

@@ -2,10 +2,10 @@ import { Effect } from "effect"
 import type { RateRule } from "../rates/RateRule.ts"
 import { WindowLog } from "../rates/SlidingWindows.ts"
 
-/** Look-ups of a socket that are under way at once. While others wait for these, the socket is not read from. */
+/** Look-ups of a socket that may be under way at once. While more of them wait, the server does not read from the socket. */
 const MAX_LOOKUPS = 4
 
-/** Look-ups that all sockets of an agent here begin in 100 ms. PGlite answers at once, so those under way alone bound nothing. */
+/** Look-ups that all sockets of an agent on this node may begin in 100 ms. PGlite answers within the call, so `MAX_LOOKUPS` alone bounds nothing. */
 const LOOKUPS_IN_100_MS = 10
 const RULE: RateRule = { name: "look-ups", limit: LOOKUPS_IN_100_MS, windowMs: 100, window: "100 ms" }
 
@@ -32,13 +32,13 @@ export const letGo = (reading: Reading): void => {
 export interface Asking extends Reading {
   /** Look-ups under way. */
   lookups: number
-  /** Look-ups that wait: those of the frames that were read together with the last one. */
+  /** Look-ups that wait. They belong to the frames that were read together. */
   waiting: Array<Effect.Effect<void>> | undefined
 }
 
-/** Whose sockets they are. */
+/** The agent that the sockets belong to. */
 export interface Asker {
-  /** When the latest look-ups for frames of its sockets began; undefined until there is one. */
+  /** The times at which the latest look-ups for frames of its sockets began; `undefined` until there is one. */
   lookups: WindowLog | undefined
 }
 
@@ -49,8 +49,8 @@ export interface LookupDependencies {
 }
 
 /**
- * Runs the queries that a frame causes, which no limit counts or which may be slow: a few at once and a hundred a second, the
- * others in order. The socket is not read from while some wait, so a flood of frames delays only its sender; nothing is dropped.
+ * Runs the queries of frames that no limit counts or that may be slow: a few at once, and a hundred a second. The others wait in
+ * order. While some wait, the server does not read from the socket. So a flood of frames delays only its sender, and nothing is dropped.
  */
 export const withBackpressure = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: LookupDependencies): void => {
   if (asking.waiting === undefined) {
@@ -59,11 +59,11 @@ export const withBackpressure = (asking: Asking, asker: Asker, effect: Effect.Ef
     hold(asking)
   }
   asking.waiting.push(effect)
-  // Otherwise the end of one that is under way begins it.
+  // Otherwise the look-up begins when one that is under way ends.
   if (asking.lookups === 0) runNext(asking, asker, deps)
 }
 
-/** Takes a place for one more look-up of the agent; otherwise the milliseconds until there is one. */
+/** Takes a place for one more look-up of the agent, or returns the milliseconds until there is a place. */
 const placeIn = (asker: Asker, time: number): number => {
   const begun = asker.lookups ??= new WindowLog()
   const wait = begun.wait(RULE, time)
@@ -88,7 +88,7 @@ const run = (asking: Asking, asker: Asker, effect: Effect.Effect<void>, deps: Lo
   ))
 }
 
-/** Runs the one that has waited longest as soon as there is a place; reading goes on when it begins and is the last. */
+/** Runs the look-up that has waited longest as soon as there is a place. Reading goes on when the last one that waits begins. */
 const runNext = (asking: Asking, asker: Asker, deps: LookupDependencies): void =>
   run(asking, asker, Effect.andThen(place(asker, deps.now), Effect.suspend(() => {
     const next = asking.waiting?.shift()

@@ -35,7 +35,7 @@ interface Ahead {
 /** The stream below a socket, which `ws` does not expose. */
 const streamOf = (socket: WebSocket): Socket => (socket as WebSocket & { readonly _socket: Socket })._socket
 
-/** What a part of a frame takes in memory besides its bytes; Node keeps the number of the parts that wait to be sent. */
+/** The bytes of memory that a part of a frame takes besides its content. Node knows how many parts wait to be sent. */
 const PART_BYTES = 256
 const partsOf = (stream: Socket): number =>
   (stream as unknown as { readonly _writableState?: { readonly bufferedRequestCount?: number } })._writableState?.bufferedRequestCount ?? 0
@@ -114,7 +114,7 @@ export class Session implements LiveSession {
   private beyond = 0
   private closed = false
   private corked: Socket | undefined
-  /** Its unsent bytes among all that its agent makes the process hold. */
+  /** The socket's unsent bytes in the account of its agent. */
   private held: Held | undefined
   private readonly origin: SessionOrigin
 
@@ -357,7 +357,7 @@ export class Session implements LiveSession {
     this.count()
   }
 
-  /** Counts what the kernel has not taken. */
+  /** Counts the bytes that the kernel has not taken. */
   private count(): void {
     const { closed, deps: { held }, socket } = this
     if (this.held?.released === false) return held.changed(this.held)
@@ -415,7 +415,7 @@ export class Session implements LiveSession {
     })
   }
 
-  /** Waits while the socket holds more than the backlog may queue, or anything while the process holds much for others. */
+  /** Waits while the socket has more unsent bytes than a backlog may queue, or any unsent bytes while the process holds much for others. */
   private flushed(): Effect.Effect<void> {
     return Effect.suspend(() => {
       const { backlogBytes, held } = this.deps

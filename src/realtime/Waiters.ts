@@ -266,7 +266,7 @@ export class Waiters extends Context.Service<Waiters, {
         }
       })
 
-      /** What a wait ends with. */
+      /** The result with which a wait ends. */
       const shown = ({ limit, listener: { agent } }: Wait) =>
         reads.during(agent.id, { usual: limit, max: limit, bytes: "message" }, deliveries.sync(agent.id, undefined, limit))
 

@@ -38,7 +38,7 @@ export type CodeRequest =
 
 /**
  * One-time codes: six digits that prove access to a mailbox (wire.md D, OTP). Several
- * pending ids may stand for one code. Each has wrong tries of its own, so that an
+ * pending ids may stand for one code. Each has its own number of wrong tries, so that an
  * outsider who requests a code for an address does not use up those of its owner. All
  * pending ids of a code together have a limit too, so that requesting a code again and
  * again does not give any number of guesses.

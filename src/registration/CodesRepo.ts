@@ -45,7 +45,7 @@ export interface Try {
   readonly digest: Buffer
   /** If given, only a code of this agent is accepted. */
   readonly agentId: string | undefined
-  /** The wrong tries that one pending id may have, and those that a code may have over all its pending ids. */
+  /** The wrong tries that one pending id may have, and the wrong tries that a code may have over all its pending ids. */
   readonly perPending: number
   readonly perCode: number
 }

@@ -61,8 +61,8 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
   /** Removes up to `most` leases and `most` claims of an agent; the larger of the two numbers removed. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   /**
-   * Removes leases and claims that have ended. Those that would end later than if they began now are from before the clock
-   * was set back, or from a node that is ahead: they may be in use, and get the longest lifetime from now on.
+   * Removes leases and claims that have ended. Leases and claims that would end later than if they began now are from before the
+   * clock was set back, or from a node that is ahead. They may be in use, so they get the longest lifetime from now on.
    */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/replies/RepliesRepo") {

@@ -20,8 +20,8 @@ export interface Circuit {
 export const closed: Circuit = { inARow: 0, recent: [], pausedUntil: null }
 
 /**
- * `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted; its outcome closes or reopens. A
- * pause that would last longer than `pauseMs` began before the clock was set back, and is over.
+ * `Pause`: nothing is posted, and no attempt is counted. `Probe`: one delivery is posted, and its outcome closes or reopens the circuit.
+ * A pause that would last longer than `pauseMs` began before the clock was set back, and is over.
  */
 export const stateAt = ({ pauseMs }: CircuitRules, { pausedUntil }: Circuit, now: number): "Closed" | "Pause" | "Probe" =>
   pausedUntil === null ? "Closed" : pausedUntil > now && pausedUntil <= now + pauseMs + SET_BACK_MS ? "Pause" : "Probe"

@@ -9,16 +9,16 @@ export interface PlaceLimits {
   readonly waiting: { readonly inAll: number; readonly perAgent: number }
 }
 
-/** The posts that may begin now, and those that must not wait any longer. */
+/** The posts that may begin now, and the posts that must not wait any longer. */
 export interface Moves<Post> {
   readonly granted: ReadonlyArray<Post>
   readonly refused: ReadonlyArray<Post>
 }
 
 /**
- * The share of the places that posts may hold whose targets have this standing or a worse one. A quarter of all places is kept for
+ * The share of the places for posts to targets with this standing or a worse one. A quarter of all places is kept for
  * targets that answered lately, and silent targets have a quarter at most. An agent has one place in eight for targets that may be
- * dead: so 40 agents with dead targets leave places for the new target of another agent.
+ * dead. So 40 agents with dead targets leave places for the new target of another agent.
  */
 const IN_ALL = { Silent: 1 / 4, Unknown: 3 / 4, Late: 3 / 4, Answers: 1 }
 const OF_AGENT = { Silent: 1 / 8, Unknown: 1 / 8, Late: 1 / 2, Answers: 1 }
@@ -82,7 +82,7 @@ export class PostPlaces<Post extends Target> {
     return this.queued
   }
 
-  /** A post wants a place. */
+  /** Adds a post that wants a place. */
   enter(post: Post): Moves<Post> {
     const queue = this.queues.get(post.agentId)
     const standing = this.standingFor(post)
@@ -101,7 +101,7 @@ export class PostPlaces<Post extends Target> {
     return { granted, refused: refused === undefined ? [] : [refused] }
   }
 
-  /** A post has ended, or does not want a place any more. Does nothing for a post that was refused. */
+  /** Removes a post that has ended, or does not want a place any more. Does nothing for a post that was refused. */
   leave(post: Post): Moves<Post> {
     const standing = this.held.get(post)
     if (standing === undefined) {
@@ -151,7 +151,7 @@ export class PostPlaces<Post extends Target> {
     return true
   }
 
-  /** The index of the post's standing, if there is a place for it. */
+  /** The index of the post's standing, if there is a place for the post. */
   private standingFor(post: Post): number | undefined {
     const standing = standings.indexOf(this.standingOf(post))
     const fits = this.all.fits(standing) &&

@@ -9,8 +9,8 @@ interface Waiter extends Target {
 
 export interface PostQueue {
   /**
-   * Runs the post once a place is free, and holds the place until the post ends. The post is told whether it had to wait: that can
-   * be many minutes. None: too many posts wait, and nothing was run.
+   * Runs the post once a place is free, and holds the place until the post ends. Passes to the post whether it had to wait, which can
+   * take many minutes. Returns `None`, and runs nothing, if too many posts wait.
    */
   readonly run: (
     target: Target

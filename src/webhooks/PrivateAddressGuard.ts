@@ -18,8 +18,8 @@ const QUERY = { timeout: 2_000, tries: 2 }
 
 /**
  * Asks the name servers directly; by default those of this machine. A look-up of the operating system would hold one of the few
- * threads of the process until the name servers answer: a few names whose servers never answer would hold up all other names, and
- * files.
+ * threads of the process until the name servers answer. A few names whose servers never answer would delay all other look-ups, and
+ * the work on files.
  */
 export const askNameServers = (hostname: string, servers?: ReadonlyArray<string>): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
   Effect.suspend(() => {
@@ -35,7 +35,7 @@ export const askNameServers = (hostname: string, servers?: ReadonlyArray<string>
     }).pipe(Effect.onInterrupt(() => Effect.sync(() => resolver.cancel())))
   })
 
-/** Names of private networks may be in the hosts file or in a search domain, which the operating system alone knows. */
+/** Names of private networks may be in the hosts file or in a search domain, which only the operating system knows. */
 const askSystem = (hostname: string): Effect.Effect<ReadonlyArray<string>, LookupFailed> =>
   Effect.map(
     Effect.tryPromise({ try: () => lookup(hostname, { all: true, verbatim: true }), catch: lookupFailed }),

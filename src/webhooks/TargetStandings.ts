@@ -1,15 +1,15 @@
-/** One agent's posts to one host. What other agents post to the host says nothing about this target, so nobody spoils a host for them. */
+/** One agent's posts to one host. The posts of other agents to the host do not count for this target, so no agent can spoil a host for others. */
 export interface Target {
   readonly agentId: string
   readonly host: string
 }
 
-/** What the last post to a target says about the next one, from the worst to the best. `Late`: it was answered late. */
+/** The standings of a target, from the worst to the best. The last post decides the standing; `Late` if the post was answered late. */
 export const standings = ["Silent", "Unknown", "Late", "Answers"] as const
 export type Standing = typeof standings[number]
 
 export interface StandingRules {
-  /** How many targets are remembered. The server forgets the one whose last post is the oldest. */
+  /** How many targets are remembered. Above that, the server forgets the target whose last post is the oldest. */
   readonly remembered: number
   /** How long a standing lasts after the last post. */
   readonly lastsMs: number
@@ -32,7 +32,7 @@ export class TargetStandings {
     return found === undefined || found.at <= now - this.rules.lastsMs ? "Unknown" : found.standing
   }
 
-  /** Counts a post that has ended. A failure that comes early, such as a refused connection, held no place for long and changes nothing. */
+  /** Counts a post that has ended. An early failure, such as a refused connection, changes nothing, because it did not hold a place for long. */
   ended(target: Target, answered: boolean, tookMs: number, now: number): void {
     const late = tookMs > this.rules.lateMs
     if (!answered && !late) return

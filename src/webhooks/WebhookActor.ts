@@ -43,7 +43,7 @@ const PAGE = 32
 /** A pass waits for a delivery that is due within this time; for later ones the sweep wakes the webhook. */
 const SOON_MS = 60_000
 
-/** Whether a delivery is to be posted. One that waits longer than its retry was scheduled before the clock was set back. */
+/** Whether a delivery is to be posted. A delivery that waits longer than its retry was scheduled before the clock was set back. */
 const isDue = (retryMs: ReadonlyArray<number>, { attempts, dueAt }: Waiting, now: number): boolean =>
   dueAt <= now || dueAt > now + (retryMs[attempts - 1] ?? 0) + SET_BACK_MS
 
@@ -115,7 +115,7 @@ export class WebhookActor {
     this.running = false
   })))
 
-  /** Why nothing more of what was read is to be posted; undefined: the delivery was attempted. */
+  /** Why nothing more of the deliveries that were read is to be posted; `undefined` if the delivery was attempted. */
   private readonly attempt = Effect.fnUntraced({ self: this }, function*(work: Work, delivery: Waiting, probe: boolean) {
     const wanted = () =>
       this.deps.isLocal(this.id) && (probe || stateAt(this.deps.circuit, this.circuit, this.deps.now()) === "Closed")

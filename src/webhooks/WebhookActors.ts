@@ -30,7 +30,7 @@ import { type Target, type Waiting, WebhooksRepo, type Work } from "./WebhooksRe
 const WAITING = { inAll: 2_000, perAgent: 256 }
 /** The places of `postOnce`. They are separate from the places of deliveries because no circuit holds these posts back. */
 const ONCE = { inAll: 32, perAgent: 4, perHost: 4, waiting: { inAll: 5_000, perAgent: 200 } }
-/** How long a server remembers that a target answered, or that it did not. */
+/** How long a server remembers whether a target answered. */
 const STANDING_LASTS_MS = 3_600_000
 const REMEMBERED_TARGETS = 10_000
 /** An answer that takes longer than this share of the time-out is late. */

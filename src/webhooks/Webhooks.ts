@@ -52,7 +52,7 @@ export class Webhooks extends Context.Service<Webhooks, {
   readonly createForTask: (agentId: string, target: TaskTarget) => Effect.Effect<string, Unauthorized | Unavailable>
   /** Those of these that exist. */
   readonly forTasks: (ids: ReadonlyArray<string>) => Effect.Effect<ReadonlyArray<TaskWebhook>, Unavailable>
-  /** Those of these that exist, and whether something waits to be posted. */
+  /** The webhooks among these that exist, and whether a delivery of each waits to be posted. */
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, Unavailable>

@@ -60,7 +60,7 @@ export class WebhooksApi extends HttpApiGroup.make("webhooks")
       .annotateMerge(documented({
         summary: "Get a webhook",
         description: "Answers with one of the caller's webhooks. After too many deliveries in a row that never arrived, active is " +
-          "false: create the webhook anew.",
+          "false: create the webhook again.",
         parameters,
         answer: webhook
       })),

@@ -148,8 +148,8 @@ const dueAtEnd = (order: "ASC" | "DESC"): string => `
 
 /**
  * Reads a slice of the webhooks, so that its cost is bounded however many deliveries wait. Pauses beyond $4, and
- * deliveries that wait longer than their retry ($5), are from before the clock was set back; a retry from after that may
- * be due before them, so the last delivery is looked at as well.
+ * deliveries that wait longer than their retry ($5), are from before the clock was set back. A retry from after that may
+ * be due before them, so the statement reads the last delivery as well.
  */
 const DUE = `
 SELECT w.id, w.active AND w.deleted_at IS NULL AND (w.paused_until IS NULL OR w.paused_until <= $2 OR w.paused_until > $4) AND COALESCE(${dueAtEnd("ASC")} OR${dueAtEnd("DESC")},
@@ -245,9 +245,9 @@ SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) AS n`
 export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   /** Undefined: the agent has `most` webhooks, a concurrent creation took the slot, or the account has ended. */
   readonly create: (webhook: NewWebhook, most: number) => Effect.Effect<StoredWebhook | undefined, SqlError.SqlError>
-  /** False: the account has ended. */
+  /** Whether the account exists and has not ended. */
   readonly hasOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
-  /** The same, and locks the account's row until the transaction ends. */
+  /** Returns the same as `hasOwner`, and locks the account's row until the transaction ends. */
   readonly holdOwner: (agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
   readonly count: (agentId: string) => Effect.Effect<number, SqlError.SqlError>
   /** Oldest first. */
@@ -278,7 +278,7 @@ export class WebhooksRepo extends Context.Service<WebhooksRepo, {
   readonly forTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly url: string; readonly secret: string }>, SqlError.SqlError>
-  /** Those of these webhooks without a slot that are not deleted, and whether a delivery waits. */
+  /** The webhooks among these that have no slot and are not deleted, and whether a delivery of each waits. */
   readonly waitingForTasks: (
     ids: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly waiting: boolean }>, SqlError.SqlError>

@@ -149,8 +149,8 @@ export class Unavailable extends WireError<Unavailable>()("Unavailable", {
 export const HELD_MS = 5_000
 
 /**
- * The same for a read, and for calls of reply coordination, while the database does not answer. Programs that call them at the
- * start and the end of an agent's turn wait for 4 s.
+ * The longest wait of a read, and of a call of reply coordination, in milliseconds, while the database does not answer. Programs that
+ * call them at the start and the end of an agent's turn wait for 4 s.
  */
 export const READ_MS = 3_500
 

@@ -173,7 +173,7 @@ describe("the port for other nodes", () => {
       const nodes = yield* gather(4, "127.0.0.1")
       assert.deepStrictEqual([strangers.open, nodes.open], [4, 4])
       assert.deepStrictEqual(lines, [
-        "Refused a connection from 127.0.0.2: this address has 4 connections open. RUNNER_CONNECTIONS is twice as many."
+        "Refused a connection from 127.0.0.2: this address has 4 connections open. The bound of an address is half of RUNNER_CONNECTIONS."
       ])
     }).pipe(Effect.scoped))
 })

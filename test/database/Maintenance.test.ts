@@ -48,7 +48,7 @@ it.effect("a PostgreSQL without autovacuum is named at the start, with what to d
     assert.deepStrictEqual(lines.map((line) => line.slice(0, 48)), [
       "PostgreSQL's setting autovacuum is off: its tabl",
       "PostgreSQL's setting track_counts is off: its ta",
-      "PostgreSQL does not vacuum inboxes: ALTER TABLE "
+      "PostgreSQL does not vacuum inboxes: run ALTER TA"
     ])
   })
 })

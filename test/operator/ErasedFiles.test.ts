@@ -126,7 +126,7 @@ describe("after an erasure", () => {
 })
 
 describe("after an erasure, on a disk without room for a large table", () => {
-  it.effect("the other tables are written anew at once; that one is written when there is room, and only then the erasure is over", () =>
+  it.effect("the other tables are rewritten at once; that one is rewritten when there is room, and only then the erasure is over", () =>
     Effect.gen(function*() {
       const dataDir = yield* dataDirOf
       let free = Infinity
@@ -179,7 +179,7 @@ describe("parley admin compact", () => {
       yield* Layer.buildWithScope(DataDir.layerAt(dataDir), scope)
       const refused = yield* Effect.promise(() => adminHere({ DATA_DIR: dataDir }, "compact"))
       assert.strictEqual(refused.code, 1)
-      assert.match(refused.stderr, /A server runs on .*: stop it, and give the command again/)
+      assert.match(refused.stderr, /A server runs on .*: stop the server, and run the command again/)
       yield* Scope.close(scope, Exit.void)
       const done = yield* Effect.promise(() => adminHere({ DATA_DIR: dataDir }, "compact", "--json"))
       assert.strictEqual(done.code, 0, done.stderr)
