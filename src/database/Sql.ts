@@ -53,12 +53,6 @@ export interface LogOfBackup {
   readonly last: string
 }
 
-/**
- * Counts the milliseconds for which the statements of a fiber stopped the whole process: PGlite runs in it. Of a database elsewhere
- * nothing is counted.
- */
-export const Blocked = Context.Reference<{ ms: number } | undefined>("parley/database/Sql/Blocked", { defaultValue: () => undefined })
-
 /** The SQLSTATE of the database's answer; undefined: there was no answer. */
 export const sqlState = (error: SqlError.SqlError): string | undefined =>
   error.reason.cause instanceof DatabaseFault ? error.reason.cause.code : undefined

@@ -4,9 +4,10 @@ import type { SqlError } from "effect/sql"
 import { readdirSync } from "node:fs"
 import { join } from "node:path"
 import { databaseTimes } from "../platform/Metrics.ts"
+import { Blocked } from "../platform/StallGuard.ts"
 import { PgliteDatabase, type PgliteSettings } from "./Pglite.ts"
 import { outcomeOf, type PgliteSession } from "./PgliteSession.ts"
-import { Blocked, type OnlineBackup, services, Session } from "./Sql.ts"
+import { type OnlineBackup, services, Session } from "./Sql.ts"
 import { DatabaseFault, type Outcome, sqlError } from "./SqlValues.ts"
 
 /** The one session of PGlite. A statement runs synchronously and blocks the event loop. */

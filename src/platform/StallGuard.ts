@@ -47,3 +47,9 @@ export class StallGuard extends Context.Reference<{
     })
   )
 }
+
+/**
+ * Counts the milliseconds for which the statements of a fiber stopped the whole process: PGlite runs in it. Of a database elsewhere
+ * nothing is counted.
+ */
+export const Blocked = Context.Reference<{ ms: number } | undefined>("parley/platform/StallGuard/Blocked", { defaultValue: () => undefined })

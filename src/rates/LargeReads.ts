@@ -1,10 +1,10 @@
 import { Clock, Context, Effect, Layer } from "effect"
 import { HttpServerRequest } from "effect/http"
 import { Asked, type Reading } from "../http/Asked.ts"
-import { Blocked } from "../database/Sql.ts"
 import { Config } from "../platform/Config.ts"
 import { largeReads } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { Blocked } from "../platform/StallGuard.ts"
 import { RateLimited, Unavailable } from "../wire/WireError.ts"
 
 /** How many requests may wait for a slot in the whole process. */
@@ -118,8 +118,8 @@ export class Slot {
  * The queue for large answers. A peer has a few slots. A slot is taken from before its answer is read until the answer has left. All
  * answers that are being read may have `bytes` together, as estimated. Further requests wait. The requests of one peer get their slots in
  * the order of their arrival, and the peers in turn. An answer above 256 kB keeps its slot for one second per 4 MiB. An answer that is
- * cut off unread keeps it for some seconds. A peer whose requests stopped the process by their statements pauses after them. So a peer that asks again and again takes only a part of the process's time. Every call
- * is synchronous.
+ * cut off unread keeps it for some seconds. A peer whose requests stopped the process by their statements pauses after them. So a
+ * peer that asks again and again takes only a part of the process's time. Every call is synchronous.
  */
 export class LargeReadQueue {
   readonly bounds: Bounds
