@@ -12,6 +12,8 @@ const MEMORY_BOUND = 900_000_000
 const CONNECTIONS = process.env["LONG"] === undefined ? 420 : 2_000
 /** A median below this is no delay. On a machine with much else to do, it differs by this much from one second to the next. */
 const FLOOR_MS = process.env["LONG"] === undefined ? 2_000 : 250
+/** For how long the others' sends are watched. */
+const WATCH_MS = process.env["LONG"] === undefined ? 1_000 : 3_000
 
 const LARGE = "x".repeat(28_000)
 const MESSAGES = 200
@@ -87,7 +89,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
   const of = (i: number): TestAgent => silent[i % silent.length]!
   const history = () => `/v1/messages/${group}?limit=200`
 
-  it("history", () => whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice(2_000)))
+  it("history", () => whileUnread((i) => getOf(history(), of(i).key), () => othersDoNotNotice(WATCH_MS)))
 
   it("sync and MCP", () =>
     whileUnread((i) => {
@@ -100,7 +102,7 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
         default:
           return postOf("/mcp", call("agentchat_wait_for_messages", { limit: 50 }), of(i).key)
       }
-    }, () => othersDoNotNotice(2_000)))
+    }, () => othersDoNotNotice(WATCH_MS)))
 
   it("A2A: tasks and streams of them", async () => {
     const tasks = await Promise.all(silent.map(async (one) => {
@@ -112,21 +114,21 @@ describe(`${CONNECTIONS} connections that do not read their answers`, () => {
     await whileUnread((i) => {
       const task = `/a2a/${alice.handle}/tasks/${tasks[i % silent.length]}`
       return getOf(i % 2 === 0 ? `${task}:subscribe?A2A-Version=1.0` : `${task}?A2A-Version=1.0&historyLength=100`, of(i).key)
-    }, () => othersDoNotNotice(2_000))
+    }, () => othersDoNotNotice(WATCH_MS))
   })
 
-  it("sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice(2_000)))
+  it("sockets", () => whileUnread((i) => upgradeOf(of(i).key), () => othersDoNotNotice(WATCH_MS)))
 
   it("bodies that never end", () =>
     whileUnread(
       (i) => `POST /v1/messages HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ncontent-length: 1000000\r\n\r\n${"x".repeat(900_000)}`,
-      () => othersDoNotNotice(2_000)
+      () => othersDoNotNotice(WATCH_MS)
     ))
 
   it("bodies in pieces of a byte", () =>
     whileUnread(
       (i) => `POST /v1/groups HTTP/1.1\r\nhost: parley\r\nauthorization: Bearer ${of(i).key}\r\ntransfer-encoding: chunked\r\n\r\n${"1\r\nx\r\n".repeat(400_000)}`,
-      () => othersDoNotNotice(2_000),
+      () => othersDoNotNotice(WATCH_MS),
       4
     ))
 
