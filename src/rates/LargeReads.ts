@@ -14,10 +14,12 @@ const LARGE = 262_144
 const PACE = 4_194_304
 /**
  * A request whose statements stopped the whole process for longer than `LONG_MS` (PGlite runs in it) is followed by a pause of its
- * peer: `REST` times as long, so that one peer's requests take a quarter of the time.
+ * peer: `REST` times as long, so that one peer's requests take a quarter of the time. `MOST_MS` is for answers that take minutes
+ * (exports): others had their turns between the statements.
  */
 const LONG_MS = 20
 const REST = 3
+const MOST_MS = 2_000
 /** When a refused request may be repeated, in milliseconds. */
 const RETRY_MS = 1_000
 
@@ -107,7 +109,7 @@ export class Slot {
     this.encoded(0)
     const { timing } = this.#queue
     const now = timing.now()
-    if (this.blocked.ms > LONG_MS) this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) + REST * this.blocked.ms
+    if (this.blocked.ms > LONG_MS) this.#peer.restsUntil = Math.max(this.#peer.restsUntil, now) + Math.min(REST * this.blocked.ms, MOST_MS)
     const ms = this.#takenUntil - now
     if (ms > 0) timing.later(ms, () => this.#queue.leave(this.#peer))
     else this.#queue.leave(this.#peer)

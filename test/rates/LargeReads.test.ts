@@ -120,6 +120,11 @@ describe("the queue for large answers", () => {
     quick.blocked.ms = 5
     quick.left()
     assert.isEmpty(later)
+    // An export of minutes had pauses between its statements.
+    const exported = enter("export", "dora").slot!
+    exported.blocked.ms = 60_000
+    exported.left()
+    assert.deepStrictEqual(later.map(({ at }) => at), [3_900])
   })
 
   it("refuses what its queue cannot hold, and keeps nothing of who has left", () => {
