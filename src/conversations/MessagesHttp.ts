@@ -27,11 +27,10 @@ const targetOf = (body: typeof SendBody.Type): Target | ValidationFailed => {
   return ValidationFailed.field("to", "name the handle to write to, or a group's conversation_id")
 }
 
-const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sent) =>
-  jsonText(body, created ? 201 : 200, {
-    ...(created ? {} : REPLAYED),
-    ...(backlog === null || payload.to === undefined ? {} : { "x-backlog-warning": `${payload.to}=${backlog}` })
-  })
+const sentJson = (payload: typeof SendBody.Type, { backlog, body, created }: Sent) => {
+  const warning = backlog === null || payload.to === undefined ? undefined : { "x-backlog-warning": `${payload.to}=${backlog}` }
+  return created ? jsonText(body, 201, warning) : jsonText(body, 200, { ...REPLAYED, ...warning })
+}
 
 /** An absent cursor may also be written as empty or `null`. */
 const seqOrNull = (value: number | "" | "null" | undefined): number | null => typeof value === "number" ? value : null
