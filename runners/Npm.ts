@@ -1,5 +1,5 @@
 /**
- * What npm does to a server that it starts. `npm start` and `npx` run a shell, and npm passes signals on to that shell only. The
+ * Stops a server when the npm that started it has ended. `npm start` and `npx` run a shell, and npm passes signals on to that shell only. The
  * scripts of package.json replace the shell by the server (`exec`); with `npx`, the shell dies of the signal and the server stays.
  */
 

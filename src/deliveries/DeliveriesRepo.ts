@@ -54,7 +54,7 @@ export interface ReadChange {
   readonly hooked: boolean
 }
 
-/** What one statement did of a mark. */
+/** The part of a mark that one statement has carried out. */
 export interface ReadSlice {
   readonly changes: ReadonlyArray<ReadChange>
   /** Where the mark goes on; undefined: it is complete. */
@@ -161,9 +161,9 @@ const unread = (which: string, most: "$3" | "$4"): string => `
     ORDER BY e.seq LIMIT ${most}`
 
 /**
- * Marks the first $3 unread envelopes of each mark. `edge` is the seq of the last of them, if there may be more. A sender with one of
- * the next $4 is told by the statement that marks that one, so that it is not told by each; and if that statement fails, the repetition
- * of the mark tells it.
+ * Marks the first $3 unread envelopes of each mark. `edge` is the seq of the last of them, if there may be more. A sender who has a
+ * message among the next $4 envelopes gets no receipt yet: it gets one from the statement that marks this message. If that statement
+ * fails, the repetition of the mark makes the receipt.
  */
 const READ = `
 WITH input AS MATERIALIZED (${
@@ -294,7 +294,7 @@ export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
     at: number,
     most: number
   ) => Effect.Effect<{ readonly acked: number; readonly isLast: boolean }, SqlError.SqlError>
-  /** Marks SLICE_ROWS envelopes at most, shared evenly by the marks. What each mark changed, per sender, in the order of the batch. */
+  /** Marks SLICE_ROWS envelopes at most, shared evenly by the marks. Returns one slice for each mark, in the order of the batch. */
   readonly read: (
     batch: ReadonlyArray<ReadMark>,
     lockMs: number

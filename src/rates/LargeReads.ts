@@ -297,13 +297,13 @@ export class LargeReads extends Context.Service<LargeReads, {
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
 
-      /** Waits for a slot. Calls `granted` in the turn in which the slot is granted. */
       const tooManyFiles = (slots: number) =>
         new RateLimited({
           message: `Your address has ${slots} uploads and downloads under way, and may not have more at once: wait until one of them ends.`,
           details: { limit: slots, window: "at once", retry_after_ms: RETRY_MS }
         })
 
+      /** Waits for a slot. Calls `granted` in the turn in which the slot is granted. */
       const slotOf = (queue: LargeReadQueue, key: string, slots: number, bytes: number, granted: (slot: Slot) => void) =>
         Effect.suspend((): Effect.Effect<Slot, RateLimited | Unavailable> => {
           const refusal = queue === files ? tooManyFiles : tooMany
