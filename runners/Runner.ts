@@ -5,7 +5,7 @@ import { awaitOwners, awaitShare } from "../src/cluster/Cluster.ts"
 import * as ClusterNode from "../src/cluster/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import { complete } from "../src/cluster/NodeDuty.ts"
-import type { Peers } from "../src/cluster/Peers.ts"
+import type { Members } from "../src/cluster/Members.ts"
 import { listeningUrl } from "../src/platform/PublicUrl.ts"
 import { layerPg } from "../src/database/SqlPostgres.ts"
 import { serve } from "../src/Server.ts"
@@ -49,7 +49,7 @@ export const runner = (): void => serve({
   owns: ({ ROLE }) => ROLE === "runner",
   ready: ({ ROLE }) =>
     complete.pipe(
-      Effect.andThen(Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Peers> => ROLE === "runner" ? awaitShare : awaitOwners)),
+      Effect.andThen(Effect.suspend((): Effect.Effect<void, never, Sharding.Sharding | Members> => ROLE === "runner" ? awaitShare : awaitOwners)),
       Effect.andThen(Effect.flatMap(PushRouter, ({ introduced }) => introduced))
     ),
   beside: (config) => Layer.effectDiscard(warning(config)),

@@ -50,7 +50,7 @@ export const start = (): void => serve({
       : Effect.succeed({ ...config, RUNNER_CONNECTIONS: 0 }),
   own: DataDir.layer,
   database,
-  cluster: () => Layer.merge(Cluster.layerStandalone, NodeProcedures.layerAlone),
+  cluster: () => Layer.provideMerge(NodeProcedures.layerAlone, Cluster.layerStandalone),
   owns: () => true,
   ready: () => Cluster.awaitShards,
   // With PostgreSQL, operators' commands connect to the database themselves and need no admin socket.

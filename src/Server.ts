@@ -12,11 +12,12 @@ import { addressIsFree } from "./http/Listening.ts"
 import { Ids } from "./platform/Ids.ts"
 import * as Maintenance from "./database/Maintenance.ts"
 import * as Migrations from "./database/Migrations.ts"
+import type { Members } from "./cluster/Members.ts"
+import type { NodeCalls } from "./cluster/NodeCalls.ts"
+import type { NodeLines } from "./cluster/NodeLines.ts"
 import type { NodeProcedures } from "./cluster/NodeProcedures.ts"
-import type { Peers } from "./cluster/Peers.ts"
 import { StallGuard } from "./platform/StallGuard.ts"
 import { Readiness } from "./platform/Readiness.ts"
-import type { RemoteCalls } from "./cluster/RemoteCalls.ts"
 import type { Database } from "./database/Sql.ts"
 import { layerLogger } from "./platform/Telemetry.ts"
 import * as TraceExport from "./platform/TraceExport.ts"
@@ -37,11 +38,11 @@ export interface Kind<Own> {
   readonly database: (config: Settings) => Layer.Layer<Databases, unknown, Base | Own>
   readonly cluster: (
     config: Settings
-  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | NodeProcedures | Peers | RemoteCalls, unknown, Databases | Base>
+  ) => Layer.Layer<Sharding.Sharding | MessageStorage.MessageStorage | Members | NodeCalls | NodeLines | NodeProcedures, unknown, Databases | Base>
   /** Whether this process runs entities and jobs, or only calls the processes that do. */
   readonly owns: (config: Settings) => boolean
   /** Completes when requests can be served; run once all services are built. */
-  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Peers | Services>
+  readonly ready: (config: Settings) => Effect.Effect<void, never, Sharding.Sharding | Members | Services>
   /** What else it runs beside serving requests. */
   readonly beside: (
     config: Settings

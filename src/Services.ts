@@ -1,4 +1,4 @@
-import { Effect, Layer } from "effect"
+import { Layer } from "effect"
 import { PushConfigsRepo } from "./a2a/PushConfigsRepo.ts"
 import { TaskPushes } from "./a2a/TaskPushes.ts"
 import { Tasks } from "./a2a/Tasks.ts"
@@ -124,15 +124,5 @@ export const services = Registration.layer.pipe(
   Layer.provideMerge(Limits.layer)
 )
 
-/** The entities, which receive calls from other nodes; on top of the services, so that calls end before these do. */
-const entities = Layer.unwrap(Effect.gen(function*() {
-  return Layer.mergeAll(
-    (yield* LiveAgents).entity,
-    (yield* Conversations).entity,
-    (yield* Groups).entity,
-    (yield* WebhookActors).entity
-  )
-}))
-
-/** The services, the entities through which other processes call them, and the jobs. */
-export const layer = Layer.mergeAll(entities, Jobs.layer).pipe(Layer.provideMerge(services))
+/** The services, and the jobs. */
+export const layer = Jobs.layer.pipe(Layer.provideMerge(services))

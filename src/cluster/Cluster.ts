@@ -1,7 +1,8 @@
 import { Effect, Layer, Schedule } from "effect"
 import { MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
-import { ownsShards, Peers } from "./Peers.ts"
-import { RemoteCalls } from "./RemoteCalls.ts"
+import { Members, ownsShards } from "./Members.ts"
+import { NodeCalls } from "./NodeCalls.ts"
+import { NodeLines } from "./NodeLines.ts"
 
 /** The number of shards. It must be the same on every node of a cluster and never change. */
 const SHARDS = 300
@@ -23,7 +24,8 @@ export const common = {
  * The cluster of a standalone server: this process owns every shard, and messages to entities are neither persisted nor
  * encoded.
  */
-export const layerStandalone = Layer.merge(RemoteCalls.layerAlone, Peers.layerAlone).pipe(
+export const layerStandalone = NodeCalls.layer.pipe(
+  Layer.provideMerge(Layer.merge(NodeLines.layerAlone, Members.layerAlone)),
   Layer.provideMerge(Sharding.layer),
   Layer.provideMerge(Runners.layerNoop),
   Layer.provideMerge(MessageStorage.layerNoop),
@@ -56,9 +58,9 @@ export const awaitShare = Effect.gen(function*() {
 
 /** Completes once a node that owns shards is known, or after 15 seconds: then readiness reports that none is. */
 export const awaitOwners = Effect.gen(function*() {
-  const peers = yield* Peers
+  const members = yield* Members
   yield* Effect.suspend(() =>
-    peers.list()?.runners.some(([runner, isHealthy]) => isHealthy && ownsShards(runner)) === true
+    members.list()?.runners.some(([runner, isHealthy]) => isHealthy && ownsShards(runner)) === true
       ? Effect.void
       : Effect.fail("no owner yet")
   ).pipe(

@@ -6,13 +6,11 @@ import {
   RunnerAddress,
   RunnerHealth,
   Runners,
-  RunnerServer,
   RunnerStorage,
   Sharding,
   ShardingConfig,
   SqlRunnerStorage
 } from "effect/cluster"
-import { RpcSerialization, RpcServer } from "effect/rpc"
 import { SqlClient } from "effect/sql"
 import { common } from "./Cluster.ts"
 import type { Settings } from "../platform/Config.ts"
@@ -21,15 +19,15 @@ import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
 import * as Migrations from "../database/Migrations.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { Complete, NodeDrain, whileAble } from "./NodeDuty.ts"
-import { NodeProcedures, NodeRpcs } from "./NodeProcedures.ts"
-import * as NodeLinks from "./NodeLinks.ts"
+import { Members, ownsShards } from "./Members.ts"
+import { NodeCalls } from "./NodeCalls.ts"
+import { WIRE } from "./NodeGreeting.ts"
+import { NodeLines } from "./NodeLines.ts"
 import * as NodePort from "./NodePort.ts"
-import { NodeProbes, ProbeRpcs, WIRE } from "./NodeProbes.ts"
+import { NodeProcedures } from "./NodeProcedures.ts"
 import * as NodeProgress from "./NodeProgress.ts"
+import { NodeReports } from "./NodeReports.ts"
 import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
-import { ownsShards, PeerRpcs, Peers } from "./Peers.ts"
-import { CallRpcs, RemoteCalls } from "./RemoteCalls.ts"
-import { ShardOwners } from "./ShardOwners.ts"
 import { layerPg } from "../database/SqlPostgres.ts"
 
 /** The key of the advisory lock under which the cluster's tables are created; an arbitrary number. */
@@ -204,29 +202,21 @@ const factsOf = (config: Settings) =>
  * listed, and listens for pushes to its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
-  Layer.mergeAll(
-    NodeProgress.layer,
-    RpcServer.layer(Runners.Rpcs.merge(PeerRpcs, CallRpcs, ProbeRpcs, NodeRpcs), {
-      spanPrefix: "RunnerServer",
-      disableTracing: true,
-      disableFatalDefects: true
-    })
-  ).pipe(
-    Layer.provide([RunnerServer.layerHandlers, Peers.layerHandlers, RemoteCalls.layerHandlers, NodeProbes.layerHandlers, NodeProcedures.layerHandlers]),
-    Layer.provideMerge(Layer.merge(RemoteCalls.layer, NodeProcedures.layer(config))),
+  Layer.mergeAll(NodeProgress.layer, NodePort.layer(config)).pipe(
+    Layer.provideMerge(NodeProcedures.layer(config)),
+    Layer.provideMerge(NodeCalls.layer),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(RunnerHealth.layerNoop),
-    Layer.provideMerge(Layer.mergeAll(ShardOwners.layerRunners, Peers.layer)),
-    Layer.provide(ShardOwners.layer),
+    // Calls to entities go over the lines (Procedures.ts); effect's cluster sends nothing to other nodes.
+    Layer.provide(Runners.layerNoop),
+    Layer.provideMerge(Members.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
-    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), (facts) => NodeProbes.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
+    Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
+    Layer.provideMerge(NodeLines.layer(config)),
     Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
     Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
     Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
-    Layer.provide(RpcServer.layerProtocolSocketServer),
-    Layer.provide([NodeLinks.layer(config), NodePort.layer(config)]),
-    Layer.provide(RpcSerialization.layerSchemaBinary()),
     Layer.provide(ShardingConfig.layer({
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),

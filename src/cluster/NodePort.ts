@@ -1,12 +1,10 @@
-import * as NodeSocket from "@effect/platform-node/NodeSocket"
-import { Cause, Clock, Data, Effect, Exit, Fiber, Layer, Scope } from "effect"
-import { NetAddress } from "effect/net"
-import { Socket, SocketServer } from "effect/socket"
+import { Clock, Context, Data, Effect, Layer } from "effect"
 import { once } from "node:events"
 import { createServer, type Server, type Socket as NetSocket } from "node:net"
 import { createServer as createTlsServer } from "node:tls"
 import type { Settings } from "../platform/Config.ts"
-import { AT_ONCE } from "./NodeLinks.ts"
+import { AT_ONCE } from "./NodeDial.ts"
+import { NodeLines } from "./NodeLines.ts"
 import { serverTls } from "./NodeSecret.ts"
 import { nodeConnections } from "../http/Connections.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
@@ -28,7 +26,7 @@ const listenFailed = ({ RUNNER_HOST, RUNNER_PORT }: Settings, cause: unknown): N
   })
 }
 
-/** A connection that is idle for this long is closed; nodes ping every five seconds. */
+/** A connection that is idle for this long is closed; each side of a line says something twice a second. */
 const SILENT_MS = 10_000
 /** How long open connections may still send data after this node stops listening. */
 const CLOSED_WITHIN = "500 millis"
@@ -45,7 +43,8 @@ const WORDS: Record<Refusal, string> = {
   secret: "it does not know RUNNER_SECRET",
   plain: "it does not encrypt: it has no RUNNER_SECRET, or is no node",
   encrypted: "it encrypts, and this node has no RUNNER_SECRET",
-  silent: "it said nothing"
+  silent: "it said nothing",
+  stranger: "it is no node of this version of Parley"
 }
 
 const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
@@ -58,34 +57,31 @@ const refusalOf = (error: NodeJS.ErrnoException): Refusal | undefined => {
     : "secret"
 }
 
-const isSocketError = (reason: Cause.Reason<unknown>): boolean =>
-  !Cause.isInterruptReason(reason) && Socket.isSocketError(Cause.isFailReason(reason) ? reason.error : reason.defect)
-
-/** Whether a connection merely broke. When a node dies all its connections break; `Peers` logs the death, once. */
-const isBroken = ({ reasons }: Cause.Cause<unknown>): boolean =>
-  reasons.every((reason) => Cause.isInterruptReason(reason) || isSocketError(reason))
-
 /** The first byte of a TLS handshake. */
 const HANDSHAKE = 0x16
 
+/** The port on which this node listens for the others; with RUNNER_PORT=0 the system has chosen it. */
+export class NodePort extends Context.Service<NodePort, number>()("parley/cluster/NodePort") {}
+
 /**
- * Listens for connections from other nodes. Refused connections are counted, and logged once a minute for each address
- * and reason.
+ * Listens for connections from other nodes and gives them to `NodeLines`. Refused connections are counted, and logged once a
+ * minute for each address and reason.
  */
 export const layer = (config: Settings, silentMs = SILENT_MS) =>
   Layer.effect(
-    SocketServer.SocketServer,
+    NodePort,
     Effect.gen(function*() {
+      const nodes = yield* NodeLines
       const now = monotonicMillis(yield* Clock.Clock)
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
       const stallGuard = yield* StallGuard
-      const lines = new OncePerMinute(now)
+      const warnings = new OncePerMinute(now)
       const lastAccepted = new Map<string, number>()
 
       const tell = (host: string, refusal: Refusal): void => {
         connectionsRefused.at(refusal).add()
-        if (lines.allows(`${refusal} ${host}`)) fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
+        if (warnings.allows(`${refusal} ${host}`)) fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {
         if (refusal === undefined) return
@@ -103,18 +99,18 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const open = new Map<string, NetSocket>()
       const nameOf = ({ remoteAddress, remotePort }: NetSocket): string => `${remoteAddress} ${remotePort}`
       const connections = yield* nodeConnections(config)
-      /** Accepted connections that came before `run` was called. */
-      const waiting = new Set<NetSocket>()
-      let serve: ((connection: NetSocket) => void) | undefined
       const accept = (connection: NetSocket, host: string): void => {
         if (lastAccepted.size >= MAX_REMEMBERED) lastAccepted.clear()
         lastAccepted.set(host, now())
         connection.pause()
         // With TLS, `connection` is not the socket that was accepted.
         connections.began(open.get(nameOf(connection)) ?? connection)
-        if (serve !== undefined) return serve(connection)
-        waiting.add(connection)
-        connection.once("close", () => waiting.delete(connection))
+        fork(Effect.forkIn(Effect.catch(nodes.accept(connection), (refusal) => Effect.sync(() => {
+          if (refusal === "refused") return
+          // A peer that has closed the connection without a word was not refused.
+          if (connection.bytesRead > 0) refuse(host, refusal)
+          connection.destroy()
+        })), scope))
       }
       const hostOf = ({ remoteAddress }: NetSocket): string => remoteAddress ?? "an unknown address"
 
@@ -180,41 +176,6 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
 
       const bound = listener.address()
       if (bound === null || typeof bound === "string") return yield* Effect.die("the port of nodes has no address")
-      return SocketServer.SocketServer.of({
-        address: NetAddress.inetAddressFromIpStringUnsafe(bound.address, bound.port),
-        run: <R, E, _>(handler: (socket: Socket.Socket) => Effect.Effect<_, E, R>) =>
-          Effect.gen(function*() {
-            const context = yield* Effect.context<R>()
-            const serving = yield* Scope.make()
-            const track = Fiber.runIn(serving)
-            const forkHere = Effect.runForkWith(context)
-            serve = (connection) => {
-              const socket = Effect.acquireRelease(
-                Effect.suspend(() =>
-                  connection.closed
-                    ? Effect.fail(new Socket.SocketError({ reason: new Socket.SocketCloseError({ code: 1000 }) }))
-                    : Effect.succeed(connection)
-                ),
-                () => Effect.sync(() => connection.destroySoon())
-              )
-              track(forkHere(NodeSocket.fromDuplex(socket).pipe(
-                Effect.flatMap(handler),
-                Effect.asVoid,
-                Effect.catchCause((cause) =>
-                  isBroken(cause)
-                    ? Effect.logDebug("A connection from another node broke off")
-                    : Effect.logError("A connection from another node ended because this node failed while serving it", cause))
-              )))
-            }
-            for (const connection of waiting) serve(connection)
-            waiting.clear()
-            return yield* Effect.callback<never>(() =>
-              Effect.suspend(() => {
-                serve = undefined
-                return Scope.close(serving, Exit.void)
-              })
-            )
-          })
-      })
+      return bound.port
     })
   )

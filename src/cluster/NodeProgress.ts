@@ -1,10 +1,10 @@
-import { Clock, Effect, HashRing, Layer, Option, Schedule } from "effect"
-import { type RunnerAddress, Sharding, ShardingConfig } from "effect/cluster"
+import { Clock, Effect, Layer, Option, Schedule } from "effect"
+import { Sharding, ShardingConfig } from "effect/cluster"
 import { shards } from "./Cluster.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
-import { NodeProbes } from "./NodeProbes.ts"
-import { type NodeList, ownsShards, Peers } from "./Peers.ts"
+import { Members, type NodeList, ownersKey, ownersOf, ownsShards } from "./Members.ts"
+import { NodeReports } from "./NodeReports.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Readiness } from "../platform/Readiness.ts"
 
@@ -28,16 +28,6 @@ export interface Sight {
   readonly explanation: string
   /** Whether it holds the lock of the shard with this index. */
   readonly holds: (index: number) => boolean
-}
-
-/** The indexes of the shards that the list assigns to a node, computed as every node computes them. */
-const shareOf = (list: NodeList, self: string): ReadonlyArray<number> => {
-  const ring = HashRing.make<RunnerAddress.RunnerAddress>()
-  for (const [runner, isHealthy] of list.runners) {
-    if (isHealthy && ownsShards(runner)) HashRing.add(ring, runner.address, { weight: runner.weight })
-  }
-  const owners = HashRing.getShards(ring, shards.length) ?? []
-  return owners.flatMap((owner, index) => nameOf(owner) === self ? [index] : [])
 }
 
 /**
@@ -77,10 +67,10 @@ export class ClusterProgress {
       return healthy.some(ownsShards) ? undefined : "No node that owns shards is there: start one with ROLE=runner."
     }
     if (!listed) return undefined
-    const key = healthy.filter(ownsShards).map(({ address, weight }) => `${nameOf(address)} ${weight}`).sort().join()
+    const key = ownersKey(list)
     if (key !== this.known) {
       this.known = key
-      this.share = shareOf(list, self)
+      this.share = ownersOf(list).flatMap((owner, index) => owner === self ? [index] : [])
     }
     const held = this.share.filter(holds).length
     this.incompleteSince = held === this.share.length ? undefined : this.incompleteSince ?? now
@@ -97,8 +87,8 @@ const seconds = (ms: number): string => `${Math.floor(ms / 1_000)} s`
 export const layer = Layer.effectDiscard(Effect.gen(function*() {
   const readiness = yield* Readiness
   const sharding = yield* Sharding.Sharding
-  const peers = yield* Peers
-  const probes = yield* NodeProbes
+  const members = yield* Members
+  const reports = yield* NodeReports
   const { assignedShardGroups, runnerAddress } = yield* ShardingConfig.ShardingConfig
   const now = monotonicMillis(yield* Clock.Clock)
   const progress = new ClusterProgress()
@@ -107,8 +97,8 @@ export const layer = Layer.effectDiscard(Effect.gen(function*() {
     drain.drained ? undefined : progress.look(now(), {
       self: Option.match(runnerAddress, { onNone: () => "", onSome: nameOf }),
       owns: assignedShardGroups.length > 0,
-      list: peers.list(),
-      explanation: probes.explain(),
+      list: members.list(),
+      explanation: reports.explain(),
       holds: (index) => sharding.hasShardId(shards[index]!)
     })
   readiness.check(look)

@@ -1,11 +1,13 @@
-import { Effect, Layer, type Scope } from "effect"
-import { Entity, type Sharding } from "effect/cluster"
-import { Rpc } from "effect/rpc"
-import { logDefect } from "./LogDefect.ts"
-import { RemoteCalls } from "./RemoteCalls.ts"
-import { forRequest, REQUEST_ID } from "../platform/RequestId.ts"
-import { forTrace, TRACEPARENT } from "../platform/Tracing.ts"
-import type { Unavailable } from "../wire/WireError.ts"
+import { Clock, Effect, Schema, type Scope } from "effect"
+import { type Entity, EntityId, Sharding } from "effect/cluster"
+import type { Rpc } from "effect/rpc"
+import { Members } from "./Members.ts"
+import { type Answer, NodeCalls, type Unanswered } from "./NodeCalls.ts"
+import { remoteCalls, remoteSeconds } from "../platform/Metrics.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { StallGuard } from "../platform/StallGuard.ts"
+import { withTrace } from "../platform/Tracing.ts"
+import { HELD_MS, InternalError, Unavailable } from "../wire/WireError.ts"
 
 /** The implementation of one Rpc of an entity, on the node that owns the entity's shard. */
 export interface Behaviour<R extends Rpc.Any> {
@@ -17,7 +19,7 @@ export type Behaviours<Rpcs extends Rpc.Any> = { readonly [R in Rpcs as R["_tag"
 
 /**
  * The caller's side of each Rpc of an entity. A call runs directly if this node owns the shard; otherwise it is sent
- * to the owner (RemoteCalls), with a deadline of 5 seconds.
+ * to the owner. It fails with Unavailable after 5 seconds.
  */
 export type Client<Rpcs extends Rpc.Any> = {
   readonly [R in Rpcs as R["_tag"]]: (
@@ -26,63 +28,100 @@ export type Client<Rpcs extends Rpc.Any> = {
   ) => Effect.Effect<Rpc.Success<R>, Rpc.Error<R> | Unavailable>
 }
 
-export interface Procedures<Rpcs extends Rpc.Any> {
-  readonly client: Client<Rpcs>
-  /** Handles the calls that effect's cluster routes to this node. Only for nodes that own shards. */
-  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
-}
-
 /** A behaviour without its types. */
 interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
 }
 
+/** The pause before a call that found no owner is tried again. */
+const AGAIN = "25 millis"
+/** Attempts after which the list of nodes is read again: each node reads it twice a second anyway. */
+const LOOK_EVERY = 4
+
 /**
- * The procedures of an entity, each declared once: the client and the handler are both made from the entity's Rpc and
- * the behaviour given here. Other nodes can call them while the scope is open. A call may be executed twice if an
- * answer is lost, so payloads carry ids by which a repetition is recognised; a refusal of the second attempt is then
- * answered with Unavailable, since the first one may still be under way. Handlers run concurrently: the actor
+ * The procedures of an entity, each declared once: what callers use and what other nodes call are both made from the
+ * entity's Rpcs and the behaviours given here. Other nodes can call them while the scope is open. A call may be executed
+ * twice if an answer is lost, so payloads carry ids by which a repetition is recognised; a refusal of the second attempt is
+ * then answered with Unavailable, since the first one may still be under way. Behaviours run concurrently: the actor
  * behind them orders its commands itself.
  */
-export const make = <Type extends string, Rpcs extends Rpc.Any, All extends Behaviours<Rpcs>>(
+export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extends Rpc.Any, All extends Behaviours<Rpcs>>(
   entity: Entity.Entity<Type, Rpcs>,
   behaviours: All
-): Effect.Effect<Procedures<Rpcs>, never, RemoteCalls | Sharding.Sharding | Scope.Scope> =>
-  Effect.gen(function*() {
-    const calls = yield* RemoteCalls
-    // The types of `Behaviours` and `Client` match each Rpc by name; a loop over the names cannot express that.
-    const known = behaviours as unknown as Readonly<Record<string, Untyped>>
-    const cluster = (yield* entity.client) as unknown as (
-      entityId: string
-    ) => Readonly<Record<string, (payload: unknown) => Effect.Effect<unknown, unknown>>>
-    const rpcs = [...entity.protocol.requests.values()] as unknown as ReadonlyArray<Rpc.AnyWithProps>
+): Effect.fn.Return<Client<Rpcs>, never, Members | NodeCalls | Sharding.Sharding | Scope.Scope> {
+  const members = yield* Members
+  const calls = yield* NodeCalls
+  const sharding = yield* Sharding.Sharding
+  const stallGuard = yield* StallGuard
+  const now = monotonicMillis(yield* Clock.Clock)
+  // The types of `Behaviours` and `Client` match each Rpc by name; a loop over the names cannot express that.
+  const known = behaviours as unknown as Readonly<Record<string, Untyped>>
+  const shardOf = (entityId: string) => {
+    const id = EntityId.make(entityId)
+    return sharding.getShardId(id, entity.getShardGroup(id))
+  }
 
-    const client: Record<string, (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>> = {}
-    for (const rpc of rpcs) {
-      client[rpc._tag] = yield* calls.client({
-        entity,
-        rpc,
-        here: known[rpc._tag]!.run,
-        elsewhere: (entityId, payload) => cluster(entityId)[rpc._tag]!(payload)
+  const client: Record<string, (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>> = {}
+  for (const rpc of entity.protocol.requests.values() as unknown as Iterable<Rpc.AnyWithProps>) {
+    const { run } = known[rpc._tag]!
+    const name = `${entity.type}/${rpc._tag}`
+    const payloads = codecOf(rpc.payloadSchema)
+    const successes = codecOf(rpc.successSchema)
+    const failures = codecOf(rpc.errorSchema)
+    const seconds = remoteSeconds.at(name)
+
+    yield* calls.serve(name, (entityId, payload) =>
+      !sharding.hasShardId(shardOf(entityId)) || stallGuard.stalledLately("nodes") ? undefined : Effect.suspend(() => run(entityId, payloads.decode(payload))).pipe(
+        Effect.map((value): Answer => ({ ending: "done", value: successes.encode(value) })),
+        Effect.catch((failure) => Effect.sync((): Answer => ({ ending: "refused", value: failures.encode(failure) })))
+      ))
+
+    /** One attempt at a node. */
+    const attempt = (node: string | undefined, entityId: string, payload: unknown, until: number): Effect.Effect<Answer | Unanswered> => {
+      if (node === undefined) return Effect.succeed("unsent")
+      const began = performance.now()
+      return Effect.map(withTrace(`call ${name}`, "client", calls.call(node, name, entityId, payload, until)), (answer) => {
+        if (typeof answer !== "string") seconds.millis(performance.now() - began)
+        return answer
       })
     }
 
-    const handlers = Effect.map(Entity.CurrentAddress, ({ entityId }) =>
-      Object.fromEntries(rpcs.map(({ _tag }) => {
-        const { run } = known[_tag]!
-        return [_tag, ({ headers, payload }: Entity.Request<Rpc.Any>) =>
-          Rpc.fork(forRequest(headers[REQUEST_ID], forTrace(headers[TRACEPARENT], logDefect(run(entityId, payload)))))]
-      })))
+    /** Tries the nodes that may own the shard until one of them answers. */
+    const remote = Effect.fnUntraced(function*(entityId: string, payload: unknown) {
+      remoteCalls.add()
+      const shard = shardOf(entityId)
+      const until = now() + HELD_MS
+      const encoded = payloads.encode(payload)
+      // Whether an attempt without an answer may have been executed, or may still be. Then a refusal proves nothing.
+      let mayBeDone = false
+      for (let tries = 0; ; tries++) {
+        if (sharding.hasShardId(shard)) {
+          return yield* mayBeDone ? Effect.mapError(run(entityId, payload), () => new Unavailable()) : run(entityId, payload)
+        }
+        const owners = members.ownersOf(shard)
+        const answer = yield* attempt(owners[tries % Math.max(1, owners.length)], entityId, encoded, until)
+        if (answer === "late") return yield* new Unavailable()
+        if (answer === "lost") mayBeDone = true
+        else if (answer !== "unsent" && answer.ending !== "absent") {
+          if (answer.ending === "done") return successes.decode(answer.value)
+          if (answer.ending === "refused") return yield* Effect.fail(mayBeDone ? new Unavailable() : failures.decode(answer.value))
+          if (answer.ending === "broken" && answer.value !== null) return yield* Effect.die(new InternalError())
+          return yield* new Unavailable()
+        }
+        if (now() >= until) return yield* new Unavailable()
+        if (tries % LOOK_EVERY === LOOK_EVERY - 1) yield* members.look
+        yield* Effect.sleep(AGAIN)
+      }
+    })
 
-    return {
-      client: client as unknown as Client<Rpcs>,
-      // A defect fails its own call only; by default it would restart the entity and replay all calls in flight.
-      entity: entity.toLayer(handlers as unknown as Effect.Effect<Entity.HandlersFrom<Rpcs>>, {
-        disableFatalDefects: true
-      }) as Layer.Layer<
-        never,
-        never,
-        Sharding.Sharding
-      >
-    }
-  })
+    client[rpc._tag] = (entityId, payload) =>
+      Effect.suspend(() => sharding.hasShardId(shardOf(entityId)) ? run(entityId, payload) : remote(entityId, payload))
+  }
+  return client as unknown as Client<Rpcs>
+})
+
+/** The JSON codec of a procedure's schema. These schemas need no services and are synchronous. */
+export const codecOf = <S extends Schema.Top>(schema: S) => {
+  const codec = Schema.toCodecJson(schema) as unknown as Schema.Codec<S["Type"], unknown>
+  return { encode: Schema.encodeUnknownSync(codec), decode: Schema.decodeUnknownSync(codec) }
+}

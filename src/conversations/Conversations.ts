@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import type { Sharding } from "effect/cluster"
 import type { Agent } from "../agents/Agent.ts"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
@@ -90,8 +89,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
    */
   readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
   readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
-  /** Handles the calls of other nodes to the conversations that this node owns. */
-  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
   /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/conversations/Conversations") {
@@ -226,7 +223,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const hush = (conversationId: string, { agentId, blockedId }: Pair): void => {
         for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
       }
-      const { client, entity } = yield* Procedures.make(ConversationEntity, {
+      const client = yield* Procedures.make(ConversationEntity, {
         Send: { run: (conversationId, { command }) => actorOf(conversationId).send(command) },
         Block: {
           run: (conversationId, { command }) =>
@@ -399,7 +396,6 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }),
         block,
         unblock,
-        entity,
         settled: Effect.andThen(appends.idle, groups.settled)
       })
     })

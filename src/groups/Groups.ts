@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
-import type { Sharding } from "effect/cluster"
 import type { SqlError } from "effect/sql"
 import { AgentNotFound, displayNameOf } from "../agents/Agent.ts"
 import { LiveAgents } from "../push/LiveAgents.ts"
@@ -176,8 +175,6 @@ export class Groups extends Context.Service<Groups, {
   readonly sweepRefusals: Effect.Effect<Batch, SqlError.SqlError>
   /** Deletes some of the traces of silent changes whose requests are not repeated any more. */
   readonly sweepSilentChanges: Effect.Effect<Batch, SqlError.SqlError>
-  /** Handles the calls of other nodes to the groups that this node owns. */
-  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
   /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
 }>()("parley/groups/Groups") {
@@ -321,7 +318,7 @@ export class Groups extends Context.Service<Groups, {
         for (const actor of groups.values()) actor.giveUpCallers(before)
       }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
 
-      const { client, entity } = yield* Procedures.make(GroupEntity, {
+      const client = yield* Procedures.make(GroupEntity, {
         SendToGroup: { run: (groupId, { command }) => actorOf(groupId).send(command) },
         Update: { run: (groupId, command) => actorOf(groupId).update(command) },
         ClearAvatar: { run: (groupId, command) => actorOf(groupId).clearAvatar(command) },
@@ -624,7 +621,6 @@ export class Groups extends Context.Service<Groups, {
           Effect.suspend(() => repo.sweepSilentChanges(now() - repeatedMs, SWEEP_ROWS)),
           batchUpTo(SWEEP_ROWS)
         ),
-        entity,
         settled: appends.idle
       })
     })

@@ -333,9 +333,9 @@ export const remoteSeconds = new Histogram({
   labels: { procedure: undefined },
   only: NODES
 })
-export const remoteBatches = new Histogram({
+export const lineFrames = new Histogram({
   name: "remote_call_batch_size",
-  help: "calls to another node that went together",
+  help: "calls, answers, pushes and announcements that went to another node in one frame",
   look: "",
   only: NODES
 }, SIZES)
@@ -345,11 +345,11 @@ export const remoteOpen = new Gauge({
   look: "It stays above 1,000: a node answers slowly. Calls beyond 20,000 to one node are refused with 503.",
   only: NODES
 })
-export const BREAKS = ["answer", "session", "failure", "silence", "connection"] as const
-export const remoteBreaks = new Counter({
+export const BREAKS = ["answer", "silence", "connection"] as const
+export const linesBroken = new Counter({
   name: "remote_call_lines_broken_total",
-  help: "times that the calls to another node broke off, by reason",
-  look: "`connection` when a node stops is normal. `answer` and `failure`: nodes of different releases; `silence`: a node hangs.",
+  help: "times that the line to another node broke, by reason",
+  look: "`connection` when a node stops is normal. `answer`: nodes of different releases; `silence`: a node hangs, or the network between the nodes does.",
   labels: { reason: [...BREAKS] }
 })
 export const remotePushes = new Counter({
@@ -364,24 +364,14 @@ export const remotePushQueue = new Gauge({
   look: "It stays above 1,000: a node is slow to take them. Beyond 20,000 for one node they are dropped, and the node reads the database instead.",
   only: NODES
 })
-export const noticesDropped = new Counter({
-  name: "remote_notices_dropped_total",
-  help: "notices to another node (keys, mutes) that were dropped because too many waited; the node reads the rows instead",
-  look: "It rises: that node is out of reach or far too slow."
-})
-export const notUnderstood = new Counter({
-  name: "remote_texts_not_understood_total",
-  help: "texts of other nodes that this node did not understand",
-  look: "It rises: nodes of different releases."
-})
 export const GREETINGS = ["refused", "silent", "unreachable"] as const
 export const greetingsFailed = new Counter({
   name: "node_greetings_failed_total",
-  help: "greetings to other nodes that got no answer, or a refusal",
+  help: "attempts to open a line to another node that failed",
   look: "It rises: the network between the nodes, or `RUNNER_SECRET`; `/v1/ready` names the node.",
   labels: { reason: [...GREETINGS] }
 })
-export const CONNECTIONS = ["secret", "plain", "encrypted", "silent"] as const
+export const CONNECTIONS = ["secret", "plain", "encrypted", "silent", "stranger"] as const
 export const connectionsRefused = new Counter({
   name: "node_connections_refused_total",
   help: "connections to `RUNNER_PORT` that were refused, by reason",
@@ -575,13 +565,11 @@ export const catalogue: ReadonlyArray<Chapter> = [
       ...cluster,
       remoteCalls,
       remoteSeconds,
-      remoteBatches,
+      lineFrames,
       remoteOpen,
-      remoteBreaks,
+      linesBroken,
       remotePushes,
       remotePushQueue,
-      noticesDropped,
-      notUnderstood,
       greetingsFailed,
       connectionsRefused
     ]

@@ -1,5 +1,4 @@
 import { Clock, Context, Effect, Layer, Schedule } from "effect"
-import type { Sharding } from "effect/cluster"
 import type { ColdCapExceeded } from "../messages/SendErrors.ts"
 import { actors as gauge } from "../platform/Metrics.ts"
 import { type MuteKind, MuteSet } from "./MuteSet.ts"
@@ -32,8 +31,6 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   /** Takes a place for one more socket, before it is attached: `PushRouter.enter`. */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   readonly leave: (place: SocketSlot) => void
-  /** Completes once it is decided which of the places taken here so far are kept: `PushRouter.agreed`. */
-  readonly agreed: Effect.Effect<void>
   readonly attach: (agentId: string, session: LiveSession) => LiveAgent
   readonly detach: (agentId: string, session: LiveSession) => void
   /**
@@ -46,8 +43,8 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   /** Whether the agent has a socket, on any node. */
   readonly isConnected: (agentId: string) => boolean
   /**
-   * Completes once other nodes push what they commit to the sockets that have places here by now:
-   * `PushRouter.announced`.
+   * Completes once other nodes push what they commit to the sockets that have places here by now, and it is decided which
+   * of these places are kept: `PushRouter.reachable`.
    */
   readonly reachable: Effect.Effect<void>
   /** Whether notices of other nodes arrive here: `PushRouter.hearsAll`. */
@@ -74,8 +71,6 @@ export class LiveAgents extends Context.Service<LiveAgents, {
   readonly here: (agentId: string) => LiveAgent
   /** The agent's actor on this node if it has sockets here; creates none. */
   readonly live: (agentId: string) => LiveAgent | undefined
-  /** Handles the calls of other nodes to the agents that this node owns. */
-  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }>()("parley/push/LiveAgents") {
   static readonly layer = Layer.effect(
     LiveAgents,
@@ -97,7 +92,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         return actor
       }
 
-      const { client, entity } = yield* Procedures.make(AgentEntity, {
+      const client = yield* Procedures.make(AgentEntity, {
         ReserveOutreach: {
           run: (agentId, { at, conversationId }) => here(agentId).reserve(slots.reserve(agentId, conversationId, at))
         }
@@ -168,7 +163,6 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         reserveOutreach: (agentId, conversationId, at) => client.ReserveOutreach(agentId, { conversationId, at }),
         enter: remote.enter,
         leave: remote.leave,
-        agreed: remote.agreed,
         attach: (agentId, session) => {
           const actor = here(agentId)
           actor.sessions.add(session)
@@ -190,7 +184,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             return remote.everywhere({ _tag: "Changed", agentId })
           }),
         isConnected: (agentId) => (actors.get(agentId)?.sessions.size ?? 0) > 0 || remote.count(agentId) > 0,
-        reachable: remote.announced,
+        reachable: remote.reachable,
         hearsAll: remote.hearsAll,
         onMissed: (listener) => void missed.push(listener),
         onParted: (listener) => {
@@ -217,7 +211,6 @@ export class LiveAgents extends Context.Service<LiveAgents, {
             remote.everywhere({ _tag: "Unmuted", agentId })
           ),
         here,
-        entity,
         live: (agentId) => {
           const actor = actors.get(agentId)
           return actor === undefined || actor.sessions.size === 0 ? undefined : actor

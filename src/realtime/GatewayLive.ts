@@ -164,7 +164,7 @@ export const GatewayLive = Layer.effect(
       connection.place = place
       if (!place.contested) return admit(connection, agent, key, capabilities)
       connection.early ??= []
-      fork(Effect.map(liveAgents.agreed, () => {
+      fork(Effect.map(liveAgents.reachable, () => {
         if (connection.place === place) admit(connection, agent, key, capabilities)
       }))
     }

@@ -217,7 +217,7 @@ export class Waiters extends Context.Service<Waiters, {
       const join = Effect.fnUntraced(function*(listener: Listener, key: string) {
         const agentId = listener.agent.id
         const place = listener.place = liveAgents.enter(agentId, () => listener.close({ code: 1013, text: TOO_MANY }))
-        if (place?.contested === true) yield* liveAgents.agreed
+        if (place?.contested === true) yield* liveAgents.reachable
         if (place === undefined || listener.over) return yield* tooMany()
         listeners.add(listener)
         listener.agent = liveAgents.attach(agentId, listener)

@@ -70,8 +70,6 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly sweepDelivered: Effect.Effect<Batch, SqlError.SqlError>
   /** Removes some of the deliveries that died longer ago than their retention. */
   readonly sweepDead: Effect.Effect<Batch, SqlError.SqlError>
-  /** Handles the calls of other nodes to the webhooks of this one. */
-  readonly entity: Layer.Layer<never, never, Sharding.Sharding>
 }>()("parley/webhooks/WebhookActors") {
   static readonly layer = Layer.effect(
     WebhookActors,
@@ -248,7 +246,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
             Effect.logWarning("A webhook stopped posting; the sweep will wake it again", cause)))
         }
       }
-      const { client, entity } = yield* Procedures.make(WebhookEntity, {
+      const client = yield* Procedures.make(WebhookEntity, {
         Wake: { run: (id) => Effect.sync(() => wakeHere(id)) }
       })
       const wake = (id: string): void => {
@@ -323,7 +321,6 @@ export class WebhookActors extends Context.Service<WebhookActors, {
           ),
           upToRows
         ),
-        entity,
         wake,
         postOnce: (target, event, id, rendered) => {
           const body = bodyOf(event, now(), rendered)

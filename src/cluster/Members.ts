@@ -1,0 +1,158 @@
+import { Clock, Context, Effect, Fiber, HashRing, Layer, Schedule, type Scope } from "effect"
+import { ClusterMetrics, type Runner, type RunnerAddress, RunnerStorage, type ShardId } from "effect/cluster"
+import { shards } from "./Cluster.ts"
+import { nameOf } from "./NodeAddress.ts"
+import { NodeDrain } from "./NodeDuty.ts"
+import { NodeLines } from "./NodeLines.ts"
+import { NodeReports } from "./NodeReports.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
+
+/** The listed nodes, this one included, and whether each belongs to the cluster. */
+export interface NodeList {
+  readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
+  /** When the list was read, in milliseconds of the monotonic clock. */
+  readonly at: number
+}
+
+/** Whether a node owns shards; a gateway does not. */
+export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
+
+/** The node that each shard belongs to by the list, by the number of the shard; computed as effect's cluster computes it. */
+export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
+  const ring = HashRing.make<RunnerAddress.RunnerAddress>()
+  for (const [runner, isHealthy] of runners) {
+    if (isHealthy && ownsShards(runner)) HashRing.add(ring, runner.address, { weight: runner.weight })
+  }
+  return (HashRing.getShards(ring, shards.length) ?? []).map(nameOf)
+}
+
+/** What the owners of shards are computed from: two lists with the same key have the same owners. */
+export const ownersKey = ({ runners }: NodeList): string =>
+  runners.filter(([runner, isHealthy]) => isHealthy && ownsShards(runner))
+    .map(([{ address, weight }]) => `${nameOf(address)} ${weight}`).sort().join()
+
+/**
+ * The nodes of the cluster, and who owns which shard. The list is read from the database every 500 ms. Every node computes the
+ * owners from it; a node that is not the owner of a shard says so, and the caller has the list read again.
+ */
+export class Members extends Context.Service<Members, {
+  /** Undefined until the list has been read. */
+  readonly list: () => NodeList | undefined
+  /** The listed nodes that belong to the cluster, without this one. */
+  readonly others: () => Iterable<string>
+  /**
+   * The nodes that may own a shard: the one to which it belongs by the list, and the one to which it belonged before the
+   * last change, which may not have let it go yet.
+   */
+  readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
+  /** Reads the list; callers at the same time share one reading. */
+  readonly look: Effect.Effect<void>
+}>()("parley/cluster/Members") {
+  /** For a standalone server, which is the only node. */
+  static readonly layerAlone = Layer.succeed(
+    Members,
+    Members.of({ list: () => undefined, others: () => [], ownersOf: () => [], look: Effect.void })
+  )
+
+  static readonly layer = Layer.effect(
+    Members,
+    Effect.gen(function*() {
+      const storage = yield* RunnerStorage.RunnerStorage
+      const reports = yield* NodeReports
+      const drain = yield* NodeDrain
+      const { self } = yield* NodeLines
+      const now = monotonicMillis(yield* Clock.Clock)
+      const known = new Map<string, Runner.Runner>()
+      let list: NodeList | undefined
+      let owners: ReadonlyArray<string> = []
+      let formerOwners: ReadonlyArray<string> = []
+      let key = ""
+
+      let wasMember = false
+      let tellAt = now() + FIRST_MS
+      const tellOfItself = (isMember: boolean, isListed: boolean): Effect.Effect<void> =>
+        Effect.suspend(() => {
+          const isOut = wasMember && !isMember
+          wasMember = isMember
+          tellAt = now() + TOLD_EVERY_MS
+          if (isMember) return Effect.logInfo(`This node, ${self}, belongs to the cluster`)
+          // A node that stops removes itself from the list: that needs no warning.
+          if (isOut && !isListed) return Effect.void
+          return Effect.logWarning(`This node, ${self}, ${isOut ? "is put out of" : "is not taken into"} the cluster. ${reports.explain()}`)
+        })
+
+      const read = Effect.gen(function*() {
+        const runners = yield* storage.getRunners
+        list = { runners, at: now() }
+        if (key !== ownersKey(list)) {
+          key = ownersKey(list)
+          formerOwners = owners
+          owners = ownersOf(list)
+        }
+        const own = runners.find(([runner]) => nameOf(runner.address) === self)
+        const isMember = own?.[1] === true || (own !== undefined && drain.nodes.has(self))
+        const isDue = now() >= tellAt && (reports.isSettled() || now() >= tellAt + UNSETTLED_MS)
+        if (isMember !== wasMember || (!isMember && isDue)) yield* tellOfItself(isMember, own !== undefined)
+        const seen = new Set<string>()
+        let alive = 0
+        for (const [runner, isHealthy] of runners) {
+          const node = nameOf(runner.address)
+          // A drained node owns nothing, and belongs all the same.
+          if (!isHealthy && !drain.nodes.has(node)) continue
+          alive++
+          if (node === self) continue
+          seen.add(node)
+          if (known.has(node)) continue
+          known.set(node, runner)
+          yield* Effect.logInfo(`Node ${node} belongs to the cluster`)
+        }
+        // Corrects the gauges, which effect sets to 1 once on every node.
+        for (const gauge of [ClusterMetrics.runners, ClusterMetrics.runnersHealthy]) gauge.updateUnsafe(BigInt(alive), Context.empty())
+        for (const [node, runner] of known) {
+          if (seen.has(node)) continue
+          known.delete(node)
+          // A node that stops removes itself from the list; one that dies or hangs stays on it for some seconds.
+          const isListed = runners.some(([{ address }]) => nameOf(address) === node)
+          yield* isListed
+            ? Effect.logWarning(ownsShards(runner)
+              ? `Node ${node} is gone or hangs: its shards are taken over`
+              : `Gateway ${node} is gone or hangs`)
+            : Effect.logInfo(`Node ${node} has left the cluster`)
+        }
+      }).pipe(
+        Effect.timeout("5 seconds"),
+        Effect.catchCause((cause) => Effect.logDebug("The nodes could not be looked up", cause))
+      )
+      const look = yield* shared(read)
+      yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
+      return Members.of({
+        list: () => list,
+        others: () => known.keys(),
+        ownersOf: ({ id }) => [owners[id - 1], formerOwners[id - 1]].filter((node) => node !== undefined),
+        look
+      })
+    })
+  )
+}
+
+/** An effect that runs once for all callers that ask while it runs. */
+const shared = (effect: Effect.Effect<void>): Effect.Effect<Effect.Effect<void>, never, Scope.Scope> =>
+  Effect.map(Effect.scope, (scope) => {
+    let running: Fiber.Fiber<void> | undefined
+    return Effect.suspend(() => {
+      if (running !== undefined) return Fiber.join(running)
+      return Effect.flatMap(Effect.forkIn(Effect.ensuring(effect, Effect.sync(() => {
+        running = undefined
+      })), scope), (fiber) => {
+        running = fiber
+        return Fiber.join(fiber)
+      })
+    })
+  })
+
+const LOOK = "500 millis"
+/** How often a node that does not belong to the cluster logs that, and how long it waits before the first time. */
+const TOLD_EVERY_MS = 60_000
+const FIRST_MS = 2_000
+/** How much longer it waits while the reason why some node does not answer is not known yet. */
+const UNSETTLED_MS = 20_000

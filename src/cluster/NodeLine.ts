@@ -1,0 +1,262 @@
+/**
+ * The line between two nodes: one TCP connection that carries everything that they say to each other, in one order in
+ * each direction.
+ *
+ * Both sides first write a greeting (`NodeGreeting.ts`). After it each side writes frames:
+ *
+ *     4 bytes   length of what follows in the frame, big-endian
+ *     4 bytes   number of the frame: 1, 2, 3, …
+ *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has taken
+ *     rest      a JSON array of entries, in UTF-8
+ *
+ * An entry is a JSON array whose first item names its topic: a call to an actor, an answer to a call, a push to
+ * sockets, an announcement of sockets. `NodeLine` does not look into entries. It passes them on one after the other, in
+ * the order in which the other side queued them.
+ *
+ * - One write for each turn of the event loop: what a turn queues leaves together in the check phase (`setImmediate`).
+ *   Nothing waits for a timer or for an earlier frame.
+ * - Acknowledgements are cumulative and ride in the frames that are sent anyway. A side that has nothing to say sends an
+ *   empty frame twice a second.
+ * - At most WINDOW_CHARS are unacknowledged; what is queued beyond that waits. Those who queue entries bound what waits:
+ *   calls and answers by number and characters, pushes by dropping them (`PushQueue.ts`), announcements by merging them.
+ * - A frame that was taken already is ignored. A gap in the numbers, a frame that is not understood, silence for SILENT_MS, or
+ *   a frame without an acknowledgement for UNACKNOWLEDGED_MS end the line.
+ * - A line that has ended is never continued. The nodes open a new one, and what was under way is lost with the old one:
+ *   unanswered calls are made again at the owner with the same ids, every socket compares its cursor with storage, and
+ *   all sockets are announced again.
+ */
+
+import type { Socket } from "node:net"
+
+const LENGTH = 4
+const HEAD = 12
+/** The most characters of entries in one frame, unless a single entry is longer. A character takes up to three bytes. */
+const FRAME_CHARS = 1_000_000
+/** The most bytes of a frame that is read. One entry has at most 2 million characters. */
+const MAX_FRAME = 16 * 1024 * 1024
+const WINDOW_CHARS = 4_000_000
+/** The most characters of calls and answers that wait for room in the window. */
+const MAX_QUEUED_CHARS = 64_000_000
+const BEAT_MS = 500
+/** How long an acknowledgement waits for a frame that is sent anyway. */
+const ACKNOWLEDGE_MS = 200
+export const SILENT_MS = 3_000
+const UNACKNOWLEDGED_MS = 5_000
+
+/** Queued on a line: its JSON text, or what makes that text when it is sent. */
+export type Entry = string | { readonly encode: () => string }
+
+/** Why a line ended: `answer`: a frame was not understood; `silence`: nothing was heard, or nothing acknowledged. */
+export type LineEnd = "answer" | "silence" | "connection" | "closed"
+
+export interface LineEvents {
+  /** Takes one entry. If it throws, the entry was not understood, and the line ends. */
+  readonly hear: (line: NodeLine, entry: ReadonlyArray<unknown>) => void
+  /** Called once; nothing is heard afterwards. */
+  readonly ended: (line: NodeLine, end: LineEnd, cause: unknown) => void
+  /** Called for each frame that has entries, with their number. */
+  readonly sent?: (entries: number) => void
+}
+
+interface Sent {
+  readonly number: number
+  readonly chars: number
+  readonly at: number
+}
+
+/** One end of a line whose greetings were exchanged. */
+export class NodeLine {
+  /** The name of the other node. */
+  readonly node: string
+  /** The other node's process; a later process at the same address has a greater number. */
+  readonly incarnation: number
+  private readonly connection: Socket
+  private readonly events: LineEvents
+  private readonly now: () => number
+  private queue: Array<Entry> = []
+  private queuedChars = 0
+  private isScheduled = false
+  private sent = 0
+  private sentAt: number
+  private unacknowledged: Array<Sent> = []
+  private unacknowledgedChars = 0
+  private taken = 0
+  private acknowledged = 0
+  /** Characters taken since the last acknowledgement was sent. */
+  private takenChars = 0
+  private received: Array<Buffer> = []
+  private receivedBytes = 0
+  /** How many bytes the first frame in `received` has, as far as that is known. */
+  private wanted = HEAD
+  private lastHeard: number
+  private isOver = false
+
+  constructor(node: string, incarnation: number, connection: Socket, events: LineEvents, now: () => number) {
+    this.node = node
+    this.incarnation = incarnation
+    this.connection = connection
+    this.events = events
+    this.now = now
+    this.sentAt = this.lastHeard = now()
+  }
+
+  /** Begins to read; `first`: the bytes that came after the greeting. */
+  begin(first: Buffer): void {
+    const { connection } = this
+    connection.on("error", (error) => this.end("connection", error))
+    connection.on("close", () => this.end("connection", new Error("the connection was closed")))
+    if (connection.destroyed) return this.end("connection", new Error("the connection was closed"))
+    connection.on("data", (chunk: Buffer) => this.read(chunk))
+    if (first.length > 0) this.read(first)
+    connection.resume()
+  }
+
+  get hasEnded(): boolean {
+    return this.isOver
+  }
+
+  /** When something came from the other side, in milliseconds of the monotonic clock. */
+  get heardAt(): number {
+    return this.lastHeard
+  }
+
+  /** Queues an entry for the next frame. On a line that has ended it is dropped. */
+  send(entry: Entry): void {
+    if (this.isOver) return
+    this.queue.push(entry)
+    if (typeof entry === "string" && (this.queuedChars += entry.length) > MAX_QUEUED_CHARS) {
+      return this.end("silence", new Error("too much waits for it"))
+    }
+    this.schedule()
+  }
+
+  /** Removes queued entries. */
+  drop(isDropped: (entry: Entry) => boolean): void {
+    this.queue = this.queue.filter((entry) => !isDropped(entry))
+  }
+
+  /** Must be called a few times a second: ends the line if the other side is silent, and sends what shows that this side is not. */
+  check(): void {
+    const now = this.now()
+    if (now - this.lastHeard > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
+    const [oldest] = this.unacknowledged
+    if (oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
+      return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
+    }
+    const quiet = now - this.sentAt
+    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.acknowledged < this.taken)) this.flush(true)
+  }
+
+  end(end: LineEnd, cause?: unknown): void {
+    if (this.isOver) return
+    if (end === "closed") this.flush(false)
+    this.isOver = true
+    this.queue = []
+    this.received = []
+    if (end === "closed") this.connection.destroySoon()
+    else this.connection.destroy()
+    this.events.ended(this, end, cause)
+  }
+
+  private schedule(): void {
+    if (this.isScheduled) return
+    this.isScheduled = true
+    setImmediate(() => {
+      this.isScheduled = false
+      this.flush(false)
+    })
+  }
+
+  /** Sends what is queued, as far as the window has room. `always`: at least an empty frame. */
+  private flush(always: boolean): void {
+    if (this.isOver) return
+    const { queue } = this
+    const frames: Array<Buffer> = []
+    let at = 0
+    while (at < queue.length && this.unacknowledgedChars < WINDOW_CHARS) {
+      let text = "["
+      let entries = 0
+      for (; at < queue.length && text.length < FRAME_CHARS; at++) {
+        const entry = queue[at]!
+        if (typeof entry === "string") this.queuedChars -= entry.length
+        text += `${entries++ === 0 ? "" : ","}${typeof entry === "string" ? entry : entry.encode()}`
+      }
+      this.events.sent?.(entries)
+      frames.push(this.frame(`${text}]`))
+    }
+    this.queue = at === queue.length ? [] : queue.slice(at)
+    if (frames.length === 0 && always) frames.push(this.frame("[]"))
+    if (frames.length > 0) this.connection.write(frames.length === 1 ? frames[0]! : Buffer.concat(frames))
+  }
+
+  private frame(text: string): Buffer {
+    const size = Buffer.byteLength(text)
+    const bytes = Buffer.allocUnsafe(HEAD + size)
+    bytes.writeUInt32BE(HEAD - LENGTH + size, 0)
+    bytes.writeUInt32BE(++this.sent, 4)
+    bytes.writeUInt32BE(this.taken, 8)
+    // A text with as many bytes as characters is ASCII, for which latin1 is faster.
+    bytes.write(text, HEAD, size === text.length ? "latin1" : "utf8")
+    this.acknowledged = this.taken
+    this.takenChars = 0
+    this.sentAt = this.now()
+    this.unacknowledged.push({ number: this.sent, chars: text.length, at: this.sentAt })
+    this.unacknowledgedChars += text.length
+    return bytes
+  }
+
+  private read(chunk: Buffer): void {
+    this.lastHeard = this.now()
+    this.received.push(chunk)
+    this.receivedBytes += chunk.length
+    if (this.receivedBytes < this.wanted) return
+    const all = this.received.length === 1 ? this.received[0]! : Buffer.concat(this.received, this.receivedBytes)
+    let at = 0
+    this.wanted = HEAD
+    while (all.length - at >= HEAD) {
+      const length = all.readUInt32BE(at)
+      if (length < HEAD - LENGTH || length > MAX_FRAME) return this.end("answer", new Error(`a frame of ${length} bytes`))
+      const next = at + LENGTH + length
+      if (all.length < next) {
+        this.wanted = LENGTH + length
+        break
+      }
+      this.take(all.readUInt32BE(at + 4), all.readUInt32BE(at + 8), all, at + HEAD, next)
+      if (this.isOver) return
+      at = next
+    }
+    const rest = all.subarray(at)
+    this.received = rest.length === 0 ? [] : [rest]
+    this.receivedBytes = rest.length
+  }
+
+  private take(number: number, acknowledged: number, bytes: Buffer, from: number, to: number): void {
+    if (number <= this.taken) return
+    if (number !== this.taken + 1) return this.end("answer", new Error(`frame ${number} after frame ${this.taken}`))
+    if (acknowledged > this.sent) return this.end("answer", new Error(`frame ${acknowledged} was acknowledged before it was sent`))
+    this.acknowledge(acknowledged)
+    if (to - from > 2) {
+      try {
+        for (const entry of JSON.parse(bytes.toString("utf8", from, to)) as ReadonlyArray<ReadonlyArray<unknown>>) {
+          this.events.hear(this, entry)
+          if (this.isOver) return
+        }
+      } catch (error) {
+        return this.end("answer", error)
+      }
+    }
+    this.taken = number
+    this.takenChars += to - from
+    if (this.takenChars > WINDOW_CHARS / 4) this.flush(true)
+  }
+
+  private acknowledge(number: number): void {
+    let count = 0
+    for (; count < this.unacknowledged.length && this.unacknowledged[count]!.number <= number; count++) {
+      this.unacknowledgedChars -= this.unacknowledged[count]!.chars
+    }
+    if (count === 0) return
+    this.unacknowledged.splice(0, count)
+    if (this.queue.length > 0) this.schedule()
+  }
+}

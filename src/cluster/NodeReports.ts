@@ -1,0 +1,124 @@
+import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
+import { NodeDrain } from "./NodeDuty.ts"
+import { WIRE } from "./NodeGreeting.ts"
+import { NodeLines } from "./NodeLines.ts"
+import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
+import { OncePerMinute } from "../platform/OncePerMinute.ts"
+
+/**
+ * What the nodes say about themselves in `cluster_nodes`. This node asks for a line with every live node there, listed or
+ * not, and writes with which nodes it has one; so each node knows which nodes can talk with each other.
+ */
+export class NodeReports extends Context.Service<NodeReports, {
+  /** Whether every other listed node has a line with this one, or has none for a known reason. */
+  readonly isSettled: () => boolean
+  /** Which nodes this node cannot talk with and why, written for operators. */
+  readonly explain: () => string
+}>()("parley/cluster/NodeReports") {
+  static readonly layer = (facts: Facts, url: () => string) =>
+    Layer.effect(
+      NodeReports,
+      Effect.gen(function*() {
+        const table = yield* NodeTable
+        const lines = yield* NodeLines
+        const drain = yield* NodeDrain
+        const { self } = lines
+        const now = monotonicMillis(yield* Clock.Clock)
+        const warnings = new OncePerMinute(now)
+        const changed = yield* Latch.make(true)
+        /** When the row of each node was last fresh or its lock held. */
+        const seen = new Map<string, number>()
+        let rows: ReadonlyArray<NodeRow> = []
+
+        lines.watch({ began: () => changed.openUnsafe(), ended: () => changed.openUnsafe() })
+        const reaches = () => new Set([...lines.all()].map(({ node }) => node))
+        /** Why there is no line with a node. */
+        const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
+          theirs !== undefined && theirs.wire !== WIRE
+            ? `it speaks version ${theirs.wire} of what nodes say to each other, and this node version ${WIRE}: all nodes must run the same release of Parley`
+            : lines.problem(address) ??
+              (address < self ? `it has not connected to this node at ${self} (RUNNER_HOST, RUNNER_PORT, RUNNER_SECRET)` : undefined)
+
+        const look = Effect.gen(function*() {
+          rows = yield* table.look
+          const at = now()
+          for (const row of rows) {
+            const { address, isFresh, isLocked } = row
+            if (address === self || (!isFresh && !isLocked)) continue
+            seen.set(address, at)
+            // A node that is gone is not logged here: `Members` does that.
+            if (!isFresh || !isLocked || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
+            if (warnings.allows(address)) yield* Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`)
+          }
+          // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
+          for (const [node, seenAt] of seen) if (at - seenAt >= UNSEEN_MS) seen.delete(node)
+          yield* lines.want(seen.keys())
+        })
+        yield* Effect.suspend(() => {
+          changed.closeUnsafe()
+          return table.say(self, reaches(), { ...facts, url: url(), ...drain.drained ? { drained: true } : {} })
+        }).pipe(
+          Effect.timeout("3 seconds"),
+          Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
+          Effect.andThen(Effect.timeoutOption(changed.await, SAID_EVERY)),
+          Effect.forever,
+          Effect.forkScoped
+        )
+        yield* look.pipe(
+          Effect.timeout("3 seconds"),
+          Effect.catchCause((cause) => Effect.logDebug("What the other nodes say could not be read", cause)),
+          Effect.repeat(Schedule.spaced(LOOK_EVERY)),
+          Effect.forkScoped
+        )
+
+        const others = () => rows.filter(({ address, isFresh, isLocked, listed }) =>
+          address !== self && listed !== null && isLocked && isFresh)
+        yield* Effect.suspend(() => others().length === 0 ? Effect.fail("nobody yet") : Effect.void).pipe(
+          Effect.retry(Schedule.spaced(LOOK_EVERY)),
+          Effect.andThen(Effect.suspend(() =>
+            Effect.forEach(disagreements(facts, others()), (line) => Effect.logWarning(line), { discard: true }))),
+          Effect.forkScoped
+        )
+
+        return NodeReports.of({
+          isSettled: () => others().every(({ address }) => lines.to(address) !== undefined || lines.problem(address) !== undefined),
+          explain: () => {
+            const known = others()
+            const apart = known.flatMap((row) =>
+              lines.to(row.address) === undefined
+                ? [`${row.address}: ${reasonOf(row) ?? "it has not answered yet"}`]
+                : row.reaches.has(self) ? [] : [`${row.address}: it has not said yet that it has a line with this node`])
+            return `It can talk with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
+          }
+        })
+      })
+    )
+}
+
+const LOOK_EVERY = "500 millis"
+const SAID_EVERY = "1 second"
+const UNSEEN_MS = 15_000
+
+/** The differences between a starting node and the existing ones, one log line for each setting and value. */
+export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {
+  const lines: Array<string> = []
+  const compare = (what: string, ofNode: (facts: Facts) => string | number | null | undefined, why: string): void => {
+    const here = ofNode(own)
+    const elsewhere = new Map<string, Array<string>>()
+    for (const { address, facts } of others) {
+      if (facts === undefined || ofNode(facts) === here) continue
+      const there = String(ofNode(facts) ?? "not set")
+      elsewhere.set(there, [...elsewhere.get(there) ?? [], address])
+    }
+    for (const [there, nodes] of elsewhere) {
+      lines.push(`${what} is ${here ?? "not set"} on this node and ${there} on ${nodes.join(", ")}: ${why}`)
+    }
+  }
+  compare("The database schema", ({ schema }) => schema, "run the same release of Parley on all nodes")
+  compare("PUBLIC_URL", ({ publicUrl }) => publicUrl, "the links that agents get depend on the node that they ask")
+  for (const name of Object.keys(own.limits)) {
+    compare(name, ({ limits }) => limits[name], "what is allowed depends on the node that is asked")
+  }
+  return lines
+}
