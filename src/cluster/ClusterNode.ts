@@ -202,8 +202,7 @@ const factsOf = (config: Settings) =>
  * listed, and listens for pushes to its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
-  Layer.mergeAll(NodeProgress.layer, NodePort.layer(config)).pipe(
-    Layer.provideMerge(NodeProcedures.layer(config)),
+  Layer.merge(NodeProgress.layer, NodeProcedures.layer(config)).pipe(
     Layer.provideMerge(NodeCalls.layer),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(RunnerHealth.layerNoop),
@@ -212,11 +211,13 @@ export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redac
     Layer.provideMerge(Members.layer),
     Layer.provideMerge(MessageStorage.layerNoop),
     Layer.provideMerge(Layer.unwrap(Effect.map(factsOf(config), (facts) => NodeReports.layer(facts, () => reachableUrl(config, config.RUNNER_HOST))))),
-    Layer.provideMerge(NodeLines.layer(config)),
     Layer.provide(storage(config.DATABASE_URL, nameOf({ host: config.RUNNER_HOST, port: config.RUNNER_PORT }))),
     Layer.provideMerge(NodeDrain.layer),
     Layer.provideMerge(Layer.effect(Complete, Latch.make(false))),
     Layer.provide(Layer.effectDiscard(Effect.andThen(Effect.andThen(claimAddress(config), migrate), forgetPredecessor(config)))),
+    // Before the address is claimed, which may take a while: a port that is in use is reported at once.
+    Layer.provide(NodePort.layer(config)),
+    Layer.provideMerge(NodeLines.layer(config)),
     Layer.provide(ShardingConfig.layer({
       ...common,
       runnerAddress: Option.some(RunnerAddress.make(config.RUNNER_HOST, config.RUNNER_PORT)),

@@ -135,12 +135,12 @@ export class NodeLine {
     this.queue = this.queue.filter((entry) => !isDropped(entry))
   }
 
-  /** Must be called a few times a second: ends the line if the other side is silent, and sends what shows that this side is not. */
-  check(): void {
+  /** Must be called a few times a second: shows the other side that this one lives, and, if `judges`, ends the line when the other one does not. */
+  check(judges: boolean): void {
     const now = this.now()
-    if (now - this.lastHeard > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
     const [oldest] = this.unacknowledged
-    if (oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
+    if (judges && now - this.lastHeard > SILENT_MS) return this.end("silence", new Error(`nothing was heard for ${SILENT_MS / 1_000} s`))
+    if (judges && oldest !== undefined && now - oldest.at > UNACKNOWLEDGED_MS) {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt

@@ -23,8 +23,9 @@ export interface LineWatcher {
 export type NotTaken = "stranger" | "refused"
 
 /**
- * The lines between this node and the others. Of two nodes, the one with the smaller name connects to the other, as long as
- * the other is wanted and there is no line; so there is one line for each pair of nodes.
+ * The lines between this node and the others, one for each pair of nodes. Of two nodes that want a line, the one with the
+ * smaller name connects at once, and the other one when there has been no line for two seconds: perhaps connections are
+ * possible in that direction only. If both connect at the same time, the connection of the smaller name is kept.
  */
 export class NodeLines extends Context.Service<NodeLines, {
   /** This node's name: RUNNER_HOST:RUNNER_PORT. */
@@ -88,6 +89,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
   const handlers = new Map<string, (line: NodeLine, entry: ReadonlyArray<unknown>) => void>()
   const watchers: Array<LineWatcher> = []
   const lines = new Map<string, NodeLine>()
+  const preferred = new WeakSet<NodeLine>()
   const problems = new Map<string, string>()
   const dialling = yield* FiberMap.make<string>()
 
@@ -105,8 +107,14 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
     else fork(Effect.logDebug(text))
   }
 
-  const begin = (node: string, greeting: Greeting, connection: Socket, rest: Buffer, ended: () => void): void => {
-    lines.get(node)?.end("connection", new Error("the node has connected again"))
+  /** Begins a line with a node; `isPreferred`: it was the smaller name that connected. */
+  const begin = (node: string, greeting: Greeting, connection: Socket, rest: Buffer, isPreferred: boolean, ended: () => void): void => {
+    const known = lines.get(node)
+    if (known !== undefined && !isPreferred && preferred.has(known)) {
+      connection.destroy()
+      return ended()
+    }
+    known?.end("connection", new Error("there is a newer connection"))
     const line = new NodeLine(node, greeting.incarnation, connection, {
       hear: (line, entry) => {
         const handler = handlers.get(entry[0] as string)
@@ -122,6 +130,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
       sent: (entries) => lineFrames.observe(entries)
     }, now)
     lines.set(node, line)
+    if (isPreferred) preferred.add(line)
     problems.delete(node)
     for (const watcher of watchers) watcher.began(line)
     line.begin(rest)
@@ -135,7 +144,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
     const connection = yield* Effect.mapError(dial(node), (reason) => failed(reason === SILENT ? "silent" : "unreachable", reason))
     writeGreeting(connection, greeting(node))
     const { greeting: answer, rest } = yield* readGreeting(connection).pipe(
-      Effect.mapError(() => failed("unreachable", "it ends the connection: is the version of Parley the same there?")),
+      Effect.mapError(() => failed("unreachable", "it ends the connection: is RUNNER_SECRET the same there, and the version of Parley?")),
       Effect.timeoutOrElse({ duration: GREETED_WITHIN, orElse: () => Effect.fail(failed("silent", "it does not answer")) }),
       Effect.onError(() => Effect.sync(() => connection.destroy()))
     )
@@ -143,13 +152,20 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
       connection.destroy()
       return yield* Effect.fail(failed("refused", answer.refused))
     }
-    yield* Effect.callback<void>((resume) => begin(node, answer, connection, rest, () => resume(Effect.void)))
+    yield* Effect.callback<void>((resume) => begin(node, answer, connection, rest, self < node, () => resume(Effect.void)))
   })
 
   const keepConnected = (node: string) =>
     Effect.gen(function*() {
       let failures = 0
       while (true) {
+        if (node < self) yield* Effect.sleep(SECOND_MS)
+        // The other side has connected; or it may be about to.
+        if (lines.has(node)) {
+          failures = 0
+          yield* Effect.sleep(AGAIN_MS)
+          continue
+        }
         const result = yield* Effect.result(connected(node))
         if (result._tag === "Success") failures = 0
         else {
@@ -169,11 +185,10 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
 
   let checkedAt = now()
   yield* Effect.sync(() => {
-    const late = now() - checkedAt > 2 * CHECK_MS
+    // If this process stood still, what the others said meanwhile is still to be read.
+    const stoodStill = now() - checkedAt > 2 * CHECK_MS
     checkedAt = now()
-    // This process stood still: what the others said meanwhile is still to be read.
-    if (late) return
-    for (const line of [...lines.values()]) line.check()
+    for (const line of [...lines.values()]) line.check(!stoodStill)
   }).pipe(Effect.repeat(Schedule.spaced(CHECK_MS)), Effect.forkScoped)
 
   return NodeLines.of({
@@ -182,7 +197,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
     watch: (watcher) => watchers.push(watcher),
     start: Effect.asVoid(started.open),
     want: Effect.fnUntraced(function*(nodes: Iterable<string>) {
-      const wanted = new Set([...nodes].filter((node) => self < node).slice(0, MAX_NODES))
+      const wanted = new Set([...nodes].filter((node) => node !== self).slice(0, MAX_NODES))
       for (const [node] of dialling) if (!wanted.has(node)) yield* FiberMap.remove(dialling, node)
       for (const node of problems.keys()) if (!wanted.has(node)) problems.delete(node)
       for (const node of wanted) {
@@ -212,7 +227,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
         return yield* Effect.fail<NotTaken>("refused")
       }
       writeGreeting(connection, greeting(from))
-      begin(from, { parley, from, to, incarnation: process }, connection, rest, () => {})
+      begin(from, { parley, from, to, incarnation: process }, connection, rest, from < self, () => {})
     })
   })
 })
@@ -222,6 +237,8 @@ const CHECK_MS = 250
 const GREETED_WITHIN = "2 seconds"
 const GREETS_WITHIN = "10 seconds"
 const AGAIN_MS = 250
+/** How long the node with the greater name waits for the other one to connect. */
+const SECOND_MS = 2_000
 const SELDOM_MS = 4_000
 /** Failures in a row after which the pauses between attempts become longer. */
 const AT_ONCE_FAILURES = 4

@@ -37,8 +37,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== WIRE
             ? `it speaks version ${theirs.wire} of what nodes say to each other, and this node version ${WIRE}: all nodes must run the same release of Parley`
-            : lines.problem(address) ??
-              (address < self ? `it has not connected to this node at ${self} (RUNNER_HOST, RUNNER_PORT, RUNNER_SECRET)` : undefined)
+            : lines.problem(address)
 
         const look = Effect.gen(function*() {
           rows = yield* table.look
@@ -89,7 +88,7 @@ export class NodeReports extends Context.Service<NodeReports, {
               lines.to(row.address) === undefined
                 ? [`${row.address}: ${reasonOf(row) ?? "it has not answered yet"}`]
                 : row.reaches.has(self) ? [] : [`${row.address}: it has not said yet that it has a line with this node`])
-            return `It can talk with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
+            return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
           }
         })
       })

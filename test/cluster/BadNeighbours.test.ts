@@ -86,9 +86,8 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
   it("harms only itself, whatever is wrong with it and wherever its address sorts, and says why, as the others do", async () => {
     const secret = { env: { RUNNER_SECRET: "another secret" }, why: "it has another RUNNER_SECRET than this node" }
     const none = { env: { RUNNER_SECRET: undefined }, why: "it ends the connection: is RUNNER_SECRET the same there" }
-    const noWayOut = { env: { ...NO_WAY_OUT, NO_WAY_TO: goodPorts.join() }, why: "nothing listens there" }
     // Two below the others' addresses, two above; with every kind below and above in the long form (`npm run test:faults`).
-    const started = await Promise.all([secret, none, secret, noWayOut].map(async (kind, i) => {
+    const started = await Promise.all([secret, none, secret, none].map(async (kind, i) => {
       const port = badPorts[i]!
       return { ...kind, port, node: await startBad(port, kind.env) }
     }))
@@ -102,7 +101,7 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
         return said.some((text) =>
           text.includes("It can talk both ways with 0 of 2 other nodes.") && reasons.every((reason) => text.includes(reason))) || undefined
       }).catch((error: unknown) => assert.fail(`${String(error)}\n${node.output}`))))
-    const told = Promise.all(cluster.nodes.flatMap((good) => started.filter(({ env }) => !("NO_WAY_TO" in env)).map(({ port }) =>
+    const told = Promise.all(cluster.nodes.flatMap((good) => started.map(({ port }) =>
       eventually(`the others to tell of 127.0.0.1:${port}`, () =>
         good.stderr.includes(`Node 127.0.0.1:${port} cannot be reached from this one: `) || undefined))))
     await sendingWhile(Promise.all([refused, told]).then(() => pause(3_000)))
@@ -116,6 +115,13 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     const metrics = await (await fetch(`${cluster.nodes[0]!.url}/internal/metrics`)).text()
     assert.match(metrics, /^node_connections_refused_total\{.*reason="secret".*\} [1-9]/m)
     assert.match(metrics, /^node_connections_refused_total\{.*reason="plain".*\} [1-9]/m)
+  })
+
+  it("belongs to the cluster if the others reach it, although it reaches none of them", async () => {
+    await Promise.all(bad.splice(0).map((node) => node.kill()))
+    const node = await startBad(badPorts[0]!, { ...NO_WAY_OUT, NO_WAY_TO: goodPorts.join() })
+    await eventually("it to be ready", async () => (await fetch(`${node.url}/v1/ready`).catch(() => undefined))?.ok || undefined, 30_000)
+    await send(on(node, ada), bob, "from behind the wall")
   })
 
   it("is told in what its settings differ from those of the others", async () => {
