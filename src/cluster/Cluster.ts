@@ -1,11 +1,9 @@
 import { Effect, Layer, Schedule } from "effect"
-import { MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
-import { Members, ownsShards } from "./Members.ts"
+import { MessageStorage, RunnerHealth, Runners, RunnerStorage, Sharding, ShardingConfig } from "effect/cluster"
+import { Members } from "./Members.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { NodeLines } from "./NodeLines.ts"
-
-/** The number of shards. It must be the same on every node of a cluster and never change. */
-const SHARDS = 300
+import { ownsShards, shards, SHARDS } from "./Shards.ts"
 
 /**
  * Settings that all shapes share. Entities are evicted from memory after being idle, not because there are many of
@@ -32,9 +30,6 @@ export const layerStandalone = NodeCalls.layer.pipe(
   Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
   Layer.provide(ShardingConfig.layer(common))
 )
-
-/** All shards. */
-export const shards: ReadonlyArray<ShardId.ShardId> = Array.from({ length: SHARDS }, (_, i) => ShardId.make("default", i + 1))
 
 /** Completes once this process holds every shard. Before that a call to an entity would wait or be refused. */
 export const awaitShards = Effect.gen(function*() {

@@ -1,35 +1,11 @@
-import { Clock, Context, Effect, Fiber, HashRing, Layer, Schedule, type Scope } from "effect"
-import { ClusterMetrics, type Runner, type RunnerAddress, RunnerStorage, type ShardId } from "effect/cluster"
-import { shards } from "./Cluster.ts"
+import { Clock, Context, Effect, Fiber, Layer, Schedule, type Scope } from "effect"
+import { ClusterMetrics, type Runner, RunnerStorage, type ShardId } from "effect/cluster"
 import { nameOf } from "./NodeAddress.ts"
 import { NodeDrain } from "./NodeDuty.ts"
 import { NodeLines } from "./NodeLines.ts"
 import { NodeReports } from "./NodeReports.ts"
+import { type NodeList, ownersKey, ownersOf, ownsShards } from "./Shards.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-
-/** The listed nodes, this one included, and whether each belongs to the cluster. */
-export interface NodeList {
-  readonly runners: ReadonlyArray<readonly [runner: Runner.Runner, isHealthy: boolean]>
-  /** When the list was read, in milliseconds of the monotonic clock. */
-  readonly at: number
-}
-
-/** Whether a node owns shards; a gateway does not. */
-export const ownsShards = (runner: Runner.Runner): boolean => runner.groups.length > 0
-
-/** The node that each shard belongs to by the list, by the number of the shard; computed as effect's cluster computes it. */
-export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
-  const ring = HashRing.make<RunnerAddress.RunnerAddress>()
-  for (const [runner, isHealthy] of runners) {
-    if (isHealthy && ownsShards(runner)) HashRing.add(ring, runner.address, { weight: runner.weight })
-  }
-  return (HashRing.getShards(ring, shards.length) ?? []).map(nameOf)
-}
-
-/** What the owners of shards are computed from: two lists with the same key have the same owners. */
-export const ownersKey = ({ runners }: NodeList): string =>
-  runners.filter(([runner, isHealthy]) => isHealthy && ownsShards(runner))
-    .map(([{ address, weight }]) => `${nameOf(address)} ${weight}`).sort().join()
 
 /**
  * The nodes of the cluster, and who owns which shard. The list is read from the database every 500 ms. Every node computes the

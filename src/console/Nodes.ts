@@ -1,6 +1,6 @@
 import { Clock, Context, Effect, Fiber, Layer, Schema, Semaphore } from "effect"
 import { Sharding } from "effect/cluster"
-import { shards } from "../cluster/Cluster.ts"
+import { shards } from "../cluster/Shards.ts"
 import { NodeDrain } from "../cluster/NodeDuty.ts"
 import { NodeProcedures, type NodeSilent } from "../cluster/NodeProcedures.ts"
 import { UpgradeHandler } from "../http/UpgradeHandler.ts"

@@ -1,0 +1,98 @@
+import { Context, Effect, Layer, type Scope } from "effect"
+import { once } from "node:events"
+import { connect, createServer, type Server, type Socket } from "node:net"
+import * as Lines from "../../src/cluster/NodeLines.ts"
+import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
+import { eventually } from "./Eventually.ts"
+
+/**
+ * The connections between nodes of one process: real ones, which a test can hold up or break. What is held up waits at the
+ * receiver: it is neither lost nor read.
+ */
+export class Wires {
+  private readonly ports = new Map<string, Server>()
+  private readonly connections = new Set<Socket>()
+  private readonly sides = new Map<Socket, string>()
+  /** Whether nodes can connect to each other. */
+  isUp = true
+
+  /** Connects `from` to a node. */
+  dial(from: string, node: string): Effect.Effect<Socket, string> {
+    const address = this.ports.get(node)?.address()
+    if (!this.isUp || address === null || address === undefined || typeof address === "string") return Effect.fail("nothing listens there")
+    return Effect.promise(async () => {
+      const socket = connect({ port: address.port, host: "127.0.0.1", noDelay: true })
+      this.keep(from, socket)
+      await once(socket, "connect")
+      return socket
+    })
+  }
+
+  async listen(node: string, accept: (socket: Socket) => void): Promise<void> {
+    const server = createServer({ pauseOnConnect: true, noDelay: true }, (socket) => {
+      this.keep(node, socket)
+      accept(socket)
+    })
+    this.ports.set(node, server)
+    await once(server.listen(0, "127.0.0.1"), "listening")
+  }
+
+  private keep(node: string, socket: Socket): void {
+    this.connections.add(socket)
+    this.sides.set(socket, node)
+    socket.on("error", () => {})
+    socket.on("close", () => this.connections.delete(socket))
+  }
+
+  /** Breaks all connections. */
+  cut(): void {
+    for (const connection of this.connections) connection.destroy()
+  }
+
+  /** A node reads nothing until it is released. */
+  hold(node: string): void {
+    for (const connection of this.connections) if (this.sides.get(connection) === node) connection.pause()
+  }
+
+  release(): void {
+    for (const connection of this.connections) connection.resume()
+  }
+
+  close(): void {
+    this.cut()
+    for (const server of this.ports.values()) server.close()
+  }
+}
+
+/** The connections, for as long as the scope is open. */
+export const wires: Effect.Effect<Wires, never, Scope.Scope> = Effect.acquireRelease(
+  Effect.sync(() => new Wires()),
+  (made) => Effect.sync(() => made.close())
+)
+
+/** The lines of a node; `start` has to be called, as by the last of those who handle topics. */
+export const layerLines = (made: Wires, name: string, incarnation = 1) =>
+  Layer.effect(
+    Lines.NodeLines,
+    Effect.gen(function*() {
+      const lines = yield* Lines.make(name, incarnation, (node) => made.dial(name, node))
+      const fork = Effect.runForkWith(yield* Effect.context<never>())
+      yield* Effect.promise(() => made.listen(name, (socket) => void fork(Effect.ignore(lines.accept(socket)))))
+      return lines
+    })
+  )
+
+/** Waits until each of these has a line with all others that it wants. */
+export const connected = (...all: ReadonlyArray<Lines.NodeLines["Service"]>): Effect.Effect<void> =>
+  Effect.gen(function*() {
+    for (const lines of all) yield* lines.want(all.map(({ self }) => self))
+    yield* Effect.promise(() =>
+      eventually("the lines", () => all.every((one) => all.every(({ self }) => self === one.self || one.to(self) !== undefined)) || undefined))
+  })
+
+/** A node that can call others and be called. */
+export const makeCalls = Effect.fnUntraced(function*(made: Wires, name: string, incarnation = 1) {
+  const context = yield* Layer.build(Layer.fresh(Layer.provideMerge(NodeCalls.layer, layerLines(made, name, incarnation))))
+  const lines = Context.get(context, Lines.NodeLines)
+  return { lines, calls: Context.get(context, NodeCalls), context }
+})
