@@ -39,6 +39,11 @@ export class Wires {
     await once(server.listen(0, "127.0.0.1"), "listening")
   }
 
+  /** How many ends of connections are open. */
+  get open(): number {
+    return this.connections.size
+  }
+
   private keep(node: string, socket: Socket): void {
     this.connections.add(socket)
     this.sides.set(socket, node)
