@@ -37,6 +37,7 @@ const MAX_FRAME = 16 * 1024 * 1024
 const WINDOW_CHARS = 4_000_000
 /** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
 const MAX_QUEUED_CHARS = 128_000_000
+const EMPTY = "[]"
 const BEAT_MS = 500
 /** How long an acknowledgement waits for a frame that is sent anyway. */
 const ACKNOWLEDGE_MS = 200
@@ -81,9 +82,8 @@ export class NodeLine {
   private unacknowledged: Array<Sent> = []
   private unacknowledgedChars = 0
   private taken = 0
-  private acknowledged = 0
-  /** Characters taken since the last acknowledgement was sent. */
-  private takenChars = 0
+  /** Bytes of entries taken since the last acknowledgement was sent. */
+  private takenBytes = 0
   private received: Array<Buffer> = []
   private receivedBytes = 0
   /** How many bytes the first frame in `received` has, as far as that is known. */
@@ -144,7 +144,8 @@ export class NodeLine {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt
-    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.acknowledged < this.taken)) this.flush(true)
+    // Empty frames are acknowledged by the next frame, whenever that is sent: otherwise each would be answered at once.
+    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
   }
 
   end(end: LineEnd, cause?: unknown): void {
@@ -185,7 +186,7 @@ export class NodeLine {
       frames.push(this.frame(`${text}]`))
     }
     this.queue = at === queue.length ? [] : queue.slice(at)
-    if (frames.length === 0 && always) frames.push(this.frame("[]"))
+    if (frames.length === 0 && always) frames.push(this.frame(EMPTY))
     if (frames.length > 0) this.connection.write(frames.length === 1 ? frames[0]! : Buffer.concat(frames))
   }
 
@@ -197,8 +198,7 @@ export class NodeLine {
     bytes.writeUInt32BE(this.taken, 8)
     // A text with as many bytes as characters is ASCII, for which latin1 is faster.
     bytes.write(text, HEAD, size === text.length ? "latin1" : "utf8")
-    this.acknowledged = this.taken
-    this.takenChars = 0
+    this.takenBytes = 0
     this.sentAt = this.now()
     this.unacknowledged.push({ number: this.sent, chars: text.length, at: this.sentAt })
     this.unacknowledgedChars += text.length
@@ -206,6 +206,7 @@ export class NodeLine {
   }
 
   private read(chunk: Buffer): void {
+    if (this.isOver) return
     this.lastHeard = this.now()
     this.received.push(chunk)
     this.receivedBytes += chunk.length
@@ -235,7 +236,7 @@ export class NodeLine {
     if (number !== this.taken + 1) return this.end("answer", new Error(`frame ${number} after frame ${this.taken}`))
     if (acknowledged > this.sent) return this.end("answer", new Error(`frame ${acknowledged} was acknowledged before it was sent`))
     this.acknowledge(acknowledged)
-    if (to - from > 2) {
+    if (to - from > EMPTY.length) {
       try {
         for (const entry of JSON.parse(bytes.toString("utf8", from, to)) as ReadonlyArray<ReadonlyArray<unknown>>) {
           this.events.hear(this, entry)
@@ -244,10 +245,10 @@ export class NodeLine {
       } catch (error) {
         return this.end("answer", error)
       }
+      this.takenBytes += to - from
     }
     this.taken = number
-    this.takenChars += to - from
-    if (this.takenChars > WINDOW_CHARS / 4) this.flush(true)
+    if (this.takenBytes > WINDOW_CHARS / 4) this.flush(true)
   }
 
   private acknowledge(number: number): void {

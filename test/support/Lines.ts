@@ -15,6 +15,8 @@ export class Wires {
   private readonly sides = new Map<Socket, string>()
   /** Whether nodes can connect to each other. */
   isUp = true
+  /** The entries that nodes have heard, in the order in which they came. */
+  readonly entries: Array<{ readonly node: string; readonly entry: ReadonlyArray<unknown> }> = []
 
   /** Connects `from` to a node. */
   dial(from: string, node: string): Effect.Effect<Socket, string> {
@@ -35,6 +37,11 @@ export class Wires {
     })
     this.ports.set(node, server)
     await once(server.listen(0, "127.0.0.1"), "listening")
+  }
+
+  /** How many ends of connections are open. */
+  get open(): number {
+    return this.connections.size
   }
 
   private keep(node: string, socket: Socket): void {
@@ -78,7 +85,14 @@ export const layerLines = (made: Wires, name: string, incarnation = 1) =>
       const lines = yield* Lines.make(name, incarnation, (node) => made.dial(name, node))
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       yield* Effect.promise(() => made.listen(name, (socket) => void fork(Effect.ignore(lines.accept(socket)))))
-      return lines
+      return Lines.NodeLines.of({
+        ...lines,
+        hear: (topic, handler) =>
+          lines.hear(topic, (line, entry) => {
+            made.entries.push({ node: name, entry })
+            handler(line, entry)
+          })
+      })
     })
   )
 
