@@ -204,6 +204,15 @@ describe("a line between two nodes", () => {
     assert.deepStrictEqual(sent()[0], { number: 1, acknowledged: 1, entries: [] })
   })
 
+  it("ends before its numbers do", async () => {
+    const { ends, line } = await start()
+    // A hundred days of a thousand frames a second.
+    Reflect.set(line, "sent", 2 ** 32 - 1_000)
+    line.send('["a"]')
+    await eventually("the end", () => ends.length === 1 || undefined)
+    assert.deepStrictEqual(ends, [["connection", "all numbers of frames are used"]])
+  })
+
   it("drops what is queued, and ends with what was said, if this side closes it", async () => {
     const { ends, line, sent } = await start()
     const dropped = { encode: () => '["dropped"]' }
