@@ -35,8 +35,8 @@ const FRAME_CHARS = 1_000_000
 /** The most bytes of a frame that is read. One entry has at most 2 million characters. */
 const MAX_FRAME = 16 * 1024 * 1024
 const WINDOW_CHARS = 4_000_000
-/** The most characters of calls and answers that wait for room in the window. */
-const MAX_QUEUED_CHARS = 64_000_000
+/** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
+const MAX_QUEUED_CHARS = 128_000_000
 const EMPTY = "[]"
 const BEAT_MS = 500
 /** How long an acknowledgement waits for a frame that is sent anyway. */

@@ -6,6 +6,7 @@ import { here } from "../bench/Checkout.ts"
 import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
+import { manyNodes } from "./ManyNodes.ts"
 import type { Entry, NodeLine } from "../../src/cluster/NodeLine.ts"
 import { PushQueue, readSockets } from "../../src/push/PushQueue.ts"
 import type { SocketPlace } from "../../src/push/SocketPlaces.ts"
@@ -121,5 +122,5 @@ export const measure = async (): Promise<string> => {
   const told = announcements()
   const seldom = await sockets(3_600)
   const often = await sockets(2)
-  return [...told, ...seldom, ...often].join("\n")
+  return [...told, ...await manyNodes(), ...seldom, ...often].join("\n")
 }
