@@ -47,7 +47,7 @@ const connects = (nodes: number, perSecond: number) =>
     const began = performance.now()
     while (performance.now() - began < SECONDS * 1_000) {
       const due = (performance.now() - began) / 1_000 * perSecond
-      while (count < due) yield* Effect.forkChild(connect, { startImmediately: true })
+      for (let missing = due - count; missing > 0; missing--) yield* Effect.forkChild(connect, { startImmediately: true })
       yield* Effect.sleep("1 millis")
     }
     const seconds = (performance.now() - began) / 1_000
