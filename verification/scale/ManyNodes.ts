@@ -46,8 +46,8 @@ const connects = (nodes: number, perSecond: number) =>
     const before = process.cpuUsage()
     const began = performance.now()
     while (performance.now() - began < SECONDS * 1_000) {
-      const due = (performance.now() - began) / 1_000 * perSecond
-      for (let missing = due - count; missing > 0; missing--) yield* Effect.forkChild(connect, { startImmediately: true })
+      const due = Math.floor((performance.now() - began) / 1_000 * perSecond) - count
+      for (let i = 0; i < due; i++) yield* Effect.forkChild(connect, { startImmediately: true })
       yield* Effect.sleep("1 millis")
     }
     const seconds = (performance.now() - began) / 1_000
