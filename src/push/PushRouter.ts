@@ -94,6 +94,8 @@ export class PushRouter extends Context.Service<PushRouter, {
       /** Agents whose sockets here have changed since the last announcement, and callers of `reachable` who wait for the next one. */
       const changed = new Set<string>()
       let waiting: Array<Effect.Effect<unknown>> = []
+      /** Answers the other nodes that asked before the changes were announced. */
+      let answers: Array<() => void> = []
       let isSpeaking = false
       let spokeAt = Number.NEGATIVE_INFINITY
       const speak = Effect.suspend(() => {
@@ -101,6 +103,8 @@ export class PushRouter extends Context.Service<PushRouter, {
         spokeAt = now()
         for (const agentId of changed) for (const queue of queues.values()) queue.announce(agentId, here)
         changed.clear()
+        for (const answer of answers) answer()
+        answers = []
         const waited = waiting
         waiting = []
         return waited.length === 0 ? Effect.void : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
@@ -172,7 +176,12 @@ export class PushRouter extends Context.Service<PushRouter, {
         })
       }
       lines.hear("missed", () => listener?.missed())
-      yield* calls.serve("node/reach", () => Effect.succeed(DONE))
+      // The answer follows the announcement of all places that were given before it: the asking node knows them when it goes on.
+      yield* calls.serve("node/reach", () =>
+        Effect.suspend(() =>
+          changed.size === 0 ? Effect.succeed(DONE) : Effect.callback<Answer>((resume) => {
+            answers.push(() => resume(Effect.succeed(DONE)))
+          })))
       yield* calls.serve("node/notice", (_, notice) =>
         Effect.suspend(() => Effect.as(listener?.notice(decodeNotice(notice)) ?? Effect.void, DONE)))
       yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))

@@ -56,6 +56,7 @@ class Far extends Context.Service<Far, Effect.Success<ReturnType<typeof farOf>>>
 
 /** The rooms on a node that has every shard, and a gateway beside it, with a line between them. */
 const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
+  made.record()
   const cluster = NodeCalls.layer.pipe(
     Layer.provideMerge(Layer.merge(layerLines(made, "owner"), Members.layerAlone)),
     Layer.provideMerge(Sharding.layer),
@@ -87,8 +88,8 @@ const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
   return Layer.provideMerge(far, rooms)
 }))
 
-const calls = ({ entries }: Wires, procedure: string) =>
-  entries.filter(({ entry: [topic, , called] }) => topic === "call" && called === procedure).length
+const calls = (wires: Wires, procedure: string) =>
+  wires.record().filter(({ entry: [topic, , called] }) => topic === "call" && called === procedure).length
 
 const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
 

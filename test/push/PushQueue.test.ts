@@ -47,6 +47,15 @@ it("pushes come out as they went in, each to its receivers, in order", () => {
   }))
 })
 
+it("a push like the one before it goes with it as long as that is not sent, and by itself after that", () => {
+  const { queue: made, sent } = queue()
+  const push: Push = { _tag: "Event", frame: "{}" }
+  for (const agents of [["agt_a", "agt_b"], ["agt_a"]]) {
+    for (const agent of agents) made.push(agent, push)
+    assert.deepStrictEqual(sent().map((entry) => readPush(entry).to), [agents.map((agent) => [agent, null] as const)])
+  }
+})
+
 it("the time of a commit goes with a hint of this node", () => {
   const { queue: made, sent } = queue()
   const committedAt = performance.now()

@@ -10,7 +10,7 @@ import { PushRouter } from "../../src/push/PushRouter.ts"
 import type { SocketSlot } from "../../src/push/SocketPlaces.ts"
 import { Config } from "../../src/platform/Config.ts"
 import { eventually } from "../support/Eventually.ts"
-import { connected, layerLines, type Wires, wires as openWires } from "../support/Lines.ts"
+import { connected, type HeardEntry, layerLines, type Wires, wires as openWires } from "../support/Lines.ts"
 
 /** A node without lines; `connected` makes them. Nobody else is listed until the test says so. */
 const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20) {
@@ -77,8 +77,8 @@ const rendered = { conversationId: "conv_1", seq: 7, before: "{\"a\":", after: "
 const hint = (inboxNo: number, of = rendered): Push => ({ _tag: "Hint", inboxNo, messageId: `msg_${inboxNo}`, senderId: "agt_s", rendered: of })
 
 /** The entries about pushes that a node has heard. */
-const pushEntries = (wires: Wires, name: string) =>
-  wires.entries.filter(({ entry: [topic], node }) => node === name && (topic === "hint" || topic === "echo" || topic === "event"))
+const pushEntries = (entries: ReadonlyArray<HeardEntry>, name: string) =>
+  entries.filter(({ entry: [topic], node }) => node === name && (topic === "hint" || topic === "echo" || topic === "event"))
 
 it.live("pushes reach the node that has the agent's sockets, in order", () =>
   Effect.gen(function*() {
@@ -110,14 +110,15 @@ it.live("a push to many agents of one node is one entry, in which each has a num
     const members = Array.from({ length: 100 }, (_, i) => `agt_${i}`)
     for (const member of members) one.announce(member, 1)
     yield* exchange(one)
+    const entries = wires.record()
     const pushed = (make: (i: number) => Push) =>
       Effect.gen(function*() {
-        wires.entries.length = one.heard.length = 0
+        entries.length = one.heard.length = 0
         const pushes = members.map((member, i) => [member, make(i)] as const)
         for (const [member, push] of pushes) two.remote.tell(member, push)
         yield* exchange(two)
         assert.deepStrictEqual(one.heard, pushes)
-        return pushEntries(wires, "one").length
+        return pushEntries(entries, "one").length
       })
     assert.strictEqual(yield* pushed((i) => ({ ...hint(i, rendered), messageId: "msg_1" } as Push)), 1)
     assert.strictEqual(yield* pushed(() => ({ _tag: "Event", frame: "{\"typing\":1}" })), 1)
@@ -244,7 +245,7 @@ it.effect("more pushes than may wait for a node that does not read are dropped, 
 
 it.live("an entry with another shape ends the line, and what it said is made good by the next one", () =>
   Effect.gen(function*() {
-    const { one, two, wires } = yield* pair()
+    const { one, two } = yield* pair()
     one.announce("agt_a", 1)
     two.announce("agt_b", 1)
     yield* exchange(one, two)
@@ -259,7 +260,6 @@ it.live("an entry with another shape ends the line, and what it said is made goo
       yield* exchange(one, two)
       assert.deepStrictEqual([one.heard, one.state.missed, one.remote.count("agt_b"), one.remote.count("agt_c")], [[], i + 2, 1, i + 1])
     }
-    wires.entries.length = 0
     two.remote.tell("agt_a", { _tag: "Event", frame: "{}" })
     yield* exchange(two)
     assert.deepStrictEqual(one.heard, [["agt_a", { _tag: "Event", frame: "{}" }]])
@@ -382,6 +382,34 @@ it.live("162. of sixty sockets at once over three nodes exactly as many stay as 
         assert.strictEqual(remote.count("agt_a"), limit - staying(sockets.filter((_, i) => all[i % 3]!.remote === remote)).length)
       }
     }
+  }))
+
+it.effect("a node that pauses between announcements answers nobody before it has announced what it let in", () =>
+  Effect.gen(function*() {
+    const wires = yield* openWires
+    const names = ["one", "two", "three", "four", "five"]
+    const all = yield* nodes(wires, names, 3)
+    const [one, two] = [all[0]!, all[1]!]
+    const reachable = yield* Effect.forkChild(exchange(two), { startImmediately: true })
+    yield* until("the second node to speak", () => reachable.pollUnsafe() !== undefined)
+    // With four other nodes its next announcement waits for a millisecond.
+    const there = Array.from({ length: 3 }, () => open(two))
+    const here = Array.from({ length: 3 }, () => open(one))
+    const entries = wires.record()
+    const agreed = yield* Effect.forkChild(one.remote.reachable, { startImmediately: true })
+    yield* until("the question", () => names.slice(1).every((name) =>
+      entries.some(({ entry: [topic, , procedure], node }) => node === name && topic === "call" && procedure === "node/reach")))
+    yield* until("the answers of the nodes without news", () => entries.filter(({ entry: [topic], node }) => node === "one" && topic === "answer").length >= 3)
+    assert.isUndefined(agreed.pollUnsafe())
+    yield* TestClock.adjust("1 millis")
+    yield* until("the answer", () => agreed.pollUnsafe() !== undefined)
+    const kept = staying(here)
+    assert.lengthOf(kept, 2)
+    yield* TestClock.adjust("100 millis")
+    const last = yield* Effect.forkChild(exchange(one, two), { startImmediately: true })
+    yield* until("everything", () => last.pollUnsafe() !== undefined)
+    assert.deepStrictEqual(staying(here), kept)
+    assert.lengthOf(staying([...here, ...there]), 3)
   }))
 
 it.effect("what a node lets in without asking stays, though another one asked earlier for more than it could let in so", () =>

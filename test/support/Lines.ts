@@ -5,6 +5,12 @@ import * as Lines from "../../src/cluster/NodeLines.ts"
 import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
 import { eventually } from "./Eventually.ts"
 
+/** An entry of a line, and the node that heard it. */
+export interface HeardEntry {
+  readonly node: string
+  readonly entry: ReadonlyArray<unknown>
+}
+
 /**
  * The connections between nodes of one process: real ones, which a test can hold up or break. What is held up waits at the
  * receiver: it is neither lost nor read.
@@ -15,8 +21,8 @@ export class Wires {
   private readonly sides = new Map<Socket, string>()
   /** Whether nodes can connect to each other. */
   isUp = true
-  /** The entries that nodes have heard, in the order in which they came. */
-  readonly entries: Array<{ readonly node: string; readonly entry: ReadonlyArray<unknown> }> = []
+  /** What nodes have heard since `record`. */
+  entries: Array<HeardEntry> | undefined
 
   /** Connects `from` to a node. */
   dial(from: string, node: string): Effect.Effect<Socket, string> {
@@ -37,6 +43,11 @@ export class Wires {
     })
     this.ports.set(node, server)
     await once(server.listen(0, "127.0.0.1"), "listening")
+  }
+
+  /** From now on, the entries that nodes hear, in the order in which they come. */
+  record(): Array<HeardEntry> {
+    return this.entries ??= []
   }
 
   /** How many ends of connections are open. */
@@ -89,7 +100,7 @@ export const layerLines = (made: Wires, name: string, incarnation = 1) =>
         ...lines,
         hear: (topic, handler) =>
           lines.hear(topic, (line, entry) => {
-            made.entries.push({ node: name, entry })
+            made.entries?.push({ node: name, entry })
             handler(line, entry)
           })
       })
