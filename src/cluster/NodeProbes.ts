@@ -148,7 +148,7 @@ export class NodeProbes extends Context.Service<NodeProbes, {
         })
         yield* Effect.suspend(() => {
           changed.closeUnsafe()
-          return table.say(self, reaches, { ...facts, url: url(), ...drain.drained ? { drained: true } : {} })
+          return table.say(self, reaches, { ...facts, url: url() }, drain.joined && !drain.drained)
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
@@ -219,8 +219,9 @@ interface Target {
 
 const AGAIN_MS = 500
 const SELDOM_MS = 4_000
-const SAID_EVERY = "1 second"
-const ANSWER = "2 seconds"
+const SAID_EVERY = "500 millis"
+/** With the pause between two greetings, a node may stand still for 3.5 s before it counts as unreachable. */
+const ANSWER = "1500 millis"
 /** Unanswered greetings in a row after which a node counts as unreachable; one may fail because either side was busy. */
 const FAILURES = 2
 const UNSEEN_MS = 15_000

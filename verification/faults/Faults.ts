@@ -203,7 +203,7 @@ const terminateSessions: Fault = {
   during: (scene) =>
     again(scene, 5_000, () =>
       scene.site.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1 || '@%'",
         [scene.site.node(1).name]
       )),
   heal: () => {}
