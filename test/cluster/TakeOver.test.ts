@@ -1,5 +1,5 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Fiber, Layer, Redacted } from "effect"
+import { Context, Effect, Fiber, Layer, Logger, Redacted } from "effect"
 import { Runner, RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
 import { SqlClient } from "effect/sql"
 import { TestClock } from "effect/testing"
@@ -44,11 +44,21 @@ const nodeOf = Effect.fnUntraced(function*(url: string, at: { readonly host: str
 })
 
 /** Two nodes that are listed and reach each other. The second one holds all shards. */
-const twoNodes = Effect.gen(function*() {
+const twoNodes = Effect.suspend(() => twoNodesAs())
+
+/** The same, the first one with a role of its own if `role` is given. */
+const twoNodesAs = Effect.fnUntraced(function*(role?: string) {
   const url = yield* Effect.promise(() => freshDatabase())
   const sql = Context.get(yield* Layer.build(layerPg({ url: Redacted.make(url), poolSize: 2 })), SqlClient.SqlClient)
   yield* Effect.provideService(migrate, SqlClient.SqlClient, sql)
-  const here = yield* nodeOf(url, HERE)
+  const ours = new URL(url)
+  if (role !== undefined) {
+    ours.username = role
+    yield* sql`CREATE ROLE ${sql(role)} LOGIN`
+    yield* sql`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${sql(role)}`
+    yield* sql`GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO ${sql(role)}`
+  }
+  const here = yield* nodeOf(ours.href, HERE)
   const there = yield* nodeOf(url, THERE)
   const reach = Effect.andThen(here.say(there.self), there.say(here.self))
   yield* reach
@@ -96,6 +106,20 @@ describe("a node whose row is old", () => {
       yield* Effect.forEach(SHARDS, (shard) => here.locks.release(here.address, shard), { discard: true })
       assert.lengthOf(yield* there.locks.acquire(there.address, SHARDS), SHARDS.length)
       assert.deepStrictEqual(yield* owners, [here.self])
+      assert.strictEqual(yield* held, SHARDS.length)
+    }).pipe(Effect.scoped))
+
+  it.live("keeps all if the role of the other node may not end them, which is logged once", () =>
+    Effect.gen(function*() {
+      const { age, here, held, owners, reach, steady, there } = yield* twoNodesAs(`limited_${process.pid}`)
+      const lines: Array<string> = []
+      const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+      yield* reach
+      yield* steady
+      yield* age(there, "5 seconds")
+      for (let i = 0; i < 3; i++) assert.deepStrictEqual(yield* Effect.provide(owners, logger), [here.self])
+      assert.lengthOf(lines, 1)
+      assert.include(lines[0], "grant it pg_signal_backend")
       assert.strictEqual(yield* held, SHARDS.length)
     }).pipe(Effect.scoped))
 
