@@ -156,7 +156,7 @@ describe("a node that writes its row and reaches no other", () => {
       const pids = sql<{ readonly pid: number }>`SELECT pid FROM pg_stat_activity WHERE application_name LIKE ${`%@${lockKeyOf(here.self)}`} ORDER BY pid`
       const before = yield* pids
       assert.deepStrictEqual(yield* cut, [here.self])
-      yield* Effect.repeat(held, { until: (left) => left === 0 })
+      assert.strictEqual(yield* Effect.repeat(held, { until: (left) => left === 0, times: 1_000 }), 0)
       assert.deepStrictEqual(yield* pids, before)
     }).pipe(Effect.scoped))
 })
