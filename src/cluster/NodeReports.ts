@@ -56,7 +56,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         })
         yield* Effect.suspend(() => {
           changed.closeUnsafe()
-          return table.say(self, reaches(), { ...facts, url: url(), ...drain.drained ? { drained: true } : {} })
+          return table.say(self, reaches(), { ...facts, url: url() }, drain.joined && !drain.drained)
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
@@ -96,7 +96,7 @@ export class NodeReports extends Context.Service<NodeReports, {
 }
 
 const LOOK_EVERY = "500 millis"
-const SAID_EVERY = "1 second"
+const SAID_EVERY = "500 millis"
 const UNSEEN_MS = 15_000
 
 /** The differences between a starting node and the existing ones, one log line for each setting and value. */
