@@ -156,8 +156,8 @@ export class NodeLine {
   }
 
   end(end: LineEnd, cause?: unknown): void {
-    if (this.isOver) return
     if (end === "closed") this.flush(false)
+    if (this.isOver) return
     this.isOver = true
     this.queue = []
     this.received = []

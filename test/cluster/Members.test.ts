@@ -18,7 +18,7 @@ const gateway = (port: number) => runner(port, [])
 const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner, boolean]>) {
   const logged: Array<string> = []
   const state = { list, settled: true, read: Effect.void as Effect.Effect<void, never>, readings: 0 }
-  const drain: { drained: boolean; nodes: ReadonlySet<string> } = { drained: false, joined: true, nodes: new Set() }
+  const drain: { drained: boolean; joined: boolean; nodes: ReadonlySet<string> } = { drained: false, joined: true, nodes: new Set() }
   const storage = RunnerStorage.RunnerStorage.of({
     register: () => Effect.die("unused"),
     unregister: () => Effect.void,

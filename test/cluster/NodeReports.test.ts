@@ -116,7 +116,7 @@ describe("what a node says about the others", () => {
       assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not answer`])
     }))
 
-  it.effect("is written at once when a line begins or ends, and every second", () =>
+  it.effect("is written at once when a line begins or ends, and twice a second", () =>
     Effect.gen(function*() {
       const { lines, made, other, rows, said } = yield* setUp
       yield* until("the first report", () => said.length > 0)
@@ -131,7 +131,7 @@ describe("what a node says about the others", () => {
       const before = said.length
       yield* TestClock.adjust("1 seconds")
       yield* TestClock.adjust("1 seconds")
-      assert.strictEqual(said.length, before + 2)
+      assert.strictEqual(said.length, before + 4)
     }))
 })
 
