@@ -1,5 +1,4 @@
 import { Cause, Clock, Context, Effect, Exit, Layer, Schedule, type Scope } from "effect"
-import { logDefect } from "./LogDefect.ts"
 import type { NodeLine } from "./NodeLine.ts"
 import { NodeLines } from "./NodeLines.ts"
 import { remoteOpen } from "../platform/Metrics.ts"
@@ -60,6 +59,16 @@ class Calls {
     return call
   }
 }
+
+/**
+ * For work on behalf of another node: a defect is logged here, with its stack and request id, and passed on as
+ * `InternalError`. On the caller's node that becomes a 500 without a second log line.
+ */
+const logDefect = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E, R> =>
+  Effect.catchCause(effect, (cause) =>
+    !Cause.hasDies(cause) || cause.reasons.some(Cause.isFailReason)
+      ? Effect.failCause(cause)
+      : Effect.andThen(Effect.logError("A call from another node failed", cause), Effect.die(new InternalError())))
 
 const broken = (cause: Cause.Cause<unknown>): Answer => ({
   ending: "broken",

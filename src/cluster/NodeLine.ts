@@ -1,29 +1,34 @@
 /**
- * The line between two nodes: one TCP connection that carries everything that they say to each other, in one order in
- * each direction.
+ * The line between two nodes: one TCP connection (TLS, if the nodes have a secret; without Nagle's algorithm) that carries
+ * everything that they say to each other, in one order in each direction.
  *
  * Both sides first write a greeting (`NodeGreeting.ts`). After it each side writes frames:
  *
- *     4 bytes   length of what follows in the frame, big-endian
- *     4 bytes   number of the frame: 1, 2, 3, …
- *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has taken
- *     rest      a JSON array of entries, in UTF-8
+ *     4 bytes   length of what follows in the frame
+ *     4 bytes   number of the frame: 1, 2, 3, … on each line; empty frames have numbers, too
+ *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has passed on, at first 0
+ *     rest      a JSON array of entries, in UTF-8; it may be empty
  *
- * An entry is a JSON array whose first item names its topic: a call to an actor, an answer to a call, a push to
- * sockets, an announcement of sockets. `NodeLine` does not look into entries. It passes them on one after the other, in
- * the order in which the other side queued them.
+ * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic: a call of a procedure, the
+ * answer to a call, a push to WebSockets of agents, or an announcement which agents have WebSockets on the node.
+ * `NodeLine` does not look into entries. It passes them on one after the other, in the order in which the other side
+ * queued them. What a receiver then does may take its time, and end in another order: an acknowledgement does not say that a
+ * call was executed; its answer does.
  *
- * - One write for each turn of the event loop: what a turn queues leaves together in the check phase (`setImmediate`).
- *   Nothing waits for a timer or for an earlier frame.
- * - Acknowledgements are cumulative and ride in the frames that are sent anyway. A side that has nothing to say sends an
- *   empty frame twice a second.
- * - At most WINDOW_CHARS are unacknowledged; what is queued beyond that waits. Those who queue entries bound what waits:
- *   calls and answers by number and characters, pushes by dropping them (`PushQueue.ts`), announcements by merging them.
- * - A frame that was taken already is ignored. A gap in the numbers, a frame that is not understood, silence for SILENT_MS, or
- *   a frame without an acknowledgement for UNACKNOWLEDGED_MS end the line.
- * - A line that has ended is never continued. The nodes open a new one, and what was under way is lost with the old one:
- *   unanswered calls are made again at the owner with the same ids, every socket compares its cursor with storage, and
- *   all sockets are announced again.
+ * - Everything that one turn of the event loop queues is written at once, in the check phase of that turn (`setImmediate`). It
+ *   waits for no timer and for no answer. It waits for acknowledgements only while WINDOW_CHARS are unacknowledged.
+ * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and not only its
+ *   kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second, after 0.2 s
+ *   if entries are unacknowledged, and at once after a quarter of a window.
+ * - What waits for the window is in this queue, and is bounded by those who queue it: a call beyond 20,000 is refused
+ *   (`NodeCalls.ts`), pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`), all changes of one agent's
+ *   WebSockets are one announcement. If calls and answers together still exceed MAX_QUEUED_CHARS, the line ends.
+ * - The line ends when nothing was heard for 3 s, when a frame was not acknowledged within 5 s, or when a frame makes no sense: a
+ *   length above MAX_FRAME, a gap in the numbers, an unknown topic. A frame whose number was passed on already is ignored. TCP
+ *   does neither lose nor repeat, but proxies and mistakes do.
+ * - A line that has ended is never continued. `NodeLines.ts` opens another one, from either side, and what was under way is
+ *   lost. A call without an answer is made again, at the node that owns its actor by then, with the same id; the id makes a second execution
+ *   harmless. Both nodes read from the database what pushes may have told, and announce all their WebSockets.
  */
 
 import type { Socket } from "node:net"
@@ -35,8 +40,11 @@ const FRAME_CHARS = 1_000_000
 /** The most bytes of a frame that is read. One entry has at most 2 million characters. */
 const MAX_FRAME = 16 * 1024 * 1024
 const WINDOW_CHARS = 4_000_000
-/** The most characters of calls and answers that wait for room in the window. */
-const MAX_QUEUED_CHARS = 64_000_000
+/** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
+const MAX_QUEUED_CHARS = 128_000_000
+const EMPTY = "[]"
+/** A line ends well before its numbers do; one flush writes a few frames at most. */
+const MAX_NUMBER = 2 ** 32 - 1_000
 const BEAT_MS = 500
 /** How long an acknowledgement waits for a frame that is sent anyway. */
 const ACKNOWLEDGE_MS = 200
@@ -83,9 +91,8 @@ export class NodeLine {
   private unacknowledged: Array<Sent> = []
   private unacknowledgedChars = 0
   private taken = 0
-  private acknowledged = 0
-  /** Characters taken since the last acknowledgement was sent. */
-  private takenChars = 0
+  /** Bytes of entries taken since the last acknowledgement was sent. */
+  private takenBytes = 0
   private received: Array<Buffer> = []
   private receivedBytes = 0
   /** How many bytes the first frame in `received` has, as far as that is known. */
@@ -157,7 +164,8 @@ export class NodeLine {
       return this.end("silence", new Error(`nothing was acknowledged for ${UNACKNOWLEDGED_MS / 1_000} s`))
     }
     const quiet = now - this.sentAt
-    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.acknowledged < this.taken)) this.flush(true)
+    // Empty frames are acknowledged by the next frame, whenever that is sent: otherwise each would be answered at once.
+    if (quiet >= BEAT_MS || (quiet >= ACKNOWLEDGE_MS && this.takenBytes > 0)) this.flush(true)
   }
 
   end(end: LineEnd, cause?: unknown): void {
@@ -185,6 +193,7 @@ export class NodeLine {
     if (this.isOver) return
     const { queue } = this
     const frames: Array<Buffer> = []
+    if (this.sent >= MAX_NUMBER) return this.end("connection", new Error("all numbers of frames are used"))
     let at = 0
     while (at < queue.length && this.unacknowledgedChars < WINDOW_CHARS) {
       let text = "["
@@ -198,7 +207,7 @@ export class NodeLine {
       frames.push(this.frame(`${text}]`))
     }
     this.queue = at === queue.length ? [] : queue.slice(at)
-    if (frames.length === 0 && always) frames.push(this.frame("[]"))
+    if (frames.length === 0 && always) frames.push(this.frame(EMPTY))
     if (frames.length > 0) this.connection.write(frames.length === 1 ? frames[0]! : Buffer.concat(frames))
   }
 
@@ -210,8 +219,7 @@ export class NodeLine {
     bytes.writeUInt32BE(this.taken, 8)
     // A text with as many bytes as characters is ASCII, for which latin1 is faster.
     bytes.write(text, HEAD, size === text.length ? "latin1" : "utf8")
-    this.acknowledged = this.taken
-    this.takenChars = 0
+    this.takenBytes = 0
     this.sentAt = this.now()
     this.unacknowledged.push({ number: this.sent, chars: text.length, at: this.sentAt })
     this.unacknowledgedChars += text.length
@@ -219,6 +227,7 @@ export class NodeLine {
   }
 
   private read(chunk: Buffer): void {
+    if (this.isOver) return
     this.lastHeard = this.now()
     this.received.push(chunk)
     this.receivedBytes += chunk.length
@@ -248,7 +257,7 @@ export class NodeLine {
     if (number !== this.taken + 1) return this.end("answer", new Error(`frame ${number} after frame ${this.taken}`))
     if (acknowledged > this.sent) return this.end("answer", new Error(`frame ${acknowledged} was acknowledged before it was sent`))
     this.acknowledge(acknowledged)
-    if (to - from > 2) {
+    if (to - from > EMPTY.length) {
       try {
         for (const entry of JSON.parse(bytes.toString("utf8", from, to)) as ReadonlyArray<ReadonlyArray<unknown>>) {
           this.events.hear(this, entry)
@@ -257,11 +266,11 @@ export class NodeLine {
       } catch (error) {
         return this.end("answer", error)
       }
+      this.takenBytes += to - from
     }
     this.taken = number
-    this.takenChars += to - from
     // The first frame is acknowledged at once if it may have crossed this side's first frame (`probe`).
-    if ((number === 1 && this.sent > 0) || this.takenChars > WINDOW_CHARS / 4) this.flush(true)
+    if ((number === 1 && this.sent > 0) || this.takenBytes > WINDOW_CHARS / 4) this.flush(true)
   }
 
   private acknowledge(number: number): void {

@@ -191,7 +191,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
 
   yield* Effect.addFinalizer(() =>
     Effect.sync(() => {
-      for (const line of [...lines.values()]) line.end("closed")
+      for (const line of lines.values()) line.end("closed")
     }))
 
   let checkedAt = now()
@@ -199,7 +199,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
     // If this process stood still, what the others said meanwhile is still to be read.
     const stoodStill = now() - checkedAt > 2 * CHECK_MS
     checkedAt = now()
-    for (const line of [...lines.values()]) line.check(!stoodStill)
+    for (const line of lines.values()) line.check(!stoodStill)
   }).pipe(Effect.repeat(Schedule.spaced(CHECK_MS)), Effect.forkScoped)
 
   return NodeLines.of({

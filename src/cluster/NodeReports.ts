@@ -8,7 +8,8 @@ import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
 /**
  * What the nodes say about themselves in `cluster_nodes`. This node asks for a line with every live node there, listed or
- * not, and writes with which nodes it has one on which frames arrive both ways; so each node knows which nodes can talk with each other.
+ * not, and writes which nodes it reaches, so each node knows which nodes can talk with each other. It reaches a node if a frame
+ * on their line was acknowledged; a line on which greetings arrive and frames do not counts for nothing.
  */
 export class NodeReports extends Context.Service<NodeReports, {
   /** Whether every other listed node has a line with this one, or has none for a known reason. */

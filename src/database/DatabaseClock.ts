@@ -169,7 +169,7 @@ const askDatabase = Effect.gen(function*() {
 /**
  * For changes without an idempotent id, such as a block: how many milliseconds after the request the statement may
  * still take effect. The statement checks this against the database's clock, because it may be delayed on its way. It
- * is as long as a caller is held (`RemoteDeadline.ts`); after that the caller may have repeated the request elsewhere.
+ * is as long as a caller is held (`Procedures.ts`); after that the caller may have repeated the request elsewhere.
  * Null: no limit, because the process's time is not the database's.
  */
 export const MadeWithin = Context.Reference<number | null>("parley/database/DatabaseClock/MadeWithin", {

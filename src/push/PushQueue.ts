@@ -168,5 +168,13 @@ export const readPush = ([topic, receivers, ...rest]: ReadonlyArray<unknown>): A
 }
 
 /** The push as one of its receivers gets it. */
-export const pushTo = (push: Push, no: number | null): Push =>
-  push._tag === "Hint" ? { ...push, inboxNo: no ?? misread() } : no === null ? push : { ...push, after: no }
+export const pushTo = (push: Push, no: number | null): Push => {
+  switch (push._tag) {
+    case "Hint":
+      return { ...push, inboxNo: no ?? misread() }
+    case "Echo":
+      return { ...push, after: no ?? misread() }
+    case "Event":
+      return no === null ? push : { ...push, after: no }
+  }
+}

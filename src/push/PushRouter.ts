@@ -1,4 +1,4 @@
-import { Clock, Context, Effect, Layer, Schedule, Schema } from "effect"
+import { Clock, Context, Deferred, Effect, Layer, Schedule, Schema } from "effect"
 import { Config } from "../platform/Config.ts"
 import { Members } from "../cluster/Members.ts"
 import { type Answer, NodeCalls } from "../cluster/NodeCalls.ts"
@@ -71,6 +71,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const calls = yield* NodeCalls
       const clock = yield* Clock.Clock
       const now = monotonicMillis(clock)
+      const fork = Effect.runForkWith(yield* Effect.context<never>())
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const here = new Map<string, ReadonlyArray<SocketSlot>>()
       const queues = new Map<string, PushQueue>()
@@ -90,10 +91,42 @@ export class PushRouter extends Context.Service<PushRouter, {
         return sockets
       }
 
+      /** Agents whose sockets here have changed since the last announcement, and callers of `reachable` who wait for the next one. */
+      const changed = new Set<string>()
+      let waiting: Array<Effect.Effect<unknown>> = []
+      /** Answers the other nodes that asked before the changes were announced. */
+      let answers: Array<() => void> = []
+      let isSpeaking = false
+      let spokeAt = Number.NEGATIVE_INFINITY
+      const speak = Effect.suspend(() => {
+        isSpeaking = false
+        spokeAt = now()
+        for (const agentId of changed) for (const queue of queues.values()) queue.announce(agentId, here)
+        changed.clear()
+        for (const answer of answers) answer()
+        answers = []
+        const waited = waiting
+        waiting = []
+        return waited.length === 0 ? Effect.void : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
+      })
+      /**
+       * Each announcement is a frame for each other node, and so is each question whether it has arrived. So what a turn of the
+       * event loop announces goes together, and with many nodes also what some milliseconds do: however many sockets come, a
+       * node uses a twentieth of its processor for this at most.
+       */
+      const speakSoon = (): void => {
+        if (isSpeaking) return
+        isSpeaking = true
+        const pause = spokeAt + Math.max(0, queues.size - NODES_AT_ONCE) * PAUSE_MS - now()
+        fork(Effect.andThen(pause > 0 ? Effect.sleep(pause) : Effect.yieldNow, speak))
+      }
+
       const announce = (agentId: string, places: ReadonlyArray<SocketSlot>): void => {
         if (places.length > 0) here.set(agentId, places)
         else here.delete(agentId)
-        for (const queue of queues.values()) queue.announce(agentId, here)
+        if (queues.size === 0) return
+        changed.add(agentId)
+        speakSoon()
       }
       const leave = (place: SocketSlot): void => {
         const places = here.get(place.agentId)
@@ -143,7 +176,12 @@ export class PushRouter extends Context.Service<PushRouter, {
         })
       }
       lines.hear("missed", () => listener?.missed())
-      yield* calls.serve("node/reach", () => Effect.succeed(DONE))
+      // The answer follows the announcement of all places that were given before it: the asking node knows them when it goes on.
+      yield* calls.serve("node/reach", () =>
+        Effect.suspend(() =>
+          changed.size === 0 ? Effect.succeed(DONE) : Effect.callback<Answer>((resume) => {
+            answers.push(() => resume(Effect.succeed(DONE)))
+          })))
       yield* calls.serve("node/notice", (_, notice) =>
         Effect.suspend(() => Effect.as(listener?.notice(decodeNotice(notice)) ?? Effect.void, DONE)))
       yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))
@@ -177,7 +215,13 @@ export class PushRouter extends Context.Service<PushRouter, {
           return place
         },
         leave,
-        reachable: onAll("node/reach", null),
+        reachable: Effect.flatMap(Deferred.make<void>(), (heard) =>
+          Effect.suspend(() => {
+            if (queues.size === 0) return Effect.void
+            waiting.push(Deferred.succeed(heard, undefined))
+            speakSoon()
+            return Deferred.await(heard)
+          })),
         hearsAll: () => [...members.others()].every((node) => now() - (lines.to(node)?.heardAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS),
         introduced: Effect.suspend(() => {
           const others = [...members.others()]
@@ -197,6 +241,9 @@ const decodeNotice = Schema.decodeUnknownSync(Notice)
 /** How long callers wait for other nodes. */
 const PATIENCE_MS = 1_000
 const INTRODUCTION = "3 seconds"
+/** With more other nodes than this, announcements pause, for this long for each further node. */
+const NODES_AT_ONCE = 2
+const PAUSE_MS = 0.5
 /**
  * The share of an agent's limit above which a new socket waits for the announcements of other nodes:
  * below it, two nodes at once cannot pass the limit.

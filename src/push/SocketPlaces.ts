@@ -13,7 +13,7 @@ export type Elsewhere = readonly [node: string, since: ReadonlyArray<number>]
 
 /** A socket's place among those of its agent, taken before the socket is attached. */
 export interface SocketSlot extends SocketPlace {
-  /** Whether other nodes may be giving away the same place right now; `agreed` completes when that is decided. */
+  /** Whether other nodes may be giving away the same place right now; `PushRouter.reachable` completes when that is decided. */
   readonly contested: boolean
   /** Called when sockets on other nodes turn out to come first; by then the place has been given back. */
   readonly displaced: () => void

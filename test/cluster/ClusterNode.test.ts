@@ -1,13 +1,12 @@
 import { assert, describe, it } from "@effect/vitest"
-import { ConfigProvider, Deferred, Effect, Exit, Layer, Logger, Redacted, References, Scope } from "effect"
+import { ConfigProvider, Effect, Exit, Layer, Redacted, Scope } from "effect"
 import { RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
-import { RpcSerialization, RpcServer } from "effect/rpc"
 import { once } from "node:events"
 import { connect } from "node:net"
-import { setTimeout as pause } from "node:timers/promises"
 import { freePort } from "../../runners/local/FreePort.ts"
 import { claimAddress, migrate, storage } from "../../src/cluster/ClusterNode.ts"
 import { Config } from "../../src/platform/Config.ts"
+import { make as makeLines, NodeLines } from "../../src/cluster/NodeLines.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { Link } from "../support/Link.ts"
@@ -66,7 +65,7 @@ describe("what listens for other nodes", () => {
         RUNNER_SECRET: "known to the nodes of this test"
       }))))
       const scope = yield* Scope.make()
-      yield* Scope.provide(Layer.build(NodePort.layer(config)), scope)
+      yield* Scope.provide(Layer.build(NodePort.layer(config).pipe(Layer.provide(Layer.effect(NodeLines, makeLines("127.0.0.1:1", 1, () => Effect.fail("nobody is there")))))), scope)
       const silent = connect(port, "127.0.0.1")
       yield* Effect.promise(() => once(silent, "connect"))
       const began = performance.now()
@@ -74,28 +73,4 @@ describe("what listens for other nodes", () => {
       assert.isBelow(performance.now() - began, 30_000)
       silent.destroy()
     }))
-
-  it.live("takes it quietly that a connection breaks off, as all of a node that dies do", () =>
-    Effect.gen(function*() {
-      const port = yield* Effect.promise(freePort)
-      const config = yield* Effect.provide(Config, Config.layerTest({ RUNNER_PORT: port }))
-      const told = yield* Deferred.make<readonly [level: string, message: string, reasons: number]>()
-      const logger = Logger.make(({ cause, logLevel, message }) =>
-        Deferred.doneUnsafe(told, Effect.succeed([logLevel, String(message), cause.reasons.length] as const)))
-      yield* RpcServer.layerProtocolSocketServer.pipe(
-        Layer.provide(NodePort.layer(config)),
-        Layer.provide(RpcSerialization.layerSchemaBinary()),
-        Layer.provide([Logger.layer([logger]), Layer.succeed(References.MinimumLogLevel, "Debug")]),
-        Layer.build
-      )
-      // Whoever breaks off before anything was read is not heard of at all.
-      yield* Effect.promise(async () => {
-        const other = connect(port, "127.0.0.1")
-        await once(other, "connect")
-        other.write("x")
-        await pause(100)
-        other.resetAndDestroy()
-      }).pipe(Effect.forever, Effect.forkScoped)
-      assert.deepStrictEqual(yield* Deferred.await(told), ["Debug", "A connection from another node broke off", 0])
-    }).pipe(Effect.scoped))
 })

@@ -204,6 +204,15 @@ describe("a line between two nodes", () => {
     assert.deepStrictEqual(sent()[0], { number: 1, acknowledged: 1, entries: [] })
   })
 
+  it("ends before its numbers do", async () => {
+    const { ends, line } = await start()
+    // A hundred days of a thousand frames a second.
+    Reflect.set(line, "sent", 2 ** 32 - 1_000)
+    line.send('["a"]')
+    await eventually("the end", () => ends.length === 1 || undefined)
+    assert.deepStrictEqual(ends, [["connection", "all numbers of frames are used"]])
+  })
+
   it("drops what is queued, and ends with what was said, if this side closes it", async () => {
     const { ends, line, sent } = await start()
     const dropped = { encode: () => '["dropped"]' }
@@ -214,5 +223,48 @@ describe("a line between two nodes", () => {
     await eventually("the frame", () => sent().length === 1 || undefined)
     assert.deepStrictEqual(sent()[0]!.entries, [["kept"]])
     assert.strictEqual(ends[0]![0], "closed")
+  })
+
+  it("carries an empty frame twice a second in each direction when nothing is said, whenever each side looks", async () => {
+    const [near, far] = await sockets()
+    const time = { now: 0 }
+    let heard = 0
+    const ends = [near, far].map((socket) => {
+      const end = { socket, writes: 0, line: new NodeLine("b:1", 1, socket, { hear: () => void heard++, ended: () => {} }, () => time.now) }
+      const write = socket.write.bind(socket)
+      socket.write = ((chunk: Buffer) => {
+        end.writes++
+        return write(chunk)
+      }) as typeof socket.write
+      end.line.begin(Buffer.alloc(0))
+      return end
+    })
+    ends[0]!.line.send('["a"]')
+    await eventually("the entry", () => heard === 1 || undefined)
+    while (time.now < 10_000) {
+      for (const { line } of ends) {
+        time.now += 125
+        line.check(true)
+        // What was written has arrived before the clock goes on.
+        await eventually("the frames", () =>
+          (near.bytesWritten === far.bytesRead && far.bytesWritten === near.bytesRead) || undefined)
+      }
+    }
+    for (const { line, writes } of ends) {
+      assert.isFalse(line.hasEnded)
+      assert.isAtMost(writes, 22)
+      line.end("connection")
+    }
+  })
+
+  it("hears nothing any more once this side has closed it", async () => {
+    const { far, heard, line } = await start()
+    const near = Reflect.get(line, "connection") as Socket
+    line.send('["a"]')
+    line.end("closed")
+    // The connection is closed only when everything is written: bytes of the other side may come until then.
+    near.emit("data", frame(1, 0, '[["late"]]'))
+    await once(far, "close")
+    assert.deepStrictEqual(heard, [])
   })
 })

@@ -1,16 +1,17 @@
 import { assert, describe, it } from "@effect/vitest"
-import { Context, Effect, Exit, Layer, Logger, Redacted, Schedule, Scope } from "effect"
-import { SocketServer } from "effect/socket"
+import { Context, Effect, Exit, Layer, Logger, Redacted, References, Schedule, Scope } from "effect"
 import { once } from "node:events"
 import { connect, type Socket } from "node:net"
 import { connect as connectTls } from "node:tls"
 import { Config, type Settings } from "../../src/platform/Config.ts"
+import { WIRE } from "../../src/cluster/NodeGreeting.ts"
+import { make as makeLines, NodeLines } from "../../src/cluster/NodeLines.ts"
 import * as NodePort from "../../src/cluster/NodePort.ts"
 import { clientTls } from "../../src/cluster/NodeSecret.ts"
 import { Crowd } from "../support/Crowd.ts"
 import { eventually } from "../support/Eventually.ts"
 
-/** A port for nodes with this secret, who was served there, and what was logged of it. */
+/** A port for nodes with this secret, what was logged of it, and what became of the connections that it took. */
 const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: number, settings: Partial<Settings> = {}) {
   const lines: Array<string> = []
   const served: Array<"begun" | "ended"> = []
@@ -21,18 +22,39 @@ const open = Effect.fnUntraced(function*(secret: string | undefined, silentMs?: 
     RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret),
     ...settings
   })))
-  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provideMerge(logger)))
-  const server = Context.get(context, SocketServer.SocketServer)
-  yield* Effect.forkScoped(server.run((socket) =>
-    Effect.gen(function*() {
-      served.push("begun")
-      const { pull } = yield* socket.reader
-      yield* Effect.forever(pull)
-    }).pipe(Effect.scoped, Effect.ensuring(Effect.sync(() => served.push("ended"))))
-  ))
-  if (!("port" in server.address)) return assert.fail("no port")
-  return { port: server.address.port, lines, served }
+  // Each connection is taken for one of a node.
+  const nodes = Layer.effect(NodeLines, Effect.map(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) =>
+    NodeLines.of({
+      ...made,
+      accept: (connection) =>
+        Effect.sync(() => {
+          served.push("begun")
+          connection.on("close", () => served.push("ended"))
+          connection.resume()
+        })
+    })))
+  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config, silentMs)).pipe(Layer.provide(nodes), Layer.provideMerge(logger)))
+  return { port: Context.get(context, NodePort.NodePort), lines, served }
 })
+
+/** A port for nodes with this secret, and what was logged of it at which level. */
+const openReal = Effect.fnUntraced(function*(secret: string | undefined) {
+  const logged: Array<readonly [level: string, message: string]> = []
+  const logger = Logger.layer([Logger.make(({ logLevel, message }) => void logged.push([logLevel, String(message)]))])
+  const config = yield* Config.pipe(Effect.provide(Config.layerTest({
+    RUNNER_HOST: "127.0.0.1",
+    RUNNER_PORT: 0,
+    RUNNER_SECRET: secret === undefined ? undefined : Redacted.make(secret)
+  })))
+  const nodes = Layer.effect(NodeLines, Effect.tap(makeLines(SELF, 1, () => Effect.fail("nobody is there")), (made) => made.start))
+  const context = yield* Layer.build(Layer.fresh(NodePort.layer(config)).pipe(
+    Layer.provideMerge(nodes),
+    Layer.provide([logger, Layer.succeed(References.MinimumLogLevel, "Debug")])
+  ))
+  return { port: Context.get(context, NodePort.NodePort), lines: Context.get(context, NodeLines), logged }
+})
+
+const [SELF, OTHER] = ["10.0.0.1:7431", "10.0.0.2:7431"] as const
 
 const closed = (socket: Socket): Promise<unknown> => {
   socket.on("error", () => {})
@@ -93,6 +115,50 @@ describe("the port for other nodes", () => {
         "Refused a connection from 127.0.0.1 on RUNNER_PORT: it encrypts, and this node has no RUNNER_SECRET"
       ])
       assert.deepStrictEqual([secured.served, plain.served], [[], []])
+    }).pipe(Effect.scoped))
+
+  it.live("ends a connection on which something else than a node speaks, and says so once", () =>
+    Effect.gen(function*() {
+      const [way] = clientTls(Redacted.make("a secret"))
+      const [secured, plain] = [yield* openReal("a secret"), yield* openReal(undefined)]
+      for (const { logged, port } of [secured, plain]) {
+        const dial = () => port === plain.port ? connect(port, "127.0.0.1") : connectTls({ ...way, port, host: "127.0.0.1" })
+        // A peer that comes and goes without a word is no stranger: perhaps a check whether the port is open.
+        const quiet = dial()
+        quiet.on(port === plain.port ? "connect" : "secureConnect", () => quiet.end())
+        yield* Effect.promise(() => closed(quiet))
+        const node = dial()
+        node.write(`${JSON.stringify({ parley: WIRE, from: OTHER, to: SELF, incarnation: 1 })}\n`)
+        yield* Effect.promise(() => once(node, "data"))
+        assert.deepStrictEqual(logged, [])
+        for (const bytes of ["GET / HTTP/1.1\r\n\r\n", "x".repeat(5_000), "{\"parley\":4}\n", `${JSON.stringify({ parley: "4", from: OTHER, to: SELF, incarnation: 1 })}\n`]) {
+          const stranger = dial()
+          stranger.write(bytes)
+          yield* Effect.promise(() => closed(stranger))
+        }
+        assert.deepStrictEqual(logged, [
+          ["Warn", "Refused a connection from 127.0.0.1 on RUNNER_PORT: it is no node of this version of Parley"]
+        ])
+      }
+    }).pipe(Effect.scoped))
+
+  it.live("takes it quietly that a connection breaks off, as all of a node that dies do", () =>
+    Effect.gen(function*() {
+      const { lines, logged, port } = yield* openReal(undefined)
+      for (let i = 1; i <= 3; i++) {
+        const other = connect(port, "127.0.0.1")
+        other.write(`${JSON.stringify({ parley: WIRE, from: OTHER, to: SELF, incarnation: i })}\n`)
+        yield* Effect.promise(() => once(other, "data"))
+        const line = lines.to(OTHER) ?? assert.fail("no line")
+        other.resetAndDestroy()
+        yield* Effect.promise(() => eventually("the line to end", () => line.hasEnded || undefined))
+        assert.isUndefined(lines.to(OTHER))
+      }
+      assert.lengthOf(logged, 3)
+      for (const [level, message] of logged) {
+        assert.strictEqual(level, "Debug")
+        assert.match(message, /^The line to node 10\.0\.0\.2:7431 broke: /)
+      }
     }).pipe(Effect.scoped))
 
   it.live("ends connections on which nothing comes, before the handshake and after it, and no other", () =>

@@ -48,7 +48,7 @@ const setUp = Effect.fnUntraced(function*(self: string, other: string) {
     yield* Effect.promise(() => eventually("the end of the line", () => torn?.hasEnded === true || undefined))
   })
   const unlock = () => void (rows[1] = { ...rows[1]!, isLocked: false })
-  return { lines, said, last, tear, unlock, other }
+  return { wires, lines, said, last, tear, unlock, other }
 })
 
 describe("a line that is torn", () => {
@@ -92,5 +92,28 @@ describe("a line that is torn", () => {
       assert.deepStrictEqual(two.last(), [FIRST])
       yield* TestClock.adjust("1 second")
       assert.deepStrictEqual(two.last(), [])
+    }))
+})
+
+describe("a line on which greetings arrive and frames do not", () => {
+  it.effect("leaves the other node unreached, though it begins again and again", () =>
+    Effect.gen(function*() {
+      const { last, lines, other, said, tear, wires } = yield* setUp(FIRST, SECOND)
+      wires.isMute = true
+      yield* TestClock.adjust("300 millis")
+      yield* tear(true)
+      for (let times = 0; times < 3; times++) {
+        yield* Effect.promise(() => eventually("the next line", () => lines.to(other) !== undefined || undefined))
+        assert.isFalse(lines.to(other)?.isConfirmed)
+        yield* TestClock.adjust("3300 millis")
+      }
+      assert.deepStrictEqual(last(), [])
+      const silent = said.length
+      yield* TestClock.adjust("3300 millis")
+      for (const reaches of said.slice(silent)) assert.deepStrictEqual(reaches, [])
+      wires.isMute = false
+      yield* Effect.promise(() => eventually("the next line", () => lines.to(other) !== undefined || undefined))
+      wires.cut()
+      yield* Effect.promise(() => eventually("the report", () => last().includes(other) || undefined))
     }))
 })

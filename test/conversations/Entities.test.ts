@@ -1,84 +1,115 @@
 import { assert, layer } from "@effect/vitest"
-import { Clock, Effect, Exit, Layer, Schema } from "effect"
-import {
-  type ClusterError,
-  MessageStorage,
-  RunnerHealth,
-  Runners,
-  RunnerStorage,
-  Sharding,
-  ShardingConfig
-} from "effect/cluster"
+import { Clock, Context, Effect, Exit, Layer } from "effect"
+import { type Entity, MessageStorage, RunnerHealth, Runners, RunnerStorage, ShardId, Sharding, ShardingConfig } from "effect/cluster"
+import type { Rpc } from "effect/rpc"
 import { SqlClient } from "effect/sql"
-import { LiveAgents } from "../../src/push/LiveAgents.ts"
-import { AgentEntity } from "../../src/push/AgentEntity.ts"
+import { AgentNotFound, AgentSuspended } from "../../src/agents/Agent.ts"
+import { awaitShards, common } from "../../src/cluster/Cluster.ts"
+import { Members } from "../../src/cluster/Members.ts"
+import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
+import { NodeLines } from "../../src/cluster/NodeLines.ts"
+import * as Procedures from "../../src/cluster/Procedures.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { ConversationEntity, SendFailure } from "../../src/conversations/ConversationEntity.ts"
-import type { Sent } from "../../src/messages/Sent.ts"
 import { Conversations, type Sender, type SendError } from "../../src/conversations/Conversations.ts"
-import * as Entities from "../../src/Services.ts"
-import { GroupEntity } from "../../src/groups/GroupEntity.ts"
+import { StorageUnavailable } from "../../src/files/Blobs.ts"
+import { GroupEntity, GroupSendFailure } from "../../src/groups/GroupEntity.ts"
 import { Groups } from "../../src/groups/Groups.ts"
+import { GroupDeleted } from "../../src/messages/GroupDeletion.ts"
+import * as Errors from "../../src/messages/SendErrors.ts"
+import type { Sent } from "../../src/messages/Sent.ts"
 import { Config } from "../../src/platform/Config.ts"
-import { awaitShards } from "../../src/cluster/Cluster.ts"
 import { Ids } from "../../src/platform/Ids.ts"
-import { Peers } from "../../src/cluster/Peers.ts"
-import { RemoteCalls } from "../../src/cluster/RemoteCalls.ts"
-import { REQUEST_ID } from "../../src/platform/RequestId.ts"
+import { forRequest } from "../../src/platform/RequestId.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
+import { AgentEntity } from "../../src/push/AgentEntity.ts"
+import { LiveAgents } from "../../src/push/LiveAgents.ts"
+import { PushRouter } from "../../src/push/PushRouter.ts"
+import * as Entities from "../../src/Services.ts"
 import { Webhooks } from "../../src/webhooks/Webhooks.ts"
+import { RateLimited, Unauthorized, Unavailable } from "../../src/wire/WireError.ts"
 import { layerPgliteTest } from "../support/Databases.ts"
+import { connected, layerLines, makeCalls, type Wires, wires } from "../support/Lines.ts"
 import { draft, newAgent } from "../support/Rooms.ts"
 
-/** As standalone, but every call to an entity is encoded and decoded, as between runners. */
-const cluster = Layer.merge(RemoteCalls.layerAlone, Peers.layerAlone).pipe(
-  Layer.provideMerge(Sharding.layer),
-  Layer.provideMerge(Runners.layerNoop),
-  Layer.provideMerge(MessageStorage.layerNoop),
-  Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
-  Layer.provide(ShardingConfig.layer({ simulateRemoteSerialization: true, shardsPerGroup: 300 }))
-)
+/** A node without shards: `owner` has all of them. */
+const gateway = (owner: string) =>
+  Layer.merge(
+    Layer.succeed(Members, Members.of({ list: () => undefined, others: () => [owner], ownersOf: () => [owner], look: Effect.void })),
+    Layer.mock(Sharding.Sharding, { getShardId: () => ShardId.make("default", 1), hasShardId: () => false })
+  )
 
-const rooms = Entities.layer.pipe(
-  Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster).pipe(
-    Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
-  )),
-  Layer.provideMerge(layerPgliteTest),
-  Layer.provideMerge(Layer.mergeAll(Config.layerTest({ LIMITS_COLD_CONVERSATIONS: 2 }), Ids.layer))
-)
+/** Calls to an entity from a node that has none of its shards. */
+const clientOf = <Type extends string, Rpcs extends Rpc.Any>(entity: Entity.Entity<Type, Rpcs>) =>
+  Procedures.make(entity, Object.fromEntries(Array.from(entity.protocol.requests.keys(), (name) =>
+    [name, { run: () => Effect.die("it was done where the shard is not") }])) as never)
 
-type ClusterFailure =
-  | ClusterError.MailboxFull
-  | ClusterError.AlreadyProcessingMessage
-  | ClusterError.PersistenceError
-  | ClusterError.EntityNotAssignedToRunner
+/** What a gateway calls, and the connections between it and the node that has the shards. */
+const farOf = (made: Wires) =>
+  Effect.all({
+    wires: Effect.succeed(made),
+    conversations: clientOf(ConversationEntity),
+    groups: clientOf(GroupEntity),
+    agents: clientOf(AgentEntity)
+  })
+class Far extends Context.Service<Far, Effect.Success<ReturnType<typeof farOf>>>()("parley/test/Far") {}
 
-/** A call as it comes for a request; no other trace of that reaches another runner. */
-const asked = (requestId: string) => ({ headers: { [REQUEST_ID]: requestId } })
+/** The rooms on a node that has every shard, and a gateway beside it, with a line between them. */
+const bothNodes = Layer.unwrap(Effect.map(wires, (made) => {
+  made.record()
+  const cluster = NodeCalls.layer.pipe(
+    Layer.provideMerge(Layer.merge(layerLines(made, "owner"), Members.layerAlone)),
+    Layer.provideMerge(Sharding.layer),
+    Layer.provideMerge(Runners.layerNoop),
+    Layer.provideMerge(MessageStorage.layerNoop),
+    Layer.provide([RunnerStorage.layerMemory, RunnerHealth.layerNoop]),
+    Layer.provide(ShardingConfig.layer(common))
+  )
+  const rooms = Entities.layer.pipe(
+    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(awaitShards), cluster).pipe(
+      Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
+    )),
+    Layer.provideMerge(layerPgliteTest),
+    Layer.provideMerge(Layer.mergeAll(Config.layerTest({ LIMITS_COLD_CONVERSATIONS: 2 }), Ids.layer))
+  )
+  const far = Layer.effect(
+    Far,
+    Effect.gen(function*() {
+      const lines = yield* NodeLines
+      const there = yield* Layer.build(Layer.fresh(PushRouter.layer).pipe(
+        Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
+        Layer.provideMerge(layerLines(made, "gateway")),
+        Layer.provideMerge(gateway("owner"))
+      ))
+      yield* connected(lines, Context.get(there, NodeLines))
+      return yield* Effect.provideContext(farOf(made), there)
+    })
+  )
+  return Layer.provideMerge(far, rooms)
+}))
+
+const calls = (wires: Wires, procedure: string) =>
+  wires.record().filter(({ entry: [topic, , called] }) => topic === "call" && called === procedure).length
 
 const parse = (text: string): Record<string, unknown> => JSON.parse(text) as Record<string, unknown>
 
-layer(rooms)((it) => {
-  it.effect("a send through the entity gives what the local call gives, refusals included", () =>
+layer(bothNodes)((it) => {
+  it.effect("a send through another node gives what the local call gives, refusals included", () =>
     Effect.gen(function*() {
       const conversations = yield* Conversations
-      const client = yield* ConversationEntity.client
+      const far = yield* Far
       const id = makeDirectIds((yield* Secrets).conversationIds)
-      const send = (way: "local" | "entity") => (
-        from: Sender,
-        to: typeof from,
-        key: string
-      ): Effect.Effect<Sent, SendError | ClusterFailure> => {
-        const command = {
-          sender: { id: from.id, handle: from.handle, displayName: from.handle },
-          recipient: { id: to.id, handle: to.handle },
-          draft: draft(key)
-        }
-        return way === "entity"
-          ? client(id(from.id, to.id)).Send({ command })
+      const send = (way: "local" | "remote") => (from: Sender, to: typeof from, key: string): Effect.Effect<Sent, SendError> =>
+        way === "remote"
+          ? far.conversations.Send(id(from.id, to.id), {
+            command: {
+              sender: { id: from.id, handle: from.handle, displayName: from.handle },
+              recipient: { id: to.id, handle: to.handle },
+              draft: draft(key)
+            }
+          })
           : conversations.send(from, { _tag: "Direct", handle: to.handle }, draft(key))
-      }
-      const story = Effect.fnUntraced(function*(way: "local" | "entity") {
+      const story = Effect.fnUntraced(function*(way: "local" | "remote") {
         const agents = yield* Effect.forEach([0, 1, 2, 3], (i) => newAgent(`story-${way}-${i}`))
         const [a, b, c, d] = agents as [typeof agents[0], typeof agents[0], typeof agents[0], typeof agents[0]]
         const told: Array<unknown> = []
@@ -100,7 +131,7 @@ layer(rooms)((it) => {
             told.push([exit.value.created, exit.value.backlog, client_msg_id, seq, status])
           } else {
             const [reason] = exit.cause.reasons
-            const failure = reason?._tag === "Fail" ? reason.error as SendFailure : assert.fail(String(exit.cause))
+            const failure = reason?._tag === "Fail" ? reason.error : assert.fail(String(exit.cause))
             // Handles differ between the two stories, nothing else does.
             told.push(JSON.parse(JSON.stringify(failure).replaceAll(`story-${way}`, "story")))
           }
@@ -112,41 +143,83 @@ layer(rooms)((it) => {
         local.map((one) => Array.isArray(one) ? one[3] : (one as { readonly _tag: string })._tag),
         [1, 1, "AwaitingReply", 1, "ColdCapExceeded", 2, 3, "AgentNotFound"]
       )
-      assert.deepStrictEqual(yield* story("entity"), local)
+      assert.strictEqual(calls(far.wires, "Conversation/Send"), 0)
+      assert.deepStrictEqual(yield* story("remote"), local)
+      assert.strictEqual(calls(far.wires, "Conversation/Send"), local.length)
     }))
 
-  it.effect("an agent's slots are counted through the entity as well", () =>
+  it.effect("an agent's slots are counted for other nodes as well", () =>
     Effect.gen(function*() {
       const liveAgents = yield* LiveAgents
-      const client = (yield* AgentEntity.client)("agt_entity")
-      yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
-      yield* client.ReserveOutreach({ conversationId: "conv_e1", at: 1_000 })
+      const { agents } = yield* Far
+      yield* agents.ReserveOutreach("agt_entity", { conversationId: "conv_e1", at: 1_000 })
+      yield* agents.ReserveOutreach("agt_entity", { conversationId: "conv_e1", at: 1_000 })
       yield* liveAgents.reserveOutreach("agt_entity", "conv_e2", 1_000)
-      const remote = yield* Effect.flip(client.ReserveOutreach({ conversationId: "conv_e3", at: 1_000 }))
+      const remote = yield* Effect.flip(agents.ReserveOutreach("agt_entity", { conversationId: "conv_e3", at: 1_000 }))
       const local = yield* Effect.flip(liveAgents.reserveOutreach("agt_entity", "conv_e3", 1_000))
       assert.strictEqual(remote._tag, "ColdCapExceeded")
       assert.deepStrictEqual(JSON.stringify(remote), JSON.stringify(local))
     }))
 
-  it.effect("every refusal of a send survives the way between runners", () =>
+  it.effect("every refusal of a send survives the way between nodes", () =>
     Effect.gen(function*() {
-      const codec = Schema.toCodecJson(SendFailure)
-      const conversations = yield* Conversations
-      const a = yield* newAgent("way-a")
-      const failure = yield* Effect.flip(conversations.send(a, { _tag: "Direct", handle: "way-nobody" }, draft("m1")))
-      assert.strictEqual(failure._tag, "AgentNotFound")
-      const there = yield* Schema.encodeUnknownEffect(codec)(failure)
-      const back = yield* Schema.decodeUnknownEffect(codec)(JSON.parse(JSON.stringify(there)))
-      assert.strictEqual(JSON.stringify(back), JSON.stringify(failure))
+      const recipient_handle = "way-b"
+      const at = new Date(1_000).toISOString()
+      const refusals = [
+        new Unauthorized({ message: "This key is not known." }),
+        new AgentNotFound({}),
+        new AgentSuspended({}),
+        new Errors.Blocked({}),
+        new Errors.AgentRestricted({}),
+        new Errors.InboxRestricted({ details: { recipient_handle } }),
+        new Errors.AwaitingReply({ details: { recipient_handle, waiting_since: at } }),
+        new Errors.ColdCapExceeded({ details: { limit: 2, used: 2, window_seconds: 60, resets_at: at, retry_after_ms: 1_500 } }),
+        new Errors.AttachmentNotFound({}),
+        new Errors.AttachmentNotReady({ details: { reason: "checksum" } }),
+        new Errors.AttachmentWrongScope({}),
+        new Errors.RecipientBacklogged({ details: { recipient_handle, undelivered_count: 10_000 } }),
+        new StorageUnavailable({}),
+        new Unavailable({}),
+        new Errors.GroupNotFound({}),
+        new GroupDeleted({}),
+        new RateLimited({ details: { retry_after_ms: 100, limit: 1, window: "second" } })
+      ]
+      const made = yield* wires
+      const [owner, caller] = [yield* makeCalls(made, "owner"), yield* makeCalls(made, "gateway")]
+      for (const { lines } of [owner, caller]) yield* lines.start
+      yield* connected(owner.lines, caller.lines)
+      const refuse = { run: (index: string) => Effect.fail(refusals[Number(index)] as never) }
+      const all = Layer.mock(Sharding.Sharding, { getShardId: () => ShardId.make("default", 1), hasShardId: () => true })
+      for (const [entity, send, failures] of [
+        [ConversationEntity, "Send", SendFailure],
+        [GroupEntity, "SendToGroup", GroupSendFailure]
+      ] as const) {
+        yield* Effect.gen(function*() {
+          const names = Array.from(entity.protocol.requests.keys() as Iterable<string>)
+          yield* Procedures.make(entity as typeof ConversationEntity, Object.fromEntries(names.map((name) => [name, refuse])) as never)
+        }).pipe(Effect.provide(Layer.merge(Members.layerAlone, all)), Effect.provideContext(owner.context))
+        const client = (yield* clientOf(entity as typeof ConversationEntity).pipe(
+          Effect.provide(gateway("owner")),
+          Effect.provideContext(caller.context)
+        )) as unknown as Record<string, (id: string, payload: unknown) => Effect.Effect<unknown, unknown>>
+        const sender = { id: "agt_a", handle: "way-a", displayName: null }
+        const command = { sender, recipient: { id: "agt_b", handle: "way-b" }, draft: draft("m1") }
+        for (const failure of failures.members) {
+          const index = refusals.findIndex((refusal) => refusal instanceof failure)
+          assert.isAtLeast(index, 0, `no example of ${String(failure)}`)
+          const back = yield* Effect.flip(client[send]!(String(index), { command }))
+          assert.isTrue(back instanceof failure)
+          assert.strictEqual(JSON.stringify(back), JSON.stringify(refusals[index]))
+        }
+      }
     }))
 
-  it.effect("what another runner was asked goes to webhooks with the id of the request", () =>
+  it.effect("what another node was asked goes to webhooks with the id of the request", () =>
     Effect.gen(function*() {
       const groups = yield* Groups
       const webhooks = yield* Webhooks
       const sql = yield* SqlClient.SqlClient
-      const conversation = yield* ConversationEntity.client
-      const group = yield* GroupEntity.client
+      const far = yield* Far
       const [a, b] = [yield* newAgent("far-a"), yield* newAgent("far-b")]
       const events = ["message.new", "contact.blocked"] as const
       const { webhook } = yield* webhooks.create(b.id, "https://far.example/", events, undefined)
@@ -155,14 +228,14 @@ layer(rooms)((it) => {
       const profile = { name: "Far", description: null, avatarUrl: null }
       const made = yield* groups.create(a, { profile, handles: [b.handle] })
       yield* groups.accept(b, String(made.add_results[0]?.invite_id))
-      const there = group(made.group.id)
+      const group = made.group.id
       const direct = { sender, recipient: { id: b.id, handle: b.handle }, draft: draft("far-1") }
-      yield* conversation(id).Send({ command: direct }, asked("r-send"))
-      yield* there.SendToGroup({ command: { sender, draft: draft("far-2") } }, asked("r-group"))
-      yield* there.Update({ actorId: a.id, messageIds: [], name: "Near" }, asked("r-change"))
-      yield* there.SendToGroup({ command: { sender, draft: draft("far-3") } })
+      yield* forRequest("r-send", far.conversations.Send(id, { command: direct }))
+      yield* forRequest("r-group", far.groups.SendToGroup(group, { command: { sender, draft: draft("far-2") } }))
+      yield* forRequest("r-change", far.groups.Update(group, { actorId: a.id, messageIds: [], name: "Near" }))
+      yield* far.groups.SendToGroup(group, { command: { sender, draft: draft("far-3") } })
       const blocking = { agentId: a.id, blockedId: b.id, at: 1_000, report: null }
-      yield* conversation(id).Block({ command: blocking }, asked("r-block"))
+      yield* forRequest("r-block", far.conversations.Block(id, { command: blocking }))
       const rows = yield* sql<{ request_id: string | null }>`
         SELECT request_id FROM webhook_deliveries WHERE webhook_id = ${webhook.id} ORDER BY no`
       assert.deepStrictEqual(rows.map((row) => row.request_id), ["r-send", "r-group", "r-change", null, "r-block"])

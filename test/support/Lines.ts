@@ -5,6 +5,12 @@ import * as Lines from "../../src/cluster/NodeLines.ts"
 import { NodeCalls } from "../../src/cluster/NodeCalls.ts"
 import { eventually } from "./Eventually.ts"
 
+/** An entry of a line, and the node that heard it. */
+export interface HeardEntry {
+  readonly node: string
+  readonly entry: ReadonlyArray<unknown>
+}
+
 /**
  * The connections between nodes of one process: real ones, which a test can hold up or break. What is held up waits at the
  * receiver: it is neither lost nor read.
@@ -15,6 +21,10 @@ export class Wires {
   private readonly sides = new Map<Socket, string>()
   /** Whether nodes can connect to each other. */
   isUp = true
+  /** Whether all that nodes write besides greetings is dropped. */
+  isMute = false
+  /** What nodes have heard since `record`. */
+  entries: Array<HeardEntry> | undefined
 
   /** Connects `from` to a node. */
   dial(from: string, node: string): Effect.Effect<Socket, string> {
@@ -37,9 +47,22 @@ export class Wires {
     await once(server.listen(0, "127.0.0.1"), "listening")
   }
 
+  /** From now on, the entries that nodes hear, in the order in which they come. */
+  record(): Array<HeardEntry> {
+    return this.entries ??= []
+  }
+
+  /** How many ends of connections are open. */
+  get open(): number {
+    return this.connections.size
+  }
+
   private keep(node: string, socket: Socket): void {
     this.connections.add(socket)
     this.sides.set(socket, node)
+    const write = socket.write.bind(socket)
+    // A greeting is a string, a frame is not.
+    socket.write = ((bytes: string | Buffer) => this.isMute && typeof bytes !== "string" ? true : write(bytes)) as typeof socket.write
     socket.on("error", () => {})
     socket.on("close", () => this.connections.delete(socket))
   }
@@ -78,7 +101,14 @@ export const layerLines = (made: Wires, name: string, incarnation = 1) =>
       const lines = yield* Lines.make(name, incarnation, (node) => made.dial(name, node))
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       yield* Effect.promise(() => made.listen(name, (socket) => void fork(Effect.ignore(lines.accept(socket)))))
-      return lines
+      return Lines.NodeLines.of({
+        ...lines,
+        hear: (topic, handler) =>
+          lines.hear(topic, (line, entry) => {
+            made.entries?.push({ node: name, entry })
+            handler(line, entry)
+          })
+      })
     })
   )
 

@@ -6,8 +6,10 @@ import { here } from "../bench/Checkout.ts"
 import { AT_A_TIME } from "../bench/IdleSockets.ts"
 import { LoadProcess } from "../bench/LoadProcess.ts"
 import { type Rig, startRig } from "../bench/Rig.ts"
-import { encodeBundle } from "../../src/push/Bundle.ts"
-import { readBundle } from "../../src/push/ReadBundle.ts"
+import { manyNodes } from "./ManyNodes.ts"
+import type { Entry, NodeLine } from "../../src/cluster/NodeLine.ts"
+import { PushQueue, readSockets } from "../../src/push/PushQueue.ts"
+import type { SocketPlace } from "../../src/push/SocketPlaces.ts"
 import { registerAgents } from "../../test/support/RegisterAgents.ts"
 
 const SOCKETS = 1_000
@@ -79,39 +81,38 @@ const sockets = async (pingSeconds: number): Promise<ReadonlyArray<string>> => {
 /** An announcement of one socket among as many as gather on the way, and what a node keeps of it. */
 export const announcements = (): ReadonlyArray<string> => {
   const count = 200
-  const bundle = (round: number) => ({
-    sockets: Array.from({ length: count }, (_, i): [string, Array<number>] => [`agt_${String(round * count + i).padStart(16, "0")}`, [1_780_000_000_000 + i]]),
-    asks: 0,
-    answers: 0,
-    rendered: [],
-    frames: [],
-    pushes: [],
-    notices: [],
-    missed: false
-  })
   const rounds = 1_000
-  const bundles = Array.from({ length: rounds }, (_, round) => bundle(round))
+  const announcements = Array.from({ length: rounds }, (_, round) =>
+    Array.from({ length: count }, (_, i) => ({ agentId: `agt_${String(round * count + i).padStart(16, "0")}`, since: 1_780_000_000_000 + i })))
+  const encode = (places: ReadonlyArray<SocketPlace>): string => {
+    const here = new Map(places.map((place) => [place.agentId, [place]]))
+    const entries: Array<Entry> = []
+    const queue = new PushQueue({ send: (entry: Entry) => entries.push(entry) } as unknown as NodeLine)
+    for (const agentId of here.keys()) queue.announce(agentId, here)
+    return entries.map((entry) => typeof entry === "string" ? entry : entry.encode()).join()
+  }
+  const read = (text: string) => readSockets(JSON.parse(text) as ReadonlyArray<unknown>)
   const timed = (work: () => void): number => {
     const before = process.cpuUsage()
     work()
     const { system, user } = process.cpuUsage(before)
     return (user + system) / rounds / count
   }
-  for (const one of bundles.slice(0, 100)) readBundle(encodeBundle(one))
+  for (const one of announcements.slice(0, 100)) read(encode(one))
   const texts: Array<string> = []
   const teller = timed(() => {
-    for (const one of bundles) texts.push(encodeBundle(one))
+    for (const one of announcements) texts.push(encode(one))
   })
   const known = new Map<string, ReadonlyArray<number>>()
   globalThis.gc?.()
   const heap = process.memoryUsage().heapUsed
   const listener = timed(() => {
-    for (const one of texts) for (const [agentId, since] of readBundle(one).sockets) known.set(agentId, since)
+    for (const one of texts) for (const [agentId, since] of read(one)) known.set(agentId, since)
   })
   globalThis.gc?.()
   const bytes = globalThis.gc === undefined ? "unknown without --expose-gc" : ((process.memoryUsage().heapUsed - heap) / known.size).toFixed(0)
   return [
-    `a socket announced to another node, of ${count} in a text (without the call that carries it): teller ${teller.toFixed(2)}, listener ${listener.toFixed(2)}`,
+    `a socket announced to another node, of ${count} in an entry (without the frame that carries it): teller ${teller.toFixed(2)}, listener ${listener.toFixed(2)}`,
     `  bytes that the other node keeps for it: ${bytes}`
   ]
 }
@@ -121,5 +122,5 @@ export const measure = async (): Promise<string> => {
   const told = announcements()
   const seldom = await sockets(3_600)
   const often = await sockets(2)
-  return [...told, ...seldom, ...often].join("\n")
+  return [...told, ...await manyNodes(), ...seldom, ...often].join("\n")
 }

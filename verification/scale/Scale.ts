@@ -12,7 +12,8 @@ Calculates from measured prices (verification/scale/Prices.ts) what so many agen
 of a cluster, and where what breaks first. Prints two tables.
 
   --measure  measures instead what a socket, a ping, a comparison of cursors and an
-             announcement cost here (two minutes; needs redis-server)
+             announcement cost here, the last with two and with twenty nodes
+             (two and a half minutes; needs redis-server)
   --write    puts the tables into docs/scale.md, and the picture into docs/scale.svg
 `
 

@@ -65,7 +65,6 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
         })),
         Layer.succeed(LiveAgents, LiveAgents.of({
           ...liveAgents,
-          agreed: counted(liveAgents.agreed),
           loadMutes: (actor) => counted(liveAgents.loadMutes(actor)),
           reachable: counted(liveAgents.reachable)
         }))

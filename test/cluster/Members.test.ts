@@ -1,0 +1,178 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Deferred, Effect, Fiber, Layer, Logger } from "effect"
+import { Runner, RunnerAddress, RunnerStorage } from "effect/cluster"
+import { TestClock } from "effect/testing"
+import { Members } from "../../src/cluster/Members.ts"
+import { NodeDrain } from "../../src/cluster/NodeDuty.ts"
+import { NodeLines } from "../../src/cluster/NodeLines.ts"
+import { NodeReports } from "../../src/cluster/NodeReports.ts"
+import { shards } from "../../src/cluster/Shards.ts"
+
+const [SELF, OTHER, THIRD] = ["10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3"] as const
+
+const runner = (port: number, groups: ReadonlyArray<string> = ["default"]) =>
+  Runner.make({ address: RunnerAddress.make("10.0.0.1", port), groups, weight: 1 })
+const gateway = (port: number) => runner(port, [])
+
+/** The members as the node on port 1 sees them, with a list of nodes that the test makes. */
+const setUp = Effect.fnUntraced(function*(...list: Array<readonly [Runner.Runner, boolean]>) {
+  const logged: Array<string> = []
+  const state = { list, settled: true, read: Effect.void as Effect.Effect<void, never>, readings: 0 }
+  const drain: { drained: boolean; nodes: ReadonlySet<string> } = { drained: false, nodes: new Set() }
+  const storage = RunnerStorage.RunnerStorage.of({
+    register: () => Effect.die("unused"),
+    unregister: () => Effect.void,
+    getRunners: Effect.suspend(() => {
+      state.readings++
+      return Effect.map(state.read, () => state.list.map(([one, healthy]): [Runner.Runner, boolean] => [one, healthy]))
+    }),
+    setRunnerHealth: () => Effect.void,
+    acquire: () => Effect.succeed([]),
+    refresh: () => Effect.succeed([]),
+    release: () => Effect.void,
+    releaseAll: () => Effect.void
+  })
+  const members = Context.get(
+    yield* Layer.build(Layer.fresh(Members.layer).pipe(Layer.provide([
+      Layer.succeed(RunnerStorage.RunnerStorage, storage),
+      Layer.succeed(NodeReports, NodeReports.of({ explain: () => "It can talk both ways with 0 of 1 other nodes.", isSettled: () => state.settled })),
+      Layer.succeed(NodeDrain, drain),
+      Layer.effect(NodeLines, Effect.map(NodeLines, (lines) => NodeLines.of({ ...lines, self: SELF }))).pipe(Layer.provide(NodeLines.layerAlone)),
+      Logger.layer([Logger.make(({ logLevel, message }) => void logged.push(`${logLevel}: ${String(message)}`))])
+    ]))),
+    Members
+  )
+  // The first reading.
+  yield* TestClock.adjust("1 millis")
+  /** What was logged since this was called last. */
+  const told = () => logged.splice(0)
+  return { members, state, drain, told }
+})
+
+const NOT_TAKEN = `Warn: This node, ${SELF}, is not taken into the cluster. It can talk both ways with 0 of 1 other nodes.`
+
+describe("the members of the cluster", () => {
+  it.effect("are logged once when they come and when they go, in words that say how they went", () =>
+    Effect.gen(function*() {
+      const { members, state, told } = yield* setUp([runner(1), true], [runner(2), true])
+      assert.deepStrictEqual(told(), [`Info: This node, ${SELF}, belongs to the cluster`, `Info: Node ${OTHER} belongs to the cluster`])
+      state.list.push([runner(3), false])
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(told(), [], "one that is listed and not taken in says so itself")
+      assert.deepStrictEqual([...members.others()], [OTHER])
+      state.list[2] = [runner(3), true]
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(told(), [`Info: Node ${THIRD} belongs to the cluster`])
+      assert.deepStrictEqual([...members.others()], [OTHER, THIRD])
+      state.list[1] = [runner(2), false]
+      state.list.pop()
+      yield* TestClock.adjust("1 minute")
+      assert.deepStrictEqual(told(), [
+        `Warn: Node ${OTHER} is gone or hangs: its shards are taken over`,
+        `Info: Node ${THIRD} has left the cluster`
+      ])
+      state.list = [[runner(1), true], [gateway(2), true]]
+      yield* TestClock.adjust("1 second")
+      state.list = [[runner(1), true], [gateway(2), false]]
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(told(), [`Info: Node ${OTHER} belongs to the cluster`, `Warn: Gateway ${OTHER} is gone or hangs`])
+      assert.deepStrictEqual([...members.others()], [])
+    }))
+
+  it.effect("hear once a minute of a node that is not taken in, with the reason, and at once when it is put out", () =>
+    Effect.gen(function*() {
+      const { state, told } = yield* setUp([runner(2), true])
+      assert.deepStrictEqual(told(), [`Info: Node ${OTHER} belongs to the cluster`])
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(told(), [], "a node that starts needs a moment")
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(told(), [NOT_TAKEN])
+      yield* TestClock.adjust("58 seconds")
+      assert.deepStrictEqual(told(), [])
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(told(), [NOT_TAKEN])
+      state.list.push([runner(1), true])
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(told(), [`Info: This node, ${SELF}, belongs to the cluster`])
+      state.list[1] = [runner(1), false]
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(told(), [`Warn: This node, ${SELF}, is put out of the cluster. It can talk both ways with 0 of 1 other nodes.`])
+      yield* TestClock.adjust("61 seconds")
+      assert.deepStrictEqual(told(), [NOT_TAKEN])
+      // A node that stops removes itself.
+      state.list[1] = [runner(1), true]
+      yield* TestClock.adjust("1 second")
+      state.list.pop()
+      yield* TestClock.adjust("1 second")
+      assert.deepStrictEqual(told(), [`Info: This node, ${SELF}, belongs to the cluster`])
+    }))
+
+  it.effect("wait with that warning for twenty seconds while the reason is not known yet", () =>
+    Effect.gen(function*() {
+      const { state, told } = yield* setUp([runner(1), false])
+      state.settled = false
+      yield* TestClock.adjust("21 seconds")
+      assert.deepStrictEqual(told(), [])
+      yield* TestClock.adjust("2 seconds")
+      assert.deepStrictEqual(told(), [NOT_TAKEN])
+      yield* TestClock.adjust("62 seconds")
+      assert.deepStrictEqual(told(), [])
+      state.settled = true
+      yield* TestClock.adjust("500 millis")
+      assert.deepStrictEqual(told(), [NOT_TAKEN])
+    }))
+
+  it.effect("may own a shard by the list or by the list before its last change; gateways own none", () =>
+    Effect.gen(function*() {
+      const { members, state } = yield* setUp([runner(1), true], [gateway(3), true])
+      for (const shard of shards) assert.deepStrictEqual(members.ownersOf(shard), [SELF])
+      state.list.push([runner(2), true])
+      yield* members.look
+      const moved = shards.filter((shard) => members.ownersOf(shard)[0] === OTHER)
+      assert.isAbove(moved.length, 0)
+      for (const shard of shards) assert.deepStrictEqual(members.ownersOf(shard), [moved.includes(shard) ? OTHER : SELF, SELF])
+      // Reading the same list again changes nothing.
+      yield* TestClock.adjust("10 seconds")
+      assert.deepStrictEqual(members.ownersOf(moved[0]!), [OTHER, SELF])
+      state.list[2] = [runner(2), false]
+      yield* members.look
+      assert.deepStrictEqual(members.ownersOf(moved[0]!), [SELF, OTHER])
+    }))
+
+  it.effect("are still members when they are drained, and own nothing", () =>
+    Effect.gen(function*() {
+      const { drain, members, state, told } = yield* setUp([runner(1), true], [runner(2), true])
+      told()
+      drain.nodes = new Set([SELF, OTHER])
+      state.list = [[runner(1), false], [runner(2), false], [runner(3), true]]
+      yield* TestClock.adjust("2 minutes")
+      assert.deepStrictEqual(told(), [`Info: Node ${THIRD} belongs to the cluster`])
+      assert.deepStrictEqual([...members.others()], [OTHER, THIRD])
+      for (const shard of shards) assert.strictEqual(members.ownersOf(shard)[0], THIRD)
+    }))
+
+  it.effect("are read once for all who ask meanwhile, and a reading that fails leaves what was known", () =>
+    Effect.gen(function*() {
+      const { members, state } = yield* setUp([runner(1), true], [runner(2), true])
+      const gate = yield* Deferred.make<void>()
+      state.read = Deferred.await(gate)
+      const before = state.readings
+      const asking = yield* Effect.forEach([1, 2, 3], () => Effect.forkChild(members.look, { startImmediately: true }))
+      yield* TestClock.adjust("1 millis")
+      assert.strictEqual(state.readings, before + 1)
+      assert.deepStrictEqual(asking.map((fiber) => fiber.pollUnsafe()), [undefined, undefined, undefined])
+      yield* Deferred.succeed(gate, undefined)
+      for (const fiber of asking) yield* Fiber.join(fiber)
+      yield* members.look
+      assert.strictEqual(state.readings, before + 2)
+      state.read = Effect.die("no database")
+      yield* members.look
+      assert.deepStrictEqual([...members.others()], [OTHER])
+      // One that hangs is given up, so that callers go on.
+      state.read = Effect.never
+      const hanging = yield* Effect.forkChild(members.look, { startImmediately: true })
+      yield* TestClock.adjust("5 seconds")
+      assert.isDefined(hanging.pollUnsafe())
+      assert.deepStrictEqual([...members.others()], [OTHER])
+    }))
+})

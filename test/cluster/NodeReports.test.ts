@@ -1,0 +1,156 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Layer, Logger, References } from "effect"
+import { TestClock } from "effect/testing"
+import { NodeDrain } from "../../src/cluster/NodeDuty.ts"
+import { WIRE } from "../../src/cluster/NodeGreeting.ts"
+import { NodeLines } from "../../src/cluster/NodeLines.ts"
+import { disagreements, NodeReports } from "../../src/cluster/NodeReports.ts"
+import { type Facts, type NodeRow, NodeTable } from "../../src/cluster/NodeTable.ts"
+import { eventually } from "../support/Eventually.ts"
+import { connected, layerLines, wires as openWires } from "../support/Lines.ts"
+
+const SELF = "10.0.0.1:7431"
+const OTHER = "10.0.0.2:7431"
+const THIRD = "10.0.0.3:7431"
+
+const facts: Facts = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits: { LIMITS_A: 1, LIMITS_B: 2 } }
+
+const row = (address: string, changes: Partial<NodeRow> = {}): NodeRow =>
+  ({ address, reaches: new Set([SELF]), facts, listed: 1, isLocked: true, isFresh: true, ...changes })
+
+const until = (what: string, check: () => boolean) => Effect.promise(() => eventually(what, () => check() || undefined))
+
+/** The reports of a node, with what the other nodes have written and real lines to those that listen. */
+const setUp = Effect.gen(function*() {
+  const made = yield* openWires
+  const rows: Array<NodeRow> = []
+  const said: Array<ReadonlyArray<string>> = []
+  const logged: Array<string> = []
+  const context = yield* Layer.build(
+    Layer.fresh(NodeReports.layer(facts, () => "http://127.0.0.1:3000")).pipe(
+      Layer.provideMerge(layerLines(made, SELF)),
+      Layer.provide([
+        Layer.succeed(NodeTable, NodeTable.of({
+          look: Effect.sync(() => [row(SELF), ...rows]),
+          urls: Effect.succeed([]),
+          say: (_address, reaches) => Effect.sync(() => void said.push([...reaches])),
+          leave: () => Effect.void
+        })),
+        NodeDrain.layer,
+        Logger.layer([Logger.make(({ message }) => void logged.push(String(message)))]),
+        Layer.succeed(References.MinimumLogLevel, "Warn")
+      ])
+    )
+  )
+  const lines = Context.get(context, NodeLines)
+  yield* lines.start
+  /** A node that listens. */
+  const other = Effect.fnUntraced(function*(name: string) {
+    const there = Context.get(yield* Layer.build(layerLines(made, name)), NodeLines)
+    yield* there.start
+    return there
+  })
+  return { made, rows, said, logged, lines, other, reports: Context.get(context, NodeReports) }
+})
+
+describe("what a node says about the others", () => {
+  it.effect("names each listed node with which it cannot talk, and why", () =>
+    Effect.gen(function*() {
+      const { lines, logged, other, reports, rows } = yield* setUp
+      assert.strictEqual(reports.explain(), "It can talk both ways with 0 of 0 other nodes.")
+      assert.isTrue(reports.isSettled())
+      const there = yield* other(OTHER)
+      rows.push(row(OTHER, { reaches: new Set() }), row(THIRD))
+      yield* connected(lines, there)
+      yield* TestClock.adjust("500 millis")
+      yield* until("the attempt to connect", () => lines.problem(THIRD) !== undefined)
+      assert.strictEqual(
+        reports.explain(),
+        `It can talk both ways with 0 of 2 other nodes. ${OTHER}: it has not said yet that it has a line with this node. ${THIRD}: nothing listens there.`
+      )
+      rows[0] = row(OTHER)
+      yield* TestClock.adjust("500 millis")
+      assert.strictEqual(reports.explain(), `It can talk both ways with 1 of 2 other nodes. ${THIRD}: nothing listens there.`)
+      assert.isTrue(reports.isSettled())
+      assert.deepStrictEqual(logged, [`Node ${THIRD} cannot be reached from this one: nothing listens there`])
+      // Nodes that are not listed, or are gone, are not mentioned.
+      rows.push(row("10.0.0.4:7431", { listed: null }), row("10.0.0.5:7431", { isFresh: false }), row("10.0.0.6:7431", { isLocked: false }))
+      yield* TestClock.adjust("500 millis")
+      assert.include(reports.explain(), "It can talk both ways with 1 of 2 other nodes.")
+    }))
+
+  it.effect("names the version of a node whose row has another one, whatever the connection shows", () =>
+    Effect.gen(function*() {
+      const { logged, reports, rows } = yield* setUp
+      rows.push(row(OTHER, { facts: { ...facts, wire: WIRE - 1 } }))
+      const version = `it speaks version ${WIRE - 1} of what nodes say to each other, and this node version ${WIRE}: all nodes must run the same release of Parley`
+      yield* TestClock.adjust("500 millis")
+      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
+      yield* until("the attempt to connect", () => reports.isSettled())
+      yield* TestClock.adjust("500 millis")
+      assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: ${version}`])
+      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: ${version}.`)
+      yield* TestClock.adjust("59 seconds")
+      assert.lengthOf(logged, 1, "once a minute")
+      yield* TestClock.adjust("2 seconds")
+      assert.lengthOf(logged, 2)
+    }))
+
+  it.effect("is not settled while a node has neither a line nor a reason why not", () =>
+    Effect.gen(function*() {
+      const { lines, logged, made, reports, rows } = yield* setUp
+      // Takes connections and does not greet.
+      yield* Effect.promise(() => made.listen(OTHER, () => {}))
+      rows.push(row(OTHER))
+      yield* TestClock.adjust("500 millis")
+      assert.isFalse(reports.isSettled())
+      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it has not answered yet.`)
+      yield* until("the connection", () => made.open > 1)
+      yield* TestClock.adjust("2500 millis")
+      yield* until("the reason", () => lines.problem(OTHER) !== undefined)
+      assert.isTrue(reports.isSettled())
+      assert.strictEqual(reports.explain(), `It can talk both ways with 0 of 1 other nodes. ${OTHER}: it does not answer.`)
+      yield* TestClock.adjust("500 millis")
+      assert.deepStrictEqual(logged, [`Node ${OTHER} cannot be reached from this one: it does not answer`])
+    }))
+
+  it.effect("is written at once when a line begins or ends, and every second", () =>
+    Effect.gen(function*() {
+      const { lines, made, other, rows, said } = yield* setUp
+      yield* until("the first report", () => said.length > 0)
+      assert.deepStrictEqual(said, [[]])
+      const there = yield* other(OTHER)
+      rows.push(row(OTHER))
+      yield* connected(lines, there)
+      yield* until("the line to be reported", () => said.at(-1)?.join() === OTHER)
+      made.isUp = false
+      made.cut()
+      yield* until("its end to be reported", () => said.at(-1)?.length === 0)
+      const before = said.length
+      yield* TestClock.adjust("1 seconds")
+      yield* TestClock.adjust("1 seconds")
+      assert.strictEqual(said.length, before + 2)
+    }))
+})
+
+describe("what all nodes should have in common", () => {
+  const others = (...all: ReadonlyArray<Partial<Facts>>) =>
+    all.map((one, i) => ({ address: `10.0.0.${i + 2}:7431`, facts: { ...facts, ...one } }))
+
+  it("is compared by a node that starts, a line for each difference", () => {
+    assert.deepStrictEqual(disagreements(facts, others({}, {})), [])
+    assert.deepStrictEqual(
+      disagreements(facts, others(
+        { publicUrl: "https://parley.example", schema: "0015_b.sql" },
+        { limits: { LIMITS_A: 1, LIMITS_B: 3 } },
+        { limits: { LIMITS_A: 1 }, publicUrl: "https://parley.example" }
+      )),
+      [
+        "The database schema is 0016_a.sql on this node and 0015_b.sql on 10.0.0.2:7431: run the same release of Parley on all nodes",
+        "PUBLIC_URL is not set on this node and https://parley.example on 10.0.0.2:7431, 10.0.0.4:7431: the links that agents get depend on the node that they ask",
+        "LIMITS_B is 2 on this node and 3 on 10.0.0.3:7431: what is allowed depends on the node that is asked",
+        "LIMITS_B is 2 on this node and not set on 10.0.0.4:7431: what is allowed depends on the node that is asked"
+      ]
+    )
+  })
+})
