@@ -48,7 +48,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         })
         const reaches = () => {
           const unlocked = new Set(rows.flatMap(({ address, isLocked }) => isLocked ? [] : [address]))
-          for (const [node, until] of torn) if (now() >= until || lines.problem(node) !== undefined || unlocked.has(node)) torn.delete(node)
+          for (const [node, until] of torn) if (now() >= until || unlocked.has(node)) torn.delete(node)
           return new Set([...[...lines.all()].flatMap(({ isConfirmed, node }) => isConfirmed ? [node] : []), ...torn.keys()])
         }
         const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
@@ -123,8 +123,8 @@ const LOOK_EVERY = "500 millis"
 const SAID_EVERY = "1 second"
 const UNSEEN_MS = 15_000
 /**
- * How long a node counts as reached after its connection broke, unless an attempt to connect fails or the lock of its
- * address is free: a node that is killed loses its lock at once, and refuses connections.
+ * How long a node counts as reached after its connection broke, while its process holds the lock of its address. A node that
+ * is killed loses the lock at once.
  */
 const TORN_MS = 2_000
 const TORN_EVERY = "100 millis"
