@@ -1,6 +1,7 @@
 import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "effect"
 import { NodeDrain } from "./NodeDuty.ts"
 import { WIRE } from "./NodeGreeting.ts"
+import { SILENT_MS } from "./NodeLine.ts"
 import { NodeLines } from "./NodeLines.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -33,7 +34,10 @@ export class NodeReports extends Context.Service<NodeReports, {
         const seen = new Map<string, number>()
         let rows: ReadonlyArray<NodeRow> = []
 
-        /** Until when a node still counts as reached although its connection broke: the two nodes connect again at once. */
+        /**
+         * Until when a node still counts as reached although its connection broke: the two nodes connect again at once. A node
+         * that is killed loses the lock of its address, so that it does not count any longer.
+         */
         const torn = new Map<string, number>()
         lines.watch({
           confirmed: ({ node }) => {
@@ -41,14 +45,14 @@ export class NodeReports extends Context.Service<NodeReports, {
             changed.openUnsafe()
           },
           ended: ({ isConfirmed, node }, end) => {
-            if (end === "connection" && isConfirmed) torn.set(node, now() + TORN_MS)
+            if (end === "connection" && isConfirmed) torn.set(node, now() + SILENT_MS)
             parted.openUnsafe()
             changed.openUnsafe()
           }
         })
         const reaches = () => {
-          const unlocked = new Set(rows.flatMap(({ address, isLocked }) => isLocked ? [] : [address]))
-          for (const [node, until] of torn) if (now() >= until || unlocked.has(node)) torn.delete(node)
+          const locked = new Set(rows.flatMap(({ address, isLocked }) => isLocked ? [address] : []))
+          for (const [node, until] of torn) if (now() >= until || !locked.has(node)) torn.delete(node)
           return new Set([...[...lines.all()].flatMap(({ isConfirmed, node }) => isConfirmed ? [node] : []), ...torn.keys()])
         }
         const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
@@ -122,11 +126,6 @@ export class NodeReports extends Context.Service<NodeReports, {
 const LOOK_EVERY = "500 millis"
 const SAID_EVERY = "1 second"
 const UNSEEN_MS = 15_000
-/**
- * How long a node counts as reached after its connection broke, while its process holds the lock of its address. A node that
- * is killed loses the lock at once.
- */
-const TORN_MS = 2_000
 const TORN_EVERY = "100 millis"
 
 /** The differences between a starting node and the existing ones, one log line for each setting and value. */

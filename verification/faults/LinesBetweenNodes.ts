@@ -1,6 +1,6 @@
+import { setTimeout as pause } from "node:timers/promises"
 import type { Direction, Fate } from "../../test/support/Link.ts"
 import { again, type Fault, metricOf, remaining, type Scene } from "./Fault.ts"
-import { setTimeout as pause } from "node:timers/promises"
 import type { Site } from "./Site.ts"
 
 /** Faults of the lines between nodes (NodeLine.ts). */
