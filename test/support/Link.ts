@@ -228,7 +228,7 @@ export class Link {
 
   /** From now on passes no frame of a line between nodes in these directions; greetings, and the ends of connections, pass. */
   holdFrames(...directions: ReadonlyArray<Direction>): void {
-    this.decide(() => "pass")
+    if (this.fates === undefined) this.decide(() => "pass")
     for (const direction of directions) this.heldFrames.add(direction)
   }
 

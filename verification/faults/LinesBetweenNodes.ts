@@ -126,10 +126,14 @@ export const lateFrames: Fault = ofFrames({
   fate: (scene) => nowAndThen(scene, 5_000, { lateMs: 2_000 })
 })
 
+/** Lets the links read the frames from the beginning of each line, so that a fault can begin in the middle of a line. */
+const readFrames = async (site: Site): Promise<void> => {
+  for (const link of site.detour()) link.decide(() => "pass")
+}
+
 /** Holds frames between one node and the others. Greetings pass, so lines begin again and again. */
 const holdFrames = (site: Site, direction: "from" | "to"): void => {
   const node = site.node(1)
-  site.detour()
   for (const other of site.nodes) {
     if (other === node) continue
     const ways = direction === "from" ? site.ways(node, other) : site.ways(other, node)
@@ -142,6 +146,7 @@ export const muteNode: Fault = {
   about: "one node reads what the others say and does not answer: it greets them, and no frame of it arrives",
   atLeast: 15,
   settings: PLAIN,
+  prepare: readFrames,
   inject: ({ site }) => holdFrames(site, "from"),
   heal: ({ site }) => site.reconnect()
 }
@@ -151,6 +156,7 @@ export const deafNode: Fault = {
   about: "one node answers and does not read: it greets the others, and no frame of them arrives",
   atLeast: 15,
   settings: PLAIN,
+  prepare: readFrames,
   inject: ({ site }) => holdFrames(site, "to"),
   heal: ({ site }) => site.reconnect()
 }
