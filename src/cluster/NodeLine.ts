@@ -62,6 +62,8 @@ export interface LineEvents {
   readonly hear: (line: NodeLine, entry: ReadonlyArray<unknown>) => void
   /** Called once; nothing is heard afterwards. */
   readonly ended: (line: NodeLine, end: LineEnd, cause: unknown) => void
+  /** Called once, when the other side acknowledges a frame for the first time. */
+  readonly confirmed?: (line: NodeLine) => void
   /** Called for each frame that has entries, with their number. */
   readonly sent?: (entries: number) => void
 }
@@ -96,6 +98,7 @@ export class NodeLine {
   /** How many bytes the first frame in `received` has, as far as that is known. */
   private wanted = HEAD
   private lastHeard: number
+  private isAcknowledged = false
   private isOver = false
 
   constructor(node: string, incarnation: number, connection: Socket, events: LineEvents, now: () => number) {
@@ -122,9 +125,19 @@ export class NodeLine {
     return this.isOver
   }
 
+  /** Whether the other side has acknowledged a frame. Before that it is not known whether frames arrive in both directions. */
+  get isConfirmed(): boolean {
+    return this.isAcknowledged
+  }
+
   /** When something came from the other side, in milliseconds of the monotonic clock. */
   get heardAt(): number {
     return this.lastHeard
+  }
+
+  /** Sends a frame now, so that its acknowledgement confirms the line. */
+  probe(): void {
+    this.flush(true)
   }
 
   /** Queues an entry for the next frame. On a line that has ended it is dropped. */
@@ -256,7 +269,8 @@ export class NodeLine {
       this.takenBytes += to - from
     }
     this.taken = number
-    if (this.takenBytes > WINDOW_CHARS / 4) this.flush(true)
+    // The first frame is acknowledged at once if it may have crossed this side's first frame (`probe`).
+    if ((number === 1 && this.sent > 0) || this.takenBytes > WINDOW_CHARS / 4) this.flush(true)
   }
 
   private acknowledge(number: number): void {
@@ -266,6 +280,10 @@ export class NodeLine {
     }
     if (count === 0) return
     this.unacknowledged.splice(0, count)
+    if (!this.isAcknowledged) {
+      this.isAcknowledged = true
+      this.events.confirmed?.(this)
+    }
     if (this.queue.length > 0) this.schedule()
   }
 }

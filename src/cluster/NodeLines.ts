@@ -15,8 +15,10 @@ export type Topic = "call" | "answer" | "sockets" | "hint" | "echo" | "event" | 
 
 /** Is notified of lines that begin and end. */
 export interface LineWatcher {
-  readonly began: (line: NodeLine) => void
-  readonly ended: (line: NodeLine) => void
+  readonly began?: (line: NodeLine) => void
+  /** Frames arrive in both directions. */
+  readonly confirmed?: (line: NodeLine) => void
+  readonly ended: (line: NodeLine, end: LineEnd) => void
 }
 
 /** Why a connection from another node is not taken: it did not greet, or it was answered with a refusal. */
@@ -124,16 +126,20 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
       ended: (line, end, cause) => {
         if (lines.get(node) === line) lines.delete(node)
         explain(node, end, cause)
-        for (const watcher of watchers) watcher.ended(line)
+        for (const watcher of watchers) watcher.ended(line, end)
         ended()
+      },
+      confirmed: (line) => {
+        for (const watcher of watchers) watcher.confirmed?.(line)
       },
       sent: (entries) => lineFrames.observe(entries)
     }, now)
     lines.set(node, line)
     if (isPreferred) preferred.add(line)
     problems.delete(node)
-    for (const watcher of watchers) watcher.began(line)
+    for (const watcher of watchers) watcher.began?.(line)
     line.begin(rest)
+    line.probe()
   }
 
   const greeting = (to: string, refused?: string): Greeting => ({ parley: WIRE, from: self, to, incarnation, ...refused === undefined ? {} : { refused } })
@@ -166,9 +172,14 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
           yield* Effect.sleep(AGAIN_MS)
           continue
         }
+        const at = now()
         const result = yield* Effect.result(connected(node))
-        if (result._tag === "Success") failures = 0
-        else {
+        if (result._tag === "Success") {
+          failures = 0
+          // A line that breaks is opened again at once, four times a second at most.
+          yield* Effect.sleep(Math.max(0, at + AGAIN_MS - now()))
+          continue
+        } else {
           failures++
           problems.set(node, result.failure.reason)
           greetingsFailed.at(result.failure.kind).add()

@@ -1,6 +1,7 @@
-import { Clock, Context, Effect, Latch, Layer, Schedule } from "effect"
+import { Clock, Context, type Duration, Effect, Latch, Layer, Schedule } from "effect"
 import { NodeDrain } from "./NodeDuty.ts"
 import { WIRE } from "./NodeGreeting.ts"
+import { SILENT_MS } from "./NodeLine.ts"
 import { NodeLines } from "./NodeLines.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
@@ -8,7 +9,8 @@ import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
 /**
  * What the nodes say about themselves in `cluster_nodes`. This node asks for a line with every live node there, listed or
- * not, and writes with which nodes it has one; so each node knows which nodes can talk with each other.
+ * not, and writes which nodes it reaches, so each node knows which nodes can talk with each other. It reaches a node if a frame
+ * on their line was acknowledged; a line on which greetings arrive and frames do not counts for nothing.
  */
 export class NodeReports extends Context.Service<NodeReports, {
   /** Whether every other listed node has a line with this one, or has none for a known reason. */
@@ -27,12 +29,36 @@ export class NodeReports extends Context.Service<NodeReports, {
         const now = monotonicMillis(yield* Clock.Clock)
         const warnings = new OncePerMinute(now)
         const changed = yield* Latch.make(true)
+        const parted = yield* Latch.make(false)
         /** When the row of each node was last fresh or its lock held. */
         const seen = new Map<string, number>()
         let rows: ReadonlyArray<NodeRow> = []
 
-        lines.watch({ began: () => changed.openUnsafe(), ended: () => changed.openUnsafe() })
-        const reaches = () => new Set([...lines.all()].map(({ node }) => node))
+        /**
+         * Until when a node still counts as reached although its connection broke: the two nodes connect again at once. A node
+         * that is killed loses the lock of its address, so that it does not count any longer.
+         */
+        const torn = new Map<string, number>()
+        lines.watch({
+          confirmed: ({ node }) => {
+            torn.delete(node)
+            changed.openUnsafe()
+          },
+          ended: ({ isConfirmed, node }, end) => {
+            if (end === "connection" && isConfirmed) torn.set(node, now() + SILENT_MS)
+            parted.openUnsafe()
+            changed.openUnsafe()
+          }
+        })
+        const reaches = () => {
+          const locked = new Set(rows.flatMap(({ address, isLocked }) => isLocked ? [address] : []))
+          for (const [node, until] of torn) if (now() >= until || !locked.has(node)) torn.delete(node)
+          return new Set([...[...lines.all()].flatMap(({ isConfirmed, node }) => isConfirmed ? [node] : []), ...torn.keys()])
+        }
+        const hasLineWith = (node: string): boolean => lines.to(node)?.isConfirmed === true
+        /** Waits for a latch. While a torn line makes it uncertain whether a node lives, the wait is short. */
+        const within = (latch: Latch.Latch, every: Duration.Input) =>
+          Effect.suspend(() => Effect.timeoutOption(latch.await, torn.size > 0 ? TORN_EVERY : every))
         /** Why there is no line with a node. */
         const reasonOf = ({ address, facts: theirs }: NodeRow): string | undefined =>
           theirs !== undefined && theirs.wire !== WIRE
@@ -40,6 +66,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             : lines.problem(address)
 
         const look = Effect.gen(function*() {
+          parted.closeUnsafe()
           rows = yield* table.look
           const at = now()
           for (const row of rows) {
@@ -60,14 +87,15 @@ export class NodeReports extends Context.Service<NodeReports, {
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
-          Effect.andThen(Effect.timeoutOption(changed.await, SAID_EVERY)),
+          Effect.andThen(within(changed, SAID_EVERY)),
           Effect.forever,
           Effect.forkScoped
         )
         yield* look.pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("What the other nodes say could not be read", cause)),
-          Effect.repeat(Schedule.spaced(LOOK_EVERY)),
+          Effect.andThen(within(parted, LOOK_EVERY)),
+          Effect.forever,
           Effect.forkScoped
         )
 
@@ -81,11 +109,11 @@ export class NodeReports extends Context.Service<NodeReports, {
         )
 
         return NodeReports.of({
-          isSettled: () => others().every(({ address }) => lines.to(address) !== undefined || lines.problem(address) !== undefined),
+          isSettled: () => others().every(({ address }) => hasLineWith(address) || lines.problem(address) !== undefined),
           explain: () => {
             const known = others()
             const apart = known.flatMap((row) =>
-              lines.to(row.address) === undefined
+              !hasLineWith(row.address)
                 ? [`${row.address}: ${reasonOf(row) ?? "it has not answered yet"}`]
                 : row.reaches.has(self) ? [] : [`${row.address}: it has not said yet that it has a line with this node`])
             return `It can talk both ways with ${known.length - apart.length} of ${known.length} other nodes.${apart.map((one) => ` ${one}.`).join("")}`
@@ -98,6 +126,7 @@ export class NodeReports extends Context.Service<NodeReports, {
 const LOOK_EVERY = "500 millis"
 const SAID_EVERY = "500 millis"
 const UNSEEN_MS = 15_000
+const TORN_EVERY = "100 millis"
 
 /** The differences between a starting node and the existing ones, one log line for each setting and value. */
 export const disagreements = (own: Facts, others: ReadonlyArray<Pick<NodeRow, "address" | "facts">>): ReadonlyArray<string> => {

@@ -127,6 +127,9 @@ describe("what a node says about the others", () => {
       yield* until("the line to be reported", () => said.at(-1)?.join() === OTHER)
       made.isUp = false
       made.cut()
+      rows[0] = row(OTHER, { isLocked: false })
+      yield* until("its end", () => lines.to(OTHER) === undefined)
+      yield* TestClock.adjust("100 millis")
       yield* until("its end to be reported", () => said.at(-1)?.length === 0)
       const before = said.length
       yield* TestClock.adjust("1 seconds")

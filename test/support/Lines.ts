@@ -21,6 +21,8 @@ export class Wires {
   private readonly sides = new Map<Socket, string>()
   /** Whether nodes can connect to each other. */
   isUp = true
+  /** Whether all that nodes write besides greetings is dropped. */
+  isMute = false
   /** What nodes have heard since `record`. */
   entries: Array<HeardEntry> | undefined
 
@@ -58,6 +60,9 @@ export class Wires {
   private keep(node: string, socket: Socket): void {
     this.connections.add(socket)
     this.sides.set(socket, node)
+    const write = socket.write.bind(socket)
+    // A greeting is a string, a frame is not.
+    socket.write = ((bytes: string | Buffer) => this.isMute && typeof bytes !== "string" ? true : write(bytes)) as typeof socket.write
     socket.on("error", () => {})
     socket.on("close", () => this.connections.delete(socket))
   }

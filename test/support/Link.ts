@@ -15,9 +15,54 @@ const HELD_BYTES = 4 * 1024 * 1024
 /** Called when bytes have come from one side, and when they were passed to the other; `connection` is its identity. */
 export type Watcher = (stage: "come" | "passed", direction: Direction, bytes: Buffer, connection: object) => void
 
+/**
+ * What a link does with one frame of a line between nodes: passes it, passes it twice, passes half of it and ends the
+ * connection, or passes it later. Frames behind a late frame wait for it.
+ */
+export type Fate = "pass" | "twice" | "half" | { readonly lateMs: number }
+
+/** Decides about a frame; `hasEntries` is false for a frame that only acknowledges. */
+export type Fates = (direction: Direction, hasEntries: boolean) => Fate
+
 interface Waiting {
   readonly at: number
   readonly bytes: Buffer
+  /** Whether the bytes are a frame of a line between nodes. */
+  readonly isFrame: boolean
+  /** Whether only half of the bytes are passed, and the connection ends then. */
+  readonly isHalf: boolean
+}
+
+const NEWLINE = 10
+/** Bytes of a frame's length, and of a frame without entries: length, number, acknowledgement and `[]` (NodeLine.ts). */
+const FRAME_LENGTH = 4
+const EMPTY_FRAME = 14
+
+/** Divides the bytes of a line between nodes into its greeting and its frames. */
+class FrameReader {
+  private rest = Buffer.alloc(0)
+  private isGreeted = false
+
+  /** The parts that are complete with these bytes. */
+  read(bytes: Buffer): ReadonlyArray<{ readonly bytes: Buffer; readonly isFrame: boolean }> {
+    this.rest = Buffer.concat([this.rest, bytes])
+    const parts: Array<{ readonly bytes: Buffer; readonly isFrame: boolean }> = []
+    for (let end = this.end(); end !== undefined; end = this.end()) {
+      parts.push({ bytes: this.rest.subarray(0, end), isFrame: this.isGreeted })
+      this.rest = this.rest.subarray(end)
+      this.isGreeted = true
+    }
+    return parts
+  }
+
+  /** Where the first part ends, if it is complete. */
+  private end(): number | undefined {
+    const { length } = this.rest
+    const end = !this.isGreeted
+      ? this.rest.indexOf(NEWLINE) + 1
+      : length < FRAME_LENGTH ? 0 : FRAME_LENGTH + this.rest.readUInt32BE(0)
+    return end > 0 && end <= length ? end : undefined
+  }
 }
 
 /** One direction of one connection: passes bytes in their order, later or not at all. */
@@ -28,17 +73,21 @@ class Way {
   private readonly to: Socket
   private readonly connection: object
   private readonly waiting: Array<Waiting> = []
+  private readonly reader: FrameReader | undefined
+  private readonly cut: () => void
   private size = 0
   private timer: NodeJS.Timeout | undefined
   private ended = false
   private lost = false
 
-  constructor(link: Link, direction: Direction, from: Socket, to: Socket, connection: object) {
+  constructor(link: Link, direction: Direction, from: Socket, to: Socket, connection: object, cut: () => void) {
     this.link = link
     this.direction = direction
     this.from = from
     this.to = to
     this.connection = connection
+    this.cut = cut
+    this.reader = link.fates === undefined ? undefined : new FrameReader()
     from.on("data", (bytes: Buffer) => this.take(bytes))
     from.on("end", () => {
       this.ended = true
@@ -49,11 +98,24 @@ class Way {
 
   private take(bytes: Buffer): void {
     if (this.lost) return
-    this.waiting.push({ at: performance.now() + this.link.delayMs, bytes })
-    this.size += bytes.length
+    if (this.reader === undefined) this.queue(bytes, false, "pass")
+    else {
+      for (const part of this.reader.read(bytes)) {
+        const fate = part.isFrame ? this.link.fates?.(this.direction, part.bytes.length > EMPTY_FRAME) : undefined
+        this.queue(part.bytes, part.isFrame, fate ?? "pass")
+      }
+    }
     this.link.watcher?.("come", this.direction, bytes, this.connection)
     if (this.size > HELD_BYTES) this.from.pause()
     this.flush()
+  }
+
+  private queue(bytes: Buffer, isFrame: boolean, fate: Fate): void {
+    const at = performance.now() + this.link.delayMs + (typeof fate === "string" ? 0 : fate.lateMs)
+    for (let times = fate === "twice" ? 2 : 1; times > 0; times--) {
+      this.waiting.push({ at, bytes, isFrame, isHalf: fate === "half" })
+      this.size += bytes.length
+    }
   }
 
   /** Passes on the bytes that are due. */
@@ -64,12 +126,13 @@ class Way {
     for (;;) {
       const next = this.waiting[0]
       if (next === undefined) break
-      if (this.to.writableNeedDrain) return
+      if (this.to.writableNeedDrain || this.isHeld(next)) return
       const early = next.at - performance.now()
       if (early > 0.5) {
         this.timer = setTimeout(() => this.flush(), early)
         return
       }
+      if (next.isHalf) return this.cut()
       this.waiting.shift()
       this.size -= next.bytes.length
       this.to.write(next.bytes)
@@ -89,9 +152,13 @@ class Way {
   /** Passes half of the first waiting bytes and drops the rest, so that a frame breaks off in its middle. */
   half(): void {
     clearTimeout(this.timer)
-    const bytes = this.waiting[0]?.bytes
-    if (bytes !== undefined && !this.link.holds(this.direction)) this.to.write(bytes.subarray(0, bytes.length >> 1))
+    const [next] = this.waiting
+    if (next !== undefined && !this.isHeld(next)) this.to.write(next.bytes.subarray(0, next.bytes.length >> 1))
     this.waiting.length = 0
+  }
+
+  private isHeld({ isFrame }: Waiting): boolean {
+    return this.link.holds(this.direction) || (isFrame && this.link.holdsFrames(this.direction))
   }
 }
 
@@ -105,16 +172,20 @@ interface Passage {
 /**
  * A TCP proxy between two processes that can be slow, hold one direction or both, or break its connections in the middle
  * of a frame. While it holds a direction, the end of a connection is not passed on either: to both sides it looks as if
- * the network lost every packet. The held bytes are delivered at the release, as TCP does.
+ * the network lost every packet. The held bytes are delivered at the release, as TCP does. Between nodes without TLS it can
+ * also read the frames of a line (NodeLine.ts), and hold, delay, double or halve single frames.
  */
 export class Link {
   private readonly server: Server
   private readonly target: Address
   private readonly passages = new Set<Passage>()
   private readonly held = new Set<Direction>()
+  private readonly heldFrames = new Set<Direction>()
   private readonly unconnected = new Set<Socket>()
   delayMs = 0
   watcher: Watcher | undefined
+  /** Undefined: the link does not know frames. */
+  fates: Fates | undefined
 
   private constructor(target: Address) {
     this.target = target
@@ -142,9 +213,30 @@ export class Link {
     for (const direction of directions) this.held.add(direction)
   }
 
+  holdsFrames(direction: Direction): boolean {
+    return this.heldFrames.has(direction)
+  }
+
+  /**
+   * From now on decides about each frame of a line between nodes, in connections without TLS. The connections that there are
+   * end, because the link cannot know where their frames begin.
+   */
+  decide(fates: Fates): void {
+    this.fates = fates
+    this.cut()
+  }
+
+  /** From now on passes no frame of a line between nodes in these directions; greetings, and the ends of connections, pass. */
+  holdFrames(...directions: ReadonlyArray<Direction>): void {
+    if (this.fates === undefined) this.decide(() => "pass")
+    for (const direction of directions) this.heldFrames.add(direction)
+  }
+
   /** Passes everything again, without delay. */
   release(): void {
     this.held.clear()
+    this.heldFrames.clear()
+    this.fates = undefined
     this.delayMs = 0
     for (const near of this.unconnected) this.forward(near)
     for (const passage of this.passages) {
@@ -168,15 +260,22 @@ export class Link {
     }
   }
 
+  /** Whether a connection passes the link. */
+  get isInUse(): boolean {
+    return this.passages.size > 0
+  }
+
   /** Ends every connection, in the middle of the bytes that are waiting. */
   cut(): void {
-    for (const passage of this.passages) {
-      passage.there.half()
-      passage.back.half()
-      passage.near.destroySoon()
-      passage.far.destroySoon()
-    }
-    this.passages.clear()
+    for (const passage of this.passages) this.end(passage)
+  }
+
+  private end(passage: Passage): void {
+    this.passages.delete(passage)
+    passage.there.half()
+    passage.back.half()
+    passage.near.destroySoon()
+    passage.far.destroySoon()
   }
 
   close(): void {
@@ -201,11 +300,12 @@ export class Link {
     this.unconnected.delete(near)
     if (near.destroyed) return
     const far = connect({ ...this.target, noDelay: true, allowHalfOpen: true })
+    const cut = () => this.end(passage)
     const passage: Passage = {
       near,
       far,
-      there: new Way(this, "there", near, far, near),
-      back: new Way(this, "back", far, near, near)
+      there: new Way(this, "there", near, far, near, cut),
+      back: new Way(this, "back", far, near, near, cut)
     }
     this.passages.add(passage)
     const over = (of: Socket, other: Socket, direction: Direction) => () => {

@@ -9,6 +9,7 @@ import { deadTargets } from "./DeadTargets.ts"
 import { again, ask, each, type Fault, isOver, memoryOf, metricOf, remaining, type Scene } from "./Fault.ts"
 import { NEVER } from "./History.ts"
 import { HttpPool } from "./HttpPool.ts"
+import { breakFrames, deafNode, doubleFrames, halfFrames, lateFrames, muteNode, tornLines } from "./LinesBetweenNodes.ts"
 import type { LoadAgent } from "./Load.ts"
 import { silentConnections } from "./SilentConnections.ts"
 import type { Site, SiteNode, Unfit } from "./Site.ts"
@@ -261,19 +262,6 @@ const unplug: Fault = {
   about: "one node reaches neither PostgreSQL nor Redis nor other nodes, and none of them reaches it",
   atLeast: 15,
   inject: ({ site }) => site.unplug(site.node(1)),
-  heal: ({ site }) => site.reconnect()
-}
-
-const breakFrames: Fault = {
-  name: "break-frames",
-  about: "what nodes say to each other is 50 ms late, and their connections break in the middle of frames",
-  inject: ({ site }) => {
-    for (const link of site.detour()) link.delayMs = 50
-  },
-  during: (scene) => {
-    const links = scene.site.nodes.flatMap((node) => [...node.toPeers.values()])
-    return again(scene, 700, () => links[Math.floor(scene.random() * links.length)]?.cut())
-  },
   heal: ({ site }) => site.reconnect()
 }
 
@@ -792,6 +780,12 @@ export const faults: ReadonlyArray<Fault> = [
   cutOneWay,
   unplug,
   breakFrames,
+  tornLines,
+  halfFrames,
+  doubleFrames,
+  lateFrames,
+  muteNode,
+  deafNode,
   redisDown,
   redisSlow,
   filesDown,

@@ -117,7 +117,7 @@ for (const signal of ["SIGINT", "SIGTERM"] as const) {
 }
 say(
   `three nodes ${site.network === undefined ? "behind the suite's own proxies" : "in network namespaces of their own"}, ` +
-    `${availableParallelism()} processors; a stream cannot be reordered, so what nodes say is delayed and cut off in the middle of frames instead`
+    `${availableParallelism()} processors`
 )
 
 const random = randomOf(options.seed)

@@ -12,7 +12,7 @@ import { freePort } from "../../runners/local/FreePort.ts"
 import { type ServerProcess, spawnServer } from "../../test/support/ServerProcess.ts"
 import type { Disk } from "./Disk.ts"
 import { BUCKET, FileStore } from "./FileStore.ts"
-import { type Address, Link } from "../../test/support/Link.ts"
+import { type Address, type Direction, Link } from "../../test/support/Link.ts"
 import { type LoadAgent, LOAD_LIMITS } from "./Load.ts"
 import { Mailbox } from "./Mailbox.ts"
 import { Network, STRANGERS } from "./Network.ts"
@@ -350,8 +350,13 @@ export class Site {
   /** Nothing that one says reaches the other. */
   silence(from: SiteNode, to: SiteNode): void {
     if (this.network !== undefined) return this.network.silence(this.nodes.indexOf(from), this.nodes.indexOf(to))
-    from.toPeers.get(to.name)?.hold("there")
-    to.toPeers.get(from.name)?.hold("back")
+    for (const [link, direction] of this.ways(from, to)) link.hold(direction)
+  }
+
+  /** The links that carry what one node says to another, whichever of them has connected, and the direction in each. */
+  ways(from: SiteNode, to: SiteNode): ReadonlyArray<readonly [Link, Direction]> {
+    return ([[from.toPeers.get(to.name), "there"], [to.toPeers.get(from.name), "back"]] as const)
+      .flatMap(([link, direction]) => link === undefined ? [] : [[link, direction] as const])
   }
 
   /** A node that reaches nothing and nobody; without namespaces only those who send requests still reach it. */
