@@ -6,6 +6,8 @@ import * as ClusterNode from "../src/cluster/ClusterNode.ts"
 import { ConfigInvalid, type Settings } from "../src/platform/Config.ts"
 import { complete } from "../src/cluster/NodeDuty.ts"
 import type { Members } from "../src/cluster/Members.ts"
+import { nameOf } from "../src/cluster/NodeAddress.ts"
+import { lockKeyOf } from "../src/cluster/NodeTable.ts"
 import { listeningUrl } from "../src/platform/PublicUrl.ts"
 import { layerPg } from "../src/database/SqlPostgres.ts"
 import { serve } from "../src/Server.ts"
@@ -42,8 +44,12 @@ const hasDatabase = (config: Settings): config is Settings & { readonly DATABASE
 export const runner = (): void => serve({
   settle,
   own: Layer.empty,
-  database: ({ DATABASE_POOL, DATABASE_URL }) =>
-    DATABASE_URL === undefined ? withoutDatabase : layerPg({ url: DATABASE_URL, poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS }),
+  database: ({ DATABASE_POOL, DATABASE_URL, RUNNER_HOST, RUNNER_PORT }) =>
+    DATABASE_URL === undefined ? withoutDatabase : layerPg({
+      url: DATABASE_URL,
+      poolSize: DATABASE_POOL + ADDRESS_CONNECTIONS,
+      mark: lockKeyOf(nameOf({ host: RUNNER_HOST, port: RUNNER_PORT }))
+    }),
   // The very object: the port that the server listens on is known by it.
   cluster: (config) => hasDatabase(config) ? ClusterNode.layer(config) : withoutDatabase,
   owns: ({ ROLE }) => ROLE === "runner",

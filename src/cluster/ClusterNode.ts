@@ -1,4 +1,4 @@
-import { Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
+import { Clock, Data, Deferred, type Duration, Effect, Latch, Layer, Option, type Redacted, Schedule } from "effect"
 import {
   ClusterError,
   MessageStorage,
@@ -14,13 +14,14 @@ import {
 import { SqlClient } from "effect/sql"
 import { common } from "./Cluster.ts"
 import type { Settings } from "../platform/Config.ts"
+import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { reachableUrl } from "../platform/PublicUrl.ts"
-import { membersOf, mayJoin, type NodeSight } from "./Membership.ts"
+import { endedBy, mayJoin, membersOf, type NodeSight } from "./Membership.ts"
 import * as Migrations from "../database/Migrations.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { Complete, NodeDrain, whileAble } from "./NodeDuty.ts"
 import { Members } from "./Members.ts"
-import { ownsShards } from "./Shards.ts"
+import { ownsShards, shards } from "./Shards.ts"
 import { NodeCalls } from "./NodeCalls.ts"
 import { WIRE } from "./NodeGreeting.ts"
 import { NodeLines } from "./NodeLines.ts"
@@ -29,6 +30,8 @@ import { NodeProcedures } from "./NodeProcedures.ts"
 import * as NodeProgress from "./NodeProgress.ts"
 import { NodeReports } from "./NodeReports.ts"
 import { ADDRESS_LOCKS, type Facts, lockKeyOf, type NodeRow, NodeTable } from "./NodeTable.ts"
+import { BeforeClosing } from "../http/HttpServer.ts"
+import { sqlState } from "../database/Sql.ts"
 import { layerPg } from "../database/SqlPostgres.ts"
 
 /** The key of the advisory lock under which the cluster's tables are created; an arbitrary number. */
@@ -50,6 +53,7 @@ export class NodeAddressTaken extends Data.TaggedError("NodeAddressTaken")<{ rea
   }
 }
 
+/** When PostgreSQL ends a session that says nothing, if no other node has ended it before. */
 const LOCK_EXPIRES_MS = 10_000
 
 /**
@@ -101,14 +105,25 @@ const CONNECTIONS = 4
  */
 const JOINS_WITHIN = "2 seconds"
 
+/** How long a node that is excluded has to release its shards by itself. A node that is silent has had this time already. */
+const RELEASES_WITHIN_MS = 3_000
+const END_WITHIN = "1 second"
+/** How often locks that another session holds are tried again, and how many tries in a row may bring none after some did. */
+const TRY_EVERY = "50 millis"
+const TRIES = 40
+const FRUITLESS = 4
+
 /**
  * The list of nodes and the shard locks, on database connections of their own, so that a node too busy to serve agents
  * still renews its locks.
  *
  * - Which listed nodes belong to the cluster is computed from what all nodes report about each other
  *   (`Membership.ts`); no single node decides it. A node is listed once it would belong.
- * - A node that an operator has drained counts as one that cannot own shards, unless all are drained; for everything
- *   else it belongs (`NodeDrain`).
+ * - A node that joins, is drained or stops says so in its row. All nodes act on it at the same moment, which the row
+ *   names: the previous owner releases the locks when the next one begins to try them every 50 ms.
+ * - A node that takes no shards still belongs for everything else (`NodeDrain`). If no node takes shards, all do.
+ * - A node that is excluded and does not release its shards loses its database sessions, and its locks with them
+ *   (`endedBy`). Without that, PostgreSQL ends a session that hangs after LOCK_EXPIRES_MS.
  * - For the last node that leaves, the empty list is withheld: effect would report it as a failure.
  * - The connections are pipelined. Shards that move are released one statement each, some hundred at once, and each
  *   has a third of the lock's expiry for it. Without pipelining the last ones would miss that deadline if the database
@@ -121,22 +136,59 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
       const storage = yield* RunnerStorage.RunnerStorage
       const table = yield* NodeTable
       const drain = yield* NodeDrain
-      const rows = Effect.mapError(table.look, (cause) => new ClusterError.PersistenceError({ cause }))
+      const now = monotonicMillis(yield* Clock.Clock)
+      /** Since when nodes are excluded, by this node's clock. */
+      let excludedSince: ReadonlyMap<string, number> = new Map()
+      /** The nodes that own shards, as the last list said. */
+      let owning = ""
+      let mayEnd = true
+      let left = false
+      const persistence = (cause: unknown) => new ClusterError.PersistenceError({ cause })
+      const rows = Effect.mapError(table.look, persistence)
       const sightings = Effect.map(Effect.all([storage.getRunners, rows], { concurrency: 2 }), ([runners, rows]) => {
         const said = new Map(rows.map((row) => [row.address, row]))
         return { runners, said, listed: runners.map(([runner]) => sightOf(runner, said.get(nameOf(runner.address)))) }
       })
       const join = (runner: Runner.Runner) =>
-        Effect.flatMap(sightings, ({ listed, said }) =>
-          mayJoin(listed, sightOf(runner, said.get(nameOf(runner.address)))) ? Effect.void : Effect.fail("not yet")).pipe(
-            Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
-            Effect.timeout(JOINS_WITHIN),
-            Effect.mapError((cause) => new ClusterError.PersistenceError({ cause }))
-          )
-      let left = false
+        Effect.flatMap(sightings, ({ listed, said }) => {
+          const others = listed.filter(({ address, ownsShards }) => ownsShards && address !== self)
+          return mayJoin(listed, sightOf(runner, said.get(nameOf(runner.address)))) ? Effect.succeed(others.length === 0) : Effect.fail("not yet")
+        }).pipe(
+          Effect.retry({ schedule: Schedule.spaced("100 millis"), while: (failure) => failure === "not yet" }),
+          Effect.timeout(JOINS_WITHIN),
+          Effect.mapError(persistence)
+        )
+      /** Ends the sessions of nodes that are excluded and keep their shards. */
+      const endSessions = (listed: ReadonlyArray<NodeSight>, said: ReadonlyMap<string, NodeRow>): Effect.Effect<void> => {
+        const before = excludedSince
+        const excluded = endedBy(self, listed)
+        excludedSince = new Map(excluded.map(({ address }) => [address, before.get(address) ?? now()]))
+        const due = excluded.flatMap(({ address, isSilent }) =>
+          isSilent || now() - excludedSince.get(address)! >= RELEASES_WITHIN_MS ? [address] : [])
+        const readAt = said.get(self)?.readAt
+        if (due.length === 0 || readAt === undefined) return Effect.void
+        return table.end(due, readAt).pipe(
+          Effect.tap((count) =>
+            count === 0 ? Effect.void : Effect.logWarning(`Ended ${count} database sessions of ${due.join(", ")}, to take over its shards`)),
+          Effect.tapError((error) => {
+            if (sqlState(error) !== "42501" || !mayEnd) return Effect.void
+            mayEnd = false
+            return Effect.logWarning("The role of DATABASE_URL may not end the database sessions of a node that hangs, so its shards move "
+              + "after 10 s and not after 4: use the same role on all nodes, or grant it pg_signal_backend")
+          }),
+          Effect.timeout(END_WITHIN),
+          Effect.ignore
+        )
+      }
       return yield* whileAble(RunnerStorage.RunnerStorage.of({
         ...storage,
-        register: (runner) => Effect.andThen(join(runner), storage.register(runner, true)),
+        register: Effect.fnUntraced(function*(runner) {
+          const isFirst = yield* join(runner)
+          const no = yield* storage.register(runner, true)
+          drain.joined = true
+          if (!drain.drained) yield* Effect.mapError(table.takeShards(self, isFirst), persistence)
+          return no
+        }),
         unregister: (address) =>
           Effect.suspend(() => {
             left = true
@@ -144,25 +196,48 @@ export const storage = (url: Redacted.Redacted<string>, self: string) =>
           }),
         // No node sets the health of another: membership is computed.
         setRunnerHealth: () => Effect.void,
-        getRunners: Effect.flatMap(sightings, ({ listed, runners, said }) => {
-          if (left && runners.length === 0) return Effect.never
+        // effect waits a second between two attempts to lock its shards. Returns the locks that are held in the end.
+        acquire: Effect.fnUntraced(function*(address, shards) {
+          const wanted = [...shards]
+          const known = owning
+          const isMeant = () => owning === known
+          let held = yield* storage.acquire(address, wanted)
+          for (let tries = 0, fruitless = 0; held.length < wanted.length && isMeant() && tries < TRIES && fruitless < FRUITLESS; tries++) {
+            yield* Effect.sleep(TRY_EVERY)
+            const more = yield* storage.acquire(address, wanted)
+            fruitless = held.length === 0 || more.length > held.length ? 0 : fruitless + 1
+            held = more
+          }
+          return held
+        }),
+        getRunners: Effect.gen(function*() {
+          const { listed, runners, said } = yield* sightings
+          if (left && runners.length === 0) return yield* Effect.never
+          yield* endSessions(listed, said)
+          // Waits for the moment at which all nodes act on what one has said, if it is near.
+          const waited = Math.min(...said.values().map(({ turnsInMs }) => turnsInMs > 0 ? turnsInMs : Infinity))
+          const turned = Number.isFinite(waited) ? waited : 0
+          yield* Effect.sleep(turned)
           const members = membersOf(listed)
-          const isDrained = (address: string) => address === self ? drain.drained : said.get(address)?.facts?.drained === true
-          const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address))
-          const drained = owners.filter(({ address }) => isDrained(address)).map(({ address }) => address)
-          // Somebody has to own the shards: if all are drained, nobody is.
-          drain.nodes = new Set(drained.length < owners.length ? drained : [])
-          return Effect.succeed(runners.map(([runner]): [Runner.Runner, boolean] => {
+          const owners = listed.filter(({ address, ownsShards }) => ownsShards && members.has(address)).map(({ address }) => address)
+          const idle = owners.filter((address) => {
+            const row = said.get(address)
+            return row !== undefined && row.owns !== row.turnsInMs <= turned
+          })
+          // Somebody has to own the shards: if no node takes them, all do.
+          drain.nodes = new Set(idle.length < owners.length ? idle : [])
+          owning = owners.filter((address) => !drain.nodes.has(address)).sort().join()
+          return runners.map(([runner]): [Runner.Runner, boolean] => {
             const address = nameOf(runner.address)
             return [runner, members.has(address) && !drain.nodes.has(address)]
-          }))
+          })
         })
       }))
     })
   ).pipe(
     Layer.provide(SqlRunnerStorage.layerStorage({})),
     Layer.provideMerge(NodeTable.layer),
-    Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true }))
+    Layer.provide(layerPg({ url, poolSize: CONNECTIONS, pipeline: true, mark: lockKeyOf(self) }))
   )
 
 const NOBODY: ReadonlySet<string> = new Set()
@@ -172,6 +247,7 @@ const sightOf = (runner: Runner.Runner, said: NodeRow | undefined): NodeSight =>
   ownsShards: ownsShards(runner),
   listed: said?.listed ?? 0,
   isCurrent: said !== undefined && said.isLocked && said.isFresh,
+  isSilent: said?.isSilent === true,
   reaches: said?.reaches ?? NOBODY
 })
 
@@ -183,6 +259,23 @@ const forgetPredecessor = ({ RUNNER_HOST, RUNNER_PORT }: Settings) =>
     yield* sql`DELETE FROM cluster_runners WHERE address = ${address}`
     yield* sql`DELETE FROM cluster_nodes WHERE address = ${address}`
   })
+
+/** How long a node that stops waits until other nodes own its shards. */
+const HANDED_OVER_WITHIN = "2500 millis"
+
+/** A node that is asked to stop first gives its shards to the other nodes, while it still serves and calls them. */
+const layerHandOver = Layer.effect(
+  BeforeClosing,
+  Effect.gen(function*() {
+    const drain = yield* NodeDrain
+    const sharding = yield* Sharding.Sharding
+    const released = Effect.suspend(() => {
+      drain.drained = true
+      return shards.some((shard) => sharding.hasShardId(shard)) ? Effect.fail("some are left") : Effect.void
+    })
+    return Effect.retry(released, Schedule.spaced("20 millis")).pipe(Effect.timeoutOption(HANDED_OVER_WITHIN), Effect.ignore)
+  })
+)
 
 /** This node's versions and settings that should be the same on all nodes. */
 const factsOf = (config: Settings) =>
@@ -199,11 +292,11 @@ const factsOf = (config: Settings) =>
 /**
  * One of many nodes on PostgreSQL. It holds advisory locks for its share of the shards there, on a connection of its
  * own, and takes calls from the other nodes on RUNNER_PORT. A node that is killed loses its shards within about three
- * seconds; one that hangs, after ten, when PostgreSQL ends its session. A gateway is a node without shards: it is
+ * seconds, one that hangs within five, when another node ends its database sessions. A gateway is a node without shards: it is
  * listed, and listens for pushes to its sockets.
  */
 export const layer = (config: Settings & { readonly DATABASE_URL: Redacted.Redacted<string> }) =>
-  Layer.merge(NodeProgress.layer, NodeProcedures.layer(config)).pipe(
+  Layer.mergeAll(NodeProgress.layer, NodeProcedures.layer(config), layerHandOver).pipe(
     Layer.provideMerge(NodeCalls.layer),
     Layer.provideMerge(Sharding.layer),
     Layer.provide(RunnerHealth.layerNoop),

@@ -18,7 +18,7 @@ export class Members extends Context.Service<Members, {
   readonly others: () => Iterable<string>
   /**
    * The nodes that may own a shard: the one to which it belongs by the list, and the one to which it belonged before the
-   * last change, which may not have let it go yet.
+   * last change, which may not have let it go yet; unless that one was put out of the cluster.
    */
   readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
   /** Reads the list; callers at the same time share one reading. */
@@ -36,7 +36,8 @@ export class Members extends Context.Service<Members, {
       const storage = yield* RunnerStorage.RunnerStorage
       const reports = yield* NodeReports
       const drain = yield* NodeDrain
-      const { self } = yield* NodeLines
+      const lines = yield* NodeLines
+      const { self } = lines
       const now = monotonicMillis(yield* Clock.Clock)
       const known = new Map<string, Runner.Runner>()
       let list: NodeList | undefined
@@ -87,6 +88,8 @@ export class Members extends Context.Service<Members, {
         for (const [node, runner] of known) {
           if (seen.has(node)) continue
           known.delete(node)
+          // It may hang, or not reach the database. With the line end the calls to it, which are made again at the new owners.
+          lines.to(node)?.end("closed")
           // A node that stops removes itself from the list; one that dies or hangs stays on it for some seconds.
           const isListed = runners.some(([{ address }]) => nameOf(address) === node)
           yield* isListed
@@ -104,7 +107,10 @@ export class Members extends Context.Service<Members, {
       return Members.of({
         list: () => list,
         others: () => known.keys(),
-        ownersOf: ({ id }) => [owners[id - 1], formerOwners[id - 1]].filter((node) => node !== undefined),
+        ownersOf: ({ id }) => {
+          const [owner, former] = [owners[id - 1], formerOwners[id - 1]]
+          return owner === undefined ? [] : former !== undefined && former !== owner && known.has(former) ? [owner, former] : [owner]
+        },
         look
       })
     })

@@ -8,6 +8,8 @@ export interface NodeSight {
   readonly listed: number
   /** Whether its address lock is held and its row is fresh; otherwise its own reports do not count. */
   readonly isCurrent: boolean
+  /** Whether its row is older than three seconds, although another owner has written its own all that time. */
+  readonly isSilent: boolean
   /** The addresses of the nodes that answer it. */
   readonly reaches: ReadonlySet<string>
 }
@@ -19,7 +21,8 @@ export interface NodeSight {
  *   contacts is excluded; of equals, the one listed last. So a node that is cut off from the others is excluded alone,
  *   whatever it reports, and of two that do not reach each other the one listed earlier stays.
  * - A gateway belongs if it and every remaining owner reach each other. It has no influence on owners.
- * - A node that is not current belongs if more than half of the remaining owners reach it. It has no influence.
+ * - An owner that is silent is excluded: it cannot commit, whomever it answers.
+ * - Any other node that is not current belongs if more than half of the remaining owners reach it. It has no influence.
  * - If no owner is current, all listed nodes belong: missing reports do not prove that a node is dead.
  */
 export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> => {
@@ -33,14 +36,25 @@ export const membersOf = (nodes: ReadonlyArray<NodeSight>): ReadonlySet<string> 
   const belongs = (node: NodeSight): boolean =>
     node.isCurrent
       ? node.ownsShards ? owners.includes(node) : contactsOf(node, owners) === owners.length
-      : owners.filter(({ reaches }) => reaches.has(node.address)).length * 2 > owners.length
+      : !(node.ownsShards && node.isSilent) && owners.filter(({ reaches }) => reaches.has(node.address)).length * 2 > owners.length
   return new Set(nodes.filter(belongs).map(({ address }) => address))
 }
 
 /** Whether a node may be listed: whether it would belong to the cluster as the last one listed. */
 export const mayJoin = (listed: ReadonlyArray<NodeSight>, self: NodeSight): boolean => {
   const others = listed.filter(({ address }) => address !== self.address)
-  return membersOf([...others, { ...self, isCurrent: true, listed: Number.POSITIVE_INFINITY }]).has(self.address)
+  return membersOf([...others, { ...self, isCurrent: true, isSilent: false, listed: Number.POSITIVE_INFINITY }]).has(self.address)
+}
+
+/**
+ * The owners whose database sessions this node may end: the excluded ones, if this node is current and remains. Of two
+ * nodes only one may end the other's, because both compute it from the same rows.
+ */
+export const endedBy = (self: string, nodes: ReadonlyArray<NodeSight>): ReadonlyArray<NodeSight> => {
+  const members = membersOf(nodes)
+  return nodes.some(({ address, isCurrent, ownsShards }) => address === self && isCurrent && ownsShards && members.has(self))
+    ? nodes.filter(({ address, ownsShards }) => ownsShards && !members.has(address))
+    : []
 }
 
 const contactsOf = (node: NodeSight, others: ReadonlyArray<NodeSight>): number =>

@@ -6,14 +6,18 @@ export const Complete = Context.Reference<Latch.Latch>("parley/cluster/NodeDuty/
   defaultValue: () => Latch.makeUnsafe(true)
 })
 
-/** What operators have drained: such a node stays a member of the cluster and owns no shards (wire.md O). */
+const notDrained = () => ({ drained: false, joined: false, nodes: new Set<string>() })
+
+/** Which nodes own no shards and are members of the cluster all the same: those that were drained, stop, or have just joined. */
 export class NodeDrain extends Context.Reference<{
-  /** Whether this node is drained. Lost on restart. */
+  /** Whether this node was drained by an operator (wire.md O), or stops. Lost on restart. */
   drained: boolean
-  /** All drained nodes, as far as this one has read. */
+  /** Whether this node has been listed. */
+  joined: boolean
+  /** All nodes that own no shards, as far as this one has read. */
   nodes: ReadonlySet<string>
-}>("parley/cluster/NodeDuty/NodeDrain", { defaultValue: () => ({ drained: false, nodes: new Set<string>() }) }) {
-  static readonly layer = Layer.sync(NodeDrain, () => ({ drained: false, nodes: new Set<string>() }))
+}>("parley/cluster/NodeDuty/NodeDrain", { defaultValue: notDrained }) {
+  static readonly layer = Layer.sync(NodeDrain, notDrained)
 }
 
 /** Opens the latch: from now on this node can be listed and get shards. */

@@ -38,7 +38,7 @@ const HEAD = 12
 /** The most characters of entries in one frame, unless a single entry is longer. A character takes up to three bytes. */
 const FRAME_CHARS = 1_000_000
 /** The most bytes of a frame that is read. One entry has at most 2 million characters. */
-const MAX_FRAME = 16 * 1024 * 1024
+const MAX_FRAME = 16_777_216
 const WINDOW_CHARS = 4_000_000
 /** The most characters of calls and answers that wait for room in the window; twice what calls may have (`NodeCalls.ts`). */
 const MAX_QUEUED_CHARS = 128_000_000
@@ -169,8 +169,8 @@ export class NodeLine {
   }
 
   end(end: LineEnd, cause?: unknown): void {
-    if (this.isOver) return
     if (end === "closed") this.flush(false)
+    if (this.isOver) return
     this.isOver = true
     this.queue = []
     this.received = []

@@ -112,7 +112,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
   /** Begins a line with a node; `isPreferred`: it was the smaller name that connected. */
   const begin = (node: string, greeting: Greeting, connection: Socket, rest: Buffer, isPreferred: boolean, ended: () => void): void => {
     const known = lines.get(node)
-    if (known !== undefined && !isPreferred && preferred.has(known)) {
+    if (known !== undefined && !isPreferred && preferred.has(known) && greeting.incarnation <= known.incarnation) {
       connection.destroy()
       return ended()
     }

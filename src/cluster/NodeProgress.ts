@@ -15,7 +15,7 @@ const LOOK = "500 millis"
  * before it is not ready.
  */
 const UNREAD_MS = 10_000
-const UNLISTED_MS = 5_000
+const UNLISTED_MS = 1_000
 const MOVING_MS = 15_000
 
 /** The state of a node and its cluster at one moment. */

@@ -83,7 +83,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         })
         yield* Effect.suspend(() => {
           changed.closeUnsafe()
-          return table.say(self, reaches(), { ...facts, url: url(), ...drain.drained ? { drained: true } : {} })
+          return table.say(self, reaches(), { ...facts, url: url() }, drain.joined && !drain.drained)
         }).pipe(
           Effect.timeout("3 seconds"),
           Effect.catchCause((cause) => Effect.logDebug("This node could not say whom it reaches", cause)),
@@ -124,7 +124,7 @@ export class NodeReports extends Context.Service<NodeReports, {
 }
 
 const LOOK_EVERY = "500 millis"
-const SAID_EVERY = "1 second"
+const SAID_EVERY = "500 millis"
 const UNSEEN_MS = 15_000
 const TORN_EVERY = "100 millis"
 

@@ -12,9 +12,7 @@ export const Facts = Schema.Struct({
   /** LIMITS_* by name. */
   limits: Schema.Record(Schema.String, Schema.Number),
   /** The address at which it takes requests of clients; absent in versions of before. */
-  url: Schema.optionalKey(Schema.String),
-  /** Whether an operator has drained it; absent: no. */
-  drained: Schema.optionalKey(Schema.Boolean)
+  url: Schema.optionalKey(Schema.String)
 })
 export type Facts = typeof Facts.Type
 
@@ -29,12 +27,38 @@ export interface NodeRow {
   readonly isLocked: boolean
   /** Whether it has written its row within the last three seconds. */
   readonly isFresh: boolean
+  /**
+   * Whether the row is older than three seconds although some node has written its own for three seconds without a gap.
+   * So after a pause of the database no node is silent before all of them had three seconds to write.
+   */
+  readonly isSilent: boolean
+  /** Whether it takes shards, once `turnsInMs` have passed; until then it is the other way round. */
+  readonly owns: boolean
+  readonly turnsInMs: number
+  /** When the row was read, by the database's clock. */
+  readonly readAt: string
 }
 
 /** The class of the advisory locks of addresses: each process holds the lock of its own address for its lifetime. */
 export const ADDRESS_LOCKS = 721_753_601
 
+/** The class of the advisory locks of shards, which effect's storage derives from the name of its tables (`cluster`). */
+const SHARD_LOCKS = 2_839_596_291
+
 export const lockKeyOf = (address: string): number => createHash("sha256").update(address).digest().readInt32BE()
+
+/**
+ * How old the row of a node that works may be. A row is written every half second, so a node may stand still for 2.4 s.
+ * A garbage collection, a busy processor or one lost packet lasts shorter than that.
+ */
+const FRESH = "3 seconds"
+/**
+ * How long after a node has said that it takes or gives away shards all nodes act on it. Each node reads the rows every
+ * half second, so by then every node knows of it, and all of them act at the same moment.
+ */
+const TURN = "0.75 seconds"
+/** How long the execution of `end` may be delayed. */
+const READ_WITHIN = "1 second"
 
 /** A row older than this is ignored, and removed when any node leaves. */
 const FORGOTTEN = "10 minutes"
@@ -48,8 +72,16 @@ export class NodeTable extends Context.Service<NodeTable, {
   readonly look: Effect.Effect<ReadonlyArray<NodeRow>, SqlError.SqlError>
   /** Where the nodes that are alive take requests of clients. Needs no other table, so a standalone server's database has it too. */
   readonly urls: Effect.Effect<ReadonlyArray<string>, SqlError.SqlError>
-  /** Writes this node's row, replacing the previous one. */
-  readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts) => Effect.Effect<void, SqlError.SqlError>
+  /** Writes this node's row, replacing the previous one. `owns`: whether it takes shards. */
+  readonly say: (address: string, reaches: ReadonlySet<string>, facts: Facts, owns: boolean) => Effect.Effect<void, SqlError.SqlError>
+  /** Writes that a node takes shards from now on: with all other nodes at one moment, or at once. */
+  readonly takeShards: (address: string, atOnce: boolean) => Effect.Effect<void, SqlError.SqlError>
+  /**
+   * Ends database sessions of other nodes and returns their number, if the rows that were read at `readAt` are not older
+   * than a second: all sessions of a node whose row is not fresh, otherwise only the one that holds locks of shards. Sessions
+   * that began after the row was written belong to a new process at that address, and stay.
+   */
+  readonly end: (addresses: ReadonlyArray<string>, readAt: string) => Effect.Effect<number, SqlError.SqlError>
   /** Removes a node's row, and all rows older than ten minutes. */
   readonly leave: (address: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/cluster/NodeTable") {
@@ -65,6 +97,10 @@ export class NodeTable extends Context.Service<NodeTable, {
             readonly listed: number | null
             readonly locked: boolean
             readonly fresh: boolean
+            readonly silent: boolean
+            readonly owns: boolean
+            readonly turns_in_ms: number
+            readonly read_at: string
           }>`
             WITH locks AS MATERIALIZED (
               SELECT objid FROM pg_locks
@@ -73,32 +109,63 @@ export class NodeTable extends Context.Service<NodeTable, {
             )
             SELECT n.address, n.reaches, n.facts, r.machine_id AS listed,
               n.lock_key::oid IN (SELECT objid FROM locks) AS locked,
-              clock_timestamp() - n.said_at < interval '3 seconds' AS fresh
+              clock_timestamp() - n.said_at < ${FRESH}::interval AS fresh,
+              clock_timestamp() - n.said_at >= ${FRESH}::interval AND bool_or(clock_timestamp() - n.said_at < ${FRESH}::interval
+                AND clock_timestamp() - n.steady_since > ${FRESH}::interval) OVER () AS silent,
+              n.owns, extract(epoch FROM n.turned_at + ${TURN}::interval - clock_timestamp())::float8 * 1000 AS turns_in_ms,
+              clock_timestamp()::text AS read_at
             FROM cluster_nodes n LEFT JOIN cluster_runners r ON r.address = n.address
             WHERE clock_timestamp() - n.said_at < ${FORGOTTEN}::interval
           `,
           (rows) =>
-            rows.map(({ address, facts, fresh, listed, locked, reaches }): NodeRow => ({
+            rows.map(({ address, facts, fresh, listed, locked, owns, reaches, read_at, silent, turns_in_ms }): NodeRow => ({
               address,
               reaches: new Set(decodeReaches(reaches)),
               facts: Option.getOrUndefined(decodeFacts(facts)),
               listed,
               isLocked: locked,
-              isFresh: fresh
+              isFresh: fresh,
+              isSilent: silent,
+              owns,
+              turnsInMs: turns_in_ms,
+              readAt: read_at
             }))
         ),
         urls: Effect.map(
           sql<{ readonly facts: string }>`
-            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < interval '3 seconds' ORDER BY address`,
+            SELECT facts FROM cluster_nodes WHERE clock_timestamp() - said_at < ${FRESH}::interval ORDER BY address`,
           (rows) => rows.flatMap(({ facts }) => Option.getOrUndefined(decodeFacts(facts))?.url ?? [])
         ),
-        say: (address, reaches, facts) =>
+        say: (address, reaches, facts, owns) =>
           sql`
-            INSERT INTO cluster_nodes (address, lock_key, reaches, facts, said_at)
-            VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)}, clock_timestamp())
+            INSERT INTO cluster_nodes AS n (address, lock_key, reaches, facts, said_at, steady_since, owns, turned_at)
+            VALUES (${address}, ${lockKeyOf(address)}, ${JSON.stringify([...reaches])}, ${JSON.stringify(facts)},
+              clock_timestamp(), clock_timestamp(), ${owns}, clock_timestamp() - ${TURN}::interval)
             ON CONFLICT (address) DO UPDATE
-            SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at
+            SET reaches = EXCLUDED.reaches, facts = EXCLUDED.facts, said_at = EXCLUDED.said_at, owns = EXCLUDED.owns,
+              steady_since = CASE WHEN EXCLUDED.said_at - n.said_at < interval '2 seconds' THEN n.steady_since ELSE EXCLUDED.said_at END,
+              turned_at = CASE WHEN n.owns = EXCLUDED.owns THEN n.turned_at ELSE EXCLUDED.said_at END
           `,
+        takeShards: (address, atOnce) =>
+          sql`
+            UPDATE cluster_nodes SET owns = true,
+              turned_at = CASE WHEN ${atOnce}::boolean THEN clock_timestamp() - ${TURN}::interval ELSE clock_timestamp() END
+            WHERE address = ${address}
+          `,
+        end: (addresses, readAt) =>
+          Effect.map(
+            sql`
+              SELECT pg_terminate_backend(a.pid, 100)
+              FROM cluster_nodes n JOIN pg_stat_activity a ON a.application_name LIKE '%@' || n.lock_key
+              WHERE n.address = ANY(${addresses}::text[]) AND a.datname = current_database()
+                AND n.said_at < ${readAt}::timestamptz AND clock_timestamp() - ${readAt}::timestamptz < ${READ_WITHIN}::interval
+                AND (a.backend_start < n.said_at) IS NOT FALSE
+                AND (clock_timestamp() - n.said_at > ${FRESH}::interval OR a.pid IN (
+                  SELECT pid FROM pg_locks
+                  WHERE locktype = 'advisory' AND objsubid = 2 AND granted AND classid = ${SHARD_LOCKS}::oid))
+            `,
+            ({ length }) => length
+          ),
         leave: (address) =>
           sql`DELETE FROM cluster_nodes WHERE address = ${address} OR clock_timestamp() - said_at > ${FORGOTTEN}::interval`
       })

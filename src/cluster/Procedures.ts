@@ -33,10 +33,9 @@ interface Untyped {
   readonly run: (entityId: string, payload: unknown) => Effect.Effect<unknown, unknown>
 }
 
-/** The pause before a call that found no owner is tried again. */
-const AGAIN = "25 millis"
-/** Attempts after which the list of nodes is read again: each node reads it twice a second anyway. */
-const LOOK_EVERY = 4
+/** The pauses before a call that found no owner is tried again: from the least to the most, each twice the one before. */
+const LEAST_PAUSE_MS = 25
+const MOST_PAUSE_MS = 200
 
 /**
  * The procedures of an entity, each declared once: what callers use and what other nodes call are both made from the
@@ -109,8 +108,10 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
           return yield* new Unavailable()
         }
         if (now() >= until) return yield* new Unavailable()
-        if (tries % LOOK_EVERY === LOOK_EVERY - 1) yield* members.look
-        yield* Effect.sleep(AGAIN)
+        const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
+        // Each node reads the list twice a second anyway.
+        if (pause === MOST_PAUSE_MS) yield* members.look
+        yield* Effect.sleep(pause)
       }
     })
 

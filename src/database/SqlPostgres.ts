@@ -3,7 +3,7 @@ import { Reactivity } from "effect/reactivity"
 import type { SqlError } from "effect/sql"
 import { Socket } from "node:net"
 import { setTimeout as wait } from "node:timers/promises"
-import { Client, type CustomTypesConfig, Pool, type PoolClient } from "pg"
+import { Client, type ClientConfig, type CustomTypesConfig, Pool, type PoolClient } from "pg"
 import { databaseTimes } from "../platform/Metrics.ts"
 import { services, Session } from "./Sql.ts"
 import { encode, type Outcome, parserOf, PLANNER_SETTINGS, sqlError, STATEMENT_TIMEOUT_MILLIS } from "./SqlValues.ts"
@@ -37,6 +37,14 @@ const onceReady = (client: PoolClient, then: () => void): void => {
  */
 class ResettableClient extends Client {
   readonly #socket = this.connection.stream
+
+  constructor(config?: ClientConfig & { readonly mark?: number }) {
+    super(config)
+    if (config?.mark === undefined) return
+    const named = (this as unknown as { connectionParameters: { application_name: string } }).connectionParameters
+    // PostgreSQL cuts the name off after 63 bytes, and the mark is what counts.
+    named.application_name = `${named.application_name.slice(0, 50)}@${config.mark}`
+  }
 
   /** Resets the TCP connection and discards its unsent data. */
   reset(): void {
@@ -173,6 +181,8 @@ interface PgOptions {
    * on one connection take one turn of a busy event loop together rather than one each.
    */
   readonly pipeline?: boolean
+  /** The number that ends the `application_name` of the sessions, after an `@`, whatever name the URL gives them. */
+  readonly mark?: number | undefined
 }
 
 /** A pool of connections; each is closed after `idleMillis` without use, or never if that is 0. */
@@ -184,6 +194,7 @@ const pool = (options: PgOptions, idleMillis: number) =>
         Client: ResettableClient,
         max: options.poolSize,
         pipeline: options.pipeline === true,
+        ...(options.mark === undefined ? {} : { mark: options.mark }),
         application_name: "parley",
         options: Object.entries(PLANNER_SETTINGS).map(([name, value]) => `-c ${name}=${value}`).join(" "),
         statement_timeout: STATEMENT_TIMEOUT_MILLIS,
@@ -208,7 +219,7 @@ const pool = (options: PgOptions, idleMillis: number) =>
 export const layerPg = (options: PgOptions) =>
   Layer.effectContext(Effect.gen(function*() {
     const connections = yield* pool(options, IDLE_MILLIS)
-    const probing = yield* pool({ url: options.url, poolSize: 1 }, 0)
+    const probing = yield* pool({ url: options.url, poolSize: 1, mark: options.mark }, 0)
     const checkOut = (session: PgSession, from = connections) =>
       Effect.callback<Session, SqlError.SqlError>((resume) =>
         from.connect((error, client) => {

@@ -193,12 +193,17 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recor
   })
 }
 
+/** What a server that is asked to stop does while it still serves: a node hands over its shards. */
+export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http/HttpServer/BeforeClosing", {
+  defaultValue: () => Effect.void
+})
+
 /**
  * The HTTP server of this process. It uses `node:http` directly so that a WebSocket costs no fiber. Requests go to
  * the routes, upgrades of `/v1/ws` to the UpgradeHandler. Requests that are refused before they get to either also
  * have the wire's error body and a request id.
  *
- * On shutdown it drains: readiness turns false and new WebSockets are closed at once; after `linger` the port closes;
+ * On shutdown it drains: readiness turns false and new WebSockets are closed at once; after `linger` and `BeforeClosing` the port closes;
  * requests in flight have `drain` milliseconds to finish; then the open WebSockets are closed.
  */
 export class HttpServer extends Context.Service<HttpServer, {
@@ -545,12 +550,13 @@ const serve = <A, E, R, E2, R2>(routes: Layer.Layer<A, E, R>, patience: Patience
     listensOn(config, port)
     server.on("error", (error) => log(Effect.logError("The HTTP server failed", error)))
 
+    const beforeClosing = yield* BeforeClosing
     yield* Scope.addFinalizer(scope, Effect.gen(function*() {
       state.draining = true
       upgrades.turnAway()
       readiness.set("draining", "The server is shutting down.")
       // Gives load balancers time to see that this server is not ready before it refuses connections.
-      if (patience.linger > 0) yield* Effect.sleep(patience.linger)
+      yield* Effect.all([Effect.sleep(patience.linger), beforeClosing], { concurrency: 2 })
       stopListening()
       yield* Effect.suspend(() => {
         server.closeIdleConnections()

@@ -28,8 +28,8 @@ export interface RemoteListener {
  * (AgentEntity documents what an agent owns of that). Each node announces to the others which agents have
  * sockets on it, so a push goes straight from the node that committed to the nodes that show it,
  * whichever node owns the agent: sockets stay when shards move. Announcements, pushes and calls to a node are in one order
- * (NodeLine.ts), and all of them are lost when its line breaks. When a line begins, each side announces all its sockets and
- * reads from storage what it may have missed: messages, keys and mutes.
+ * (NodeLine.ts), and all of them are lost when its line breaks. When a line begins, each side announces all its sockets. Once
+ * the other side has taken that, it reads from storage what it may have missed: messages, keys and mutes.
  *
  * A place is given at once, from what this node knows. Nodes that give away the last places at the same
  * time have too many together. Once they have received each other's announcements, each closes its own
@@ -147,9 +147,11 @@ export class PushRouter extends Context.Service<PushRouter, {
           const queue = new PushQueue(line)
           queues.set(line.node, queue)
           for (const agentId of here.keys()) queue.announce(agentId, here)
-          // What the node committed and changed while there was no line, it could not tell.
-          listener?.missed()
-          listener?.parted([])
+          // Storage is read after the node has taken the announcements: until then the node pushes nothing here.
+          fork(Effect.map(calls.call(line.node, "node/reach", "", null), () => {
+            listener?.missed()
+            listener?.parted([])
+          }))
         },
         ended: (line) => {
           const queue = queues.get(line.node)

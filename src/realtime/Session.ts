@@ -99,7 +99,7 @@ export class Session implements LiveSession {
   /** The highest number that was really sent; the cursor also passes numbers that need no showing. */
   private shown = 0
   private live = false
-  /** The newest number among the hints. */
+  /** The newest number among the hints, and those of comparisons that came while the session was reading. */
   private head = 0
   private ahead: Map<number, Ahead> | undefined
   private waitingForHole = false
@@ -207,6 +207,8 @@ export class Session implements LiveSession {
       return this.close({ code: 1011, text: "the inbox is not what it was: connect again" })
     }
     this.beyond = this.live && this.cursor > head ? this.cursor : 0
+    // The page that the session is reading may be older than this number.
+    if (!this.live) this.head = Math.max(this.head, head)
     if (!this.live || this.cursor >= head) {
       this.suspect = 0
       return

@@ -18,7 +18,10 @@ const AGENTS = 24
 const COLD_CAP = 10
 const SEED = 7
 
-/** The short form of `npm run test:faults`: its load and its checker, one node killed, the other restarted. */
+const shardsOf = async (node: Server): Promise<number> =>
+  Number(/^effect_cluster_shards (\d+)$/m.exec((await node.http().get("/internal/metrics")).text)?.[1])
+
+/** The short form of `npm run test:faults`: its load and its checker, one node killed, one stopped for seconds, both restarted. */
 describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
   let cluster: Cluster
   let balancer: Balancer
@@ -87,6 +90,22 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
   })
 
+  it("conversations of a node that stands still take messages again, before PostgreSQL would end its sessions", async () => {
+    const [one, two] = cluster.nodes as [Server, Server]
+    const { history } = load
+    const stopped = { name: "hang", from: history.now(), until: NEVER, healed: NEVER }
+    history.faults.push(stopped)
+    two.process.kill("SIGSTOP")
+    await eventually("its sessions to be ended", () => /Ended \d+ database sessions of/.test(one.log) || undefined)
+    await eventually("all shards on one node", async () => await shardsOf(one) === 300 || undefined)
+    two.process.kill("SIGCONT")
+    stopped.until = history.now()
+    await eventually("shards on both nodes", async () =>
+      await shardsOf(two) > 0 && (await fetch(`${two.url}/v1/ready`)).ok || undefined)
+    stopped.healed = history.now()
+    assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
+  })
+
   it("a restart of one node after the other fails no send of the published client, also while their secret is changed", async () => {
     const { history } = load
     const span = { name: "restart", from: history.now(), until: NEVER, healed: NEVER }
@@ -99,6 +118,9 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
       const stopping = new Stopwatch()
       node.terminate()
       await eventually("503 on /v1/ready", async () => (await fetch(`${node.url}/v1/ready`)).status === 503 || undefined)
+      // While it still serves.
+      await eventually("its shards on the other node", async () => await shardsOf(cluster.nodes[1 - i]!) === 300 || undefined)
+      assert.isNull(node.process.exitCode)
       await socket.closedWith(1001)
       assert.strictEqual(await node.exit(), 0)
       const took = stopping.stop()

@@ -1,6 +1,6 @@
 import { assert, describe, it } from "@effect/vitest"
 import * as fc from "fast-check"
-import { mayJoin, membersOf, type NodeSight } from "../../src/cluster/Membership.ts"
+import { endedBy, mayJoin, membersOf, type NodeSight } from "../../src/cluster/Membership.ts"
 
 /** Nodes a, b, c, … in the order of their listing, who reach each other but for these: "ab" says that a does not reach b. */
 const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonly<Record<string, Partial<NodeSight>>> = {}) =>
@@ -9,6 +9,7 @@ const nodes = (names: string, cuts: ReadonlyArray<string> = [], changes: Readonl
     listed,
     ownsShards: true,
     isCurrent: true,
+    isSilent: false,
     reaches: new Set([...names].filter((other) => other !== address && !cuts.includes(address + other))),
     ...changes[address]
   }))
@@ -50,6 +51,16 @@ describe("who belongs to the cluster", () => {
     assert.strictEqual(members("ab", ["ab", "ba"], { a: { isCurrent: false }, b: { isCurrent: false } }), "ab")
   })
 
+  it("an owner that is silent is left out although all reach it; a gateway is not", () => {
+    const silent = { isCurrent: false, isSilent: true }
+    assert.strictEqual(members("abc", [], { a: silent }), "bc")
+    assert.strictEqual(members("ab", [], { a: silent }), "b")
+    assert.strictEqual(members("abc", [], { a: silent, b: silent }), "c")
+    assert.strictEqual(members("abc", [], { a: { ...silent, ownsShards: false } }), "abc")
+    // It has lost the lock of its address a moment ago.
+    assert.strictEqual(members("abc", [], { a: { isCurrent: false } }), "abc")
+  })
+
   it("a gateway belongs if it can talk with every owner, and never decides about one", () => {
     const gateways = { b: { ownsShards: false }, c: { ownsShards: false } }
     assert.strictEqual(members("abc", [], gateways), "abc")
@@ -82,6 +93,7 @@ describe("who belongs to the cluster", () => {
         listed: i,
         ownsShards: true,
         isCurrent: current[i] === true,
+        isSilent: false,
         reaches: new Set([...names].filter((_, j) => j !== i && reach[i * 6 + j]))
       }))
       const left = membersOf(given)
@@ -100,5 +112,81 @@ describe("who belongs to the cluster", () => {
         assert.isAtMost(out.length, 1)
       }
     }))
+  })
+})
+
+describe("whose database sessions a node may end", () => {
+  const STATES = [{ isCurrent: true, isSilent: false }, { isCurrent: false, isSilent: false }, { isCurrent: false, isSilent: true }] as const
+
+  /** Every world of so many nodes: who reaches whom, and what is known of each. */
+  const worlds = function*(count: number): Generator<ReadonlyArray<NodeSight>> {
+    const names = "abcd".slice(0, count)
+    const pairs = count * (count - 1)
+    for (let reach = 0; reach < 2 ** pairs; reach++) {
+      for (let states = 0; states < 3 ** count; states++) {
+        let bit = 0
+        const world = [...names].map((address, listed): NodeSight => ({
+          address,
+          listed,
+          ownsShards: true,
+          ...STATES[Math.floor(states / 3 ** listed) % 3]!,
+          reaches: new Set([...names].filter((other) => other !== address && (reach >> bit++) % 2 === 1))
+        }))
+        // Nobody is silent unless another node writes its row.
+        if (world.some(({ isCurrent }) => isCurrent) || world.every(({ isSilent }) => !isSilent)) yield world
+      }
+    }
+  }
+
+  /** What must hold in a world, or undefined if no session is ended there. */
+  const judge = (world: ReadonlyArray<NodeSight>): ReadonlySet<string> | undefined => {
+    const ended = new Map(world.map(({ address }) => [address, endedBy(address, world).map((node) => node.address)]))
+    const enders = world.filter(({ address }) => ended.get(address)!.length > 0)
+    if (enders.length === 0) return undefined
+    const all = new Set(ended.values().flatMap((some) => some))
+    for (const { address, isCurrent } of enders) {
+      if (!isCurrent || all.has(address)) assert.fail(`${address} ends sessions: ${JSON.stringify(world)}`)
+      // All that end sessions end the same ones.
+      if (ended.get(address)!.length !== all.size) assert.fail(`${address} ends fewer: ${JSON.stringify(world)}`)
+    }
+    return all
+  }
+
+  it("in every world of up to four nodes: no node that writes nothing ends any, and no node that ends some loses its own", () => {
+    let endings = 0
+    for (const count of [2, 3, 4]) {
+      for (const world of worlds(count)) {
+        if (judge(world) !== undefined) endings++
+      }
+    }
+    assert.isAbove(endings, 1_000)
+  })
+
+  it("in every world of up to three nodes that all write: whatever becomes of an ended node, it never ends those that ended it", () => {
+    for (const count of [2, 3]) {
+      for (const world of worlds(count)) {
+        if (!world.every(({ isCurrent }) => isCurrent)) continue
+        const ended = judge(world)
+        if (ended === undefined) continue
+        for (const state of STATES) {
+          const later: ReadonlyArray<NodeSight> = world.map((node) => ended.has(node.address) ? { ...node, ...state } : node)
+          for (const address of ended) {
+            for (const { address: other } of endedBy(address, later)) if (!ended.has(other)) assert.fail(JSON.stringify(later))
+          }
+        }
+      }
+    }
+  })
+
+  it("are those of the one that is left out, by those that stay and own shards", () => {
+    const ends = (self: string, ...given: Parameters<typeof nodes>) => endedBy(self, nodes(...given)).map(({ address }) => address).join("")
+    assert.strictEqual(ends("a", "abc"), "")
+    assert.strictEqual(ends("a", "ab", ["ab"]), "b")
+    assert.strictEqual(ends("b", "ab", ["ab"]), "")
+    const silent = { b: { isCurrent: false, isSilent: true } }
+    assert.strictEqual(ends("a", "abc", [], silent), "b")
+    assert.strictEqual(ends("c", "abc", [], { ...silent, c: { ownsShards: false } }), "")
+    assert.strictEqual(ends("a", "abc", [], { ...silent, a: { isCurrent: false } }), "")
+    assert.strictEqual(ends("a", "abc", ["ab", "ba", "bc", "cb"], { b: { ownsShards: false } }), "")
   })
 })

@@ -211,6 +211,11 @@ describe("a line between two nodes", () => {
     line.send('["a"]')
     await eventually("the end", () => ends.length === 1 || undefined)
     assert.deepStrictEqual(ends, [["connection", "all numbers of frames are used"]])
+    const other = await start()
+    Reflect.set(other.line, "sent", 2 ** 32 - 1_000)
+    other.line.send('["a"]')
+    other.line.end("closed")
+    assert.lengthOf(other.ends, 1, "a line ends once")
   })
 
   it("drops what is queued, and ends with what was said, if this side closes it", async () => {

@@ -222,6 +222,22 @@ describe("Session", () => {
       assert.strictEqual(socket.closedWith, 1011)
     }))
 
+  it.effect("a comparison that finds a number beyond the page that is being read makes it read on", () =>
+    Effect.gen(function*() {
+      const { said, session, state } = yield* open({ backlog: 1 })
+      const gate = state.gate = yield* Deferred.make<void>()
+      session.start()
+      yield* Effect.promise(() => eventually("the query", () => state.reads.length === 1 || undefined))
+      // Committed after the query, and its hint is lost.
+      state.lastInboxNo = 2
+      session.check(2)
+      session.check(2)
+      yield* Deferred.succeed(gate, undefined)
+      yield* Effect.promise(() => eventually("both", () => said().length === 2 || undefined))
+      assert.deepStrictEqual(said(), [1, 2])
+      assert.isFalse(session.isCatchingUp)
+    }))
+
   it.effect("a message that comes while storage is asked twice at once is not taken for lost there", () =>
     Effect.gen(function*() {
       const { agent, hint, said, session, socket, state } = yield* open({ backlog: 2 })

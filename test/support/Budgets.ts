@@ -41,7 +41,7 @@ const BUDGETS: Readonly<Record<string, number>> = {
   registration: 16,
   replies: 2,
   service: 60,
-  simulation: 33,
+  simulation: 37,
   support: 10,
   verification: 8,
   webhooks: 10,

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto"
 import { setTimeout as pause } from "node:timers/promises"
 import { Client } from "pg"
 import { WebSocket } from "ws"
+import { admin } from "../../test/support/Admin.ts"
 import { eventually } from "../../test/support/Eventually.ts"
 import { deadTargets } from "./DeadTargets.ts"
 import { again, ask, each, type Fault, isOver, memoryOf, metricOf, remaining, type Scene } from "./Fault.ts"
@@ -204,7 +205,7 @@ const terminateSessions: Fault = {
   during: (scene) =>
     again(scene, 5_000, () =>
       scene.site.sql(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1",
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE $1 || '@%'",
         [scene.site.node(1).name]
       )),
   heal: () => {}
@@ -717,6 +718,29 @@ const rollingRestart: Fault = {
   heal: () => {}
 }
 
+const DRAINED_MS = 3_000
+
+const drainNode: Fault = {
+  name: "drain-node",
+  about: "an operator drains one node after another, and undrains it three seconds later",
+  failsNoSend: true,
+  inject: () => {},
+  during: async (scene) => {
+    const { random, site } = scene
+    const order = async (order: string, { runner }: SiteNode) => {
+      const { code, stderr } = await admin({ DATABASE_URL: site.database }, "nodes", order, `${runner.host}:${runner.port}`)
+      if (code !== 0) scene.problem(`nodes ${order}: ${stderr}`)
+    }
+    await again(scene, DRAINED_MS, async () => {
+      const node = site.node(Math.floor(random() * site.nodes.length))
+      await order("drain", node)
+      await pause(DRAINED_MS)
+      await order("undrain", node)
+    })
+  },
+  heal: () => {}
+}
+
 /** In which whoever scales a cluster looks at it before the next step. */
 const SETTLE_MS = 2_000
 
@@ -778,5 +802,6 @@ export const faults: ReadonlyArray<Fault> = [
   floodAlone,
   redisEmpty,
   rollingRestart,
+  drainNode,
   oneThreeOne
 ]

@@ -21,7 +21,7 @@ describe.skipIf(missingForNodes !== "")(`a node that hangs${missingForNodes}`, (
   })
   afterAll(() => cluster?.stop())
 
-  it("loses its conversations after 10 s, and once awake does nothing wrong and misses nothing", { timeout: 90_000 }, async () => {
+  it("loses its conversations within seconds, and once awake does nothing wrong and misses nothing", { timeout: 90_000 }, async () => {
     const [one, two] = cluster.nodes as [Server, Server]
     const send = (node: Server, from: TestAgent, to: TestAgent, key: string) =>
       eventually(`a send of ${key} to be accepted`, async () => {
@@ -52,7 +52,9 @@ describe.skipIf(missingForNodes !== "")(`a node that hangs${missingForNodes}`, (
     sent.push(await all(one, 0, "during"))
     const took = performance.now() - stopped
     console.log(`taken over after ${(took / 1_000).toFixed(2)} s`)
-    assert.isBelow(took, 13_000)
+    // PostgreSQL would end its sessions after 10 s.
+    assert.isBelow(took, 9_000)
+    assert.match(one.log, /Ended \d+ database sessions of/)
     await pause(3_000)
     two.process.kill("SIGCONT")
     // At once, while it may still believe that it owns them.

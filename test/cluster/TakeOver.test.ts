@@ -1,0 +1,186 @@
+import { assert, describe, it } from "@effect/vitest"
+import { Context, Effect, Fiber, Layer, Logger, Redacted } from "effect"
+import { Runner, RunnerAddress, RunnerStorage, ShardId, ShardingConfig } from "effect/cluster"
+import { SqlClient } from "effect/sql"
+import { TestClock } from "effect/testing"
+import { nameOf } from "../../src/cluster/NodeAddress.ts"
+import { NodeDrain } from "../../src/cluster/NodeDuty.ts"
+import { type Facts, lockKeyOf, NodeTable } from "../../src/cluster/NodeTable.ts"
+import { claimAddress, migrate, storage } from "../../src/cluster/ClusterNode.ts"
+import { layerPg } from "../../src/database/SqlPostgres.ts"
+import { freshDatabase } from "../support/Databases.ts"
+
+const SHARDS = Array.from({ length: 20 }, (_, i) => ShardId.make("default", i + 1))
+const FACTS: Facts = { wire: 1, schema: "", publicUrl: null, limits: {} }
+const HERE = { host: "127.0.0.1", port: 14_431 }
+const THERE = { host: "127.0.0.1", port: 14_432 }
+
+/** A node without its process: its list and its locks, and the lock of its address. Its rows are written by the test. */
+const nodeOf = Effect.fnUntraced(function*(url: string, at: { readonly host: string; readonly port: number }) {
+  const address = RunnerAddress.make(at.host, at.port)
+  const self = nameOf(address)
+  const database = Redacted.make(url)
+  const services = yield* Layer.build(storage(database, self).pipe(
+    Layer.provideMerge(NodeDrain.layer),
+    // The sessions would live that long if no other node ended them.
+    Layer.provide(ShardingConfig.layer({ shardsPerGroup: SHARDS.length, shardLockExpiration: "10 minutes" })),
+    // The other node's services are not shared.
+    Layer.fresh
+  ))
+  const pool = yield* Layer.build(layerPg({ url: database, poolSize: 2, mark: lockKeyOf(self) }))
+  yield* Effect.provideContext(claimAddress({ RUNNER_HOST: at.host, RUNNER_PORT: at.port }), pool)
+  const table = Context.get(services, NodeTable)
+  const drain = Context.get(services, NodeDrain)
+  return {
+    self,
+    address,
+    locks: Context.get(services, RunnerStorage.RunnerStorage),
+    drain,
+    runner: Runner.make({ address, groups: ["default"], weight: 1 }),
+    sql: Context.get(pool, SqlClient.SqlClient),
+    say: (...reaches: ReadonlyArray<string>) =>
+      Effect.suspend(() => table.say(self, new Set(reaches), FACTS, drain.joined && !drain.drained))
+  }
+})
+
+/** Two nodes that are listed and reach each other. The second one holds all shards. */
+const twoNodes = Effect.suspend(() => twoNodesAs())
+
+/** The same, the first one with a role of its own if `role` is given. */
+const twoNodesAs = Effect.fnUntraced(function*(role?: string) {
+  const url = yield* Effect.promise(() => freshDatabase())
+  const sql = Context.get(yield* Layer.build(layerPg({ url: Redacted.make(url), poolSize: 2 })), SqlClient.SqlClient)
+  yield* Effect.provideService(migrate, SqlClient.SqlClient, sql)
+  const ours = new URL(url)
+  if (role !== undefined) {
+    ours.username = role
+    yield* sql`CREATE ROLE ${sql(role)} LOGIN`
+    yield* sql`GRANT ALL ON ALL TABLES IN SCHEMA public TO ${sql(role)}`
+    yield* sql`GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO ${sql(role)}`
+  }
+  const here = yield* nodeOf(ours.href, HERE)
+  const there = yield* nodeOf(url, THERE)
+  const reach = Effect.andThen(here.say(there.self), there.say(here.self))
+  yield* reach
+  yield* here.locks.register(here.runner, true)
+  yield* there.locks.register(there.runner, true)
+  const steady = sql`UPDATE cluster_nodes SET turned_at = turned_at - interval '1 minute', steady_since = steady_since - interval '1 minute'`
+  yield* steady
+  assert.lengthOf(yield* there.locks.acquire(there.address, SHARDS), SHARDS.length)
+  const list = Effect.map(here.locks.getRunners, (runners) =>
+    new Map(runners.map(([{ address }, isHealthy]) => [nameOf(address), isHealthy])))
+  return {
+    sql,
+    here,
+    there,
+    reach,
+    /** As if the nodes had written their rows for a minute. */
+    steady,
+    /** The nodes that own shards, as the first one computes it. */
+    owners: Effect.map(list, (list) => [here, there].filter(({ self }) => list.get(self) === true).map(({ self }) => self)),
+    /** How many locks the second one holds. */
+    held: there.locks.refresh(there.address, SHARDS).pipe(Effect.map(({ length }) => length), Effect.orElseSucceed(() => 0)),
+    /** As if a node had written nothing for some time. */
+    age: (node: { readonly self: string }, interval: string) =>
+      sql`UPDATE cluster_nodes SET said_at = said_at - ${interval}::interval WHERE address = ${node.self}`
+  }
+})
+
+describe("a node whose row is old", () => {
+  it.live("loses its sessions, and its locks with them, to a node that writes its own", () =>
+    Effect.gen(function*() {
+      const { age, here, held, owners, steady, there } = yield* twoNodes
+      assert.deepStrictEqual(yield* owners, [here.self, there.self])
+      assert.strictEqual(yield* held, SHARDS.length)
+      // Its sessions are older than its row.
+      yield* Effect.sleep("3100 millis")
+      yield* here.say(there.self)
+      yield* steady
+      assert.deepStrictEqual(yield* owners, [here.self])
+      // Tries until the locks are free.
+      assert.lengthOf(yield* here.locks.acquire(here.address, SHARDS), SHARDS.length)
+      assert.strictEqual(yield* held, 0)
+      // The sessions of the next process at that address have begun after the row was written.
+      yield* there.say(here.self)
+      yield* age(there, "5 minutes")
+      yield* Effect.forEach(SHARDS, (shard) => here.locks.release(here.address, shard), { discard: true })
+      assert.lengthOf(yield* there.locks.acquire(there.address, SHARDS), SHARDS.length)
+      assert.deepStrictEqual(yield* owners, [here.self])
+      assert.strictEqual(yield* held, SHARDS.length)
+    }).pipe(Effect.scoped))
+
+  it.live("keeps all if the role of the other node may not end them, which is logged once", () =>
+    Effect.gen(function*() {
+      const { age, here, held, owners, reach, steady, there } = yield* twoNodesAs(`limited_${process.pid}`)
+      const lines: Array<string> = []
+      const logger = Logger.layer([Logger.make(({ message }) => void lines.push(String(message)))])
+      yield* reach
+      yield* steady
+      yield* age(there, "5 seconds")
+      for (let i = 0; i < 3; i++) assert.deepStrictEqual(yield* Effect.provide(owners, logger), [here.self])
+      assert.lengthOf(lines, 1)
+      assert.include(lines[0], "grant it pg_signal_backend")
+      assert.strictEqual(yield* held, SHARDS.length)
+    }).pipe(Effect.scoped))
+
+  it.live("keeps all if no node has written for three seconds without a gap, as after a pause of the database", () =>
+    Effect.gen(function*() {
+      const { age, here, held, owners, sql, there } = yield* twoNodes
+      yield* sql`UPDATE cluster_nodes SET said_at = said_at + interval '10 seconds'`
+      yield* age(here, "20 seconds")
+      yield* age(there, "20 seconds")
+      assert.deepStrictEqual(yield* owners, [here.self, there.self])
+      yield* here.say(there.self)
+      assert.deepStrictEqual(yield* owners, [here.self, there.self])
+      assert.strictEqual(yield* held, SHARDS.length)
+    }).pipe(Effect.scoped))
+})
+
+describe("a node that writes its row and reaches no other", () => {
+  it.effect("loses the session with its locks if it has not released them after three seconds", () =>
+    Effect.gen(function*() {
+      const { here, held, owners, sql, there } = yield* twoNodes
+      const cut = Effect.gen(function*() {
+        yield* here.say()
+        yield* there.say()
+        return yield* owners
+      })
+      assert.deepStrictEqual(yield* cut, [here.self])
+      yield* TestClock.adjust("2900 millis")
+      assert.deepStrictEqual(yield* cut, [here.self])
+      assert.strictEqual(yield* held, SHARDS.length)
+      // The excluded node computes the same, and ends nothing.
+      yield* there.locks.getRunners
+      yield* TestClock.adjust("200 millis")
+      yield* there.locks.getRunners
+      const pids = sql<{ readonly pid: number }>`SELECT pid FROM pg_stat_activity WHERE application_name LIKE ${`%@${lockKeyOf(here.self)}`} ORDER BY pid`
+      const before = yield* pids
+      assert.deepStrictEqual(yield* cut, [here.self])
+      assert.strictEqual(yield* Effect.repeat(held, { until: (left) => left === 0, times: 1_000 }), 0)
+      assert.deepStrictEqual(yield* pids, before)
+    }).pipe(Effect.scoped))
+})
+
+describe("a change that a node announces", () => {
+  it.live("is acted on by all nodes at one moment, and the locks are tried until they are released", () =>
+    Effect.gen(function*() {
+      const { here, owners, reach, there } = yield* twoNodes
+      there.drain.drained = true
+      yield* reach
+      const lists = yield* Effect.forEach([here, there], ({ locks }) =>
+        Effect.forkChild(Effect.map(locks.getRunners, () => performance.now()), { startImmediately: true }))
+      // The other node begins to try before the locks are released.
+      const trying = yield* Effect.forkChild(here.locks.acquire(here.address, SHARDS), { startImmediately: true })
+      const [mine = 0, its = 0] = yield* Effect.forEach(lists, Fiber.join)
+      assert.isBelow(Math.abs(mine - its), 400)
+      yield* Effect.forEach(SHARDS, (shard) => there.locks.release(there.address, shard), { concurrency: "unbounded", discard: true })
+      assert.lengthOf(yield* Fiber.join(trying), SHARDS.length)
+      assert.deepStrictEqual(yield* owners, [here.self])
+      assert.deepStrictEqual([...here.drain.nodes], [there.self])
+      // If no node takes shards, all do.
+      here.drain.drained = true
+      yield* reach
+      yield* here.locks.getRunners
+      assert.deepStrictEqual(yield* owners, [here.self, there.self])
+    }).pipe(Effect.scoped))
+})

@@ -1,0 +1,102 @@
+import { Effect } from "effect"
+import type { NodeCalls } from "../../../src/cluster/NodeCalls.ts"
+import { NodeLine } from "../../../src/cluster/NodeLine.ts"
+import type { NodeLines } from "../../../src/cluster/NodeLines.ts"
+import { Session } from "../../../src/realtime/Session.ts"
+import type { Mutant } from "./World.ts"
+
+/** The private members of a line that mutants change. */
+interface Taking {
+  taken: number
+  take: (number: number, acknowledged: number, bytes: Buffer, from: number, to: number) => void
+}
+
+const patchTake = (change: (line: Taking, number: number) => void) => () => {
+  const prototype = NodeLine.prototype as unknown as Taking
+  const { take } = prototype
+  prototype.take = function(number, ...rest) {
+    change(this, number)
+    return take.call(this, number, ...rest)
+  }
+  return () => {
+    prototype.take = take
+  }
+}
+
+type Hear = Parameters<NodeLines["Service"]["hear"]>[1]
+
+/** Changes how entries of one topic are heard. */
+const hearing = (topic: string, change: (handler: Hear) => Hear): Mutant => ({
+  lines: (lines) => ({ ...lines, hear: (each, handler) => lines.hear(each, each === topic ? change(handler) : handler) })
+})
+
+const calling = (change: (call: NodeCalls["Service"]["call"]) => NodeCalls["Service"]["call"]): Mutant => ({
+  calls: (calls) => ({ ...calls, call: change(calls.call) })
+})
+
+/** Mistakes in what goes between nodes, or in what relies on it; each must be found. */
+export const mutants: Readonly<Record<string, Mutant>> = {
+  "a send is answered before its commit": { database: { answersEarly: true } },
+  "a `missed` is lost": hearing("missed", () => () => {}),
+  "an answer comes before its echo": { publish: (publish, time) => (stored) => void time.after(3, () => publish(stored)) },
+  "an echo comes before the inbox that it follows": { hears: (push) => push._tag === "Echo" ? { ...push, after: 0 } : push },
+  "two owners write in one epoch": { database: { fences: false } },
+  "a node that does not own the shard executes a call": { servesAll: true },
+  "a frame that was doubled is taken twice": {
+    patch: patchTake((line, number) => {
+      if (number === line.taken) line.taken--
+    })
+  },
+  "a frame that was lost is not missed": {
+    patch: patchTake((line, number) => {
+      if (number > line.taken) line.taken = number - 1
+    })
+  },
+  "an announcement is lost when a line begins again": {
+    lines: (lines) => {
+      const met = new Set<string>()
+      const again = new WeakSet<NodeLine>()
+      lines.watch({
+        began: (line) => {
+          if (met.has(line.node)) again.add(line)
+          met.add(line.node)
+        },
+        ended: () => {}
+      })
+      return {
+        ...lines,
+        hear: (topic, handler) =>
+          lines.hear(topic, topic !== "sockets" ? handler : (line, entry) => {
+            if (!again.delete(line)) handler(line, entry)
+          })
+      }
+    }
+  },
+  "a call is executed and answered with \"absent\"": {
+    calls: (calls) => {
+      let executed = 0
+      return {
+        ...calls,
+        serve: (procedure, handler) =>
+          calls.serve(procedure, (target, payload) => {
+            const answer = handler(target, payload)
+            return answer === undefined || ++executed % 5 > 0 ? answer : Effect.as(answer, { ending: "absent" as const, value: null })
+          })
+      }
+    }
+  },
+  "a call that was lost counts as unsent": calling((call) => (...args) => Effect.map(call(...args), (answer) => answer === "lost" ? "unsent" : answer)),
+  "sockets are compared with storage before the other node pushes to them": calling((call) => (node, procedure, target, payload, until) =>
+    procedure === "node/reach" && until === undefined ? Effect.succeed("unsent") : call(node, procedure, target, payload, until)),
+  "a socket that is reading its inbox is not compared with storage": {
+    patch: () => {
+      const { check } = Session.prototype
+      Session.prototype.check = function(head) {
+        if (!this.isCatchingUp) check.call(this, head)
+      }
+      return () => {
+        Session.prototype.check = check
+      }
+    }
+  }
+}
