@@ -74,7 +74,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             if (address === self || (!isFresh && !isLocked)) continue
             seen.set(address, at)
             // A node that is gone is not logged here: `Members` does that.
-            if (!isFresh || !isLocked || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
+            if (!isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
             if (warnings.allows(address)) yield* Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`)
           }
           // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.

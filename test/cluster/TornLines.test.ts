@@ -16,7 +16,8 @@ const facts: Facts = { wire: WIRE, schema: "0016_a.sql", publicUrl: null, limits
 /** What a node says about another node whose line with it breaks. */
 const setUp = Effect.fnUntraced(function*(self: string, other: string) {
   const wires = yield* openWires
-  const row = (address: string): NodeRow => ({ address, reaches: new Set(), facts, listed: 1, isLocked: true, isFresh: true, isSilent: false, owns: true, turnsInMs: -1, readAt: "" })
+  const row = (address: string): NodeRow =>
+    ({ address, reaches: new Set(), facts, listed: 1, isLocked: true, isFresh: true, isSilent: false, owns: true, turnsInMs: -1, readAt: "" })
   const rows = [row(self), row(other)]
   const said: Array<ReadonlyArray<string>> = []
   const context = yield* Layer.build(
