@@ -14,6 +14,8 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 export class Members extends Context.Service<Members, {
   /** Undefined until the list has been read. */
   readonly list: () => NodeList | undefined
+  /** Whether this node belongs to the cluster, as far as it knows. A node that was put out reaches no owners. */
+  readonly belongs: () => boolean
   /** The listed nodes that belong to the cluster, without this one. */
   readonly others: () => Iterable<string>
   /**
@@ -27,7 +29,7 @@ export class Members extends Context.Service<Members, {
   /** For a standalone server, which is the only node. */
   static readonly layerAlone = Layer.succeed(
     Members,
-    Members.of({ list: () => undefined, others: () => [], ownersOf: () => [], look: Effect.void })
+    Members.of({ list: () => undefined, belongs: () => true, others: () => [], ownersOf: () => [], look: Effect.void })
   )
 
   static readonly layer = Layer.effect(
@@ -106,6 +108,7 @@ export class Members extends Context.Service<Members, {
       yield* look.pipe(Effect.repeat(Schedule.spaced(LOOK)), Effect.forkScoped)
       return Members.of({
         list: () => list,
+        belongs: () => wasMember || list === undefined,
         others: () => known.keys(),
         ownersOf: ({ id }) => {
           const [owner, former] = [owners[id - 1], formerOwners[id - 1]]

@@ -107,7 +107,8 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
           if (answer.ending === "broken" && answer.value !== null) return yield* Effect.die(new InternalError())
           return yield* new Unavailable()
         }
-        if (now() >= until) return yield* new Unavailable()
+        // Another node can do what a node that was put out cannot.
+        if (now() >= until || (answer === "unsent" && !members.belongs())) return yield* new Unavailable()
         const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
         // Each node reads the list twice a second anyway.
         if (pause === MOST_PAUSE_MS) yield* members.look

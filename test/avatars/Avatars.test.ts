@@ -15,6 +15,7 @@ import { Accounts } from "../../src/agents/Accounts.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
 import { GroupEntity } from "../../src/groups/GroupEntity.ts"
 import { Groups } from "../../src/groups/Groups.ts"
+import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, type TestDatabase } from "../support/Databases.ts"
 import { leap } from "../support/Leap.ts"
 import { layerRooms, newAgent } from "../support/Rooms.ts"
@@ -156,7 +157,7 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const avatars = yield* Avatars
         const groups = yield* Groups
-        const there = yield* GroupEntity.client
+        const there = yield* entityClient(GroupEntity)
         const [a, b, out] = [yield* newAgent("group-a"), yield* newAgent("group-b"), yield* newAgent("group-out")]
         const { add_results, group } = yield* groups.create(a, { profile, handles: [b.handle] })
         yield* groups.accept(b, add_results[0]?.invite_id ?? "")

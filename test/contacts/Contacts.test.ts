@@ -10,6 +10,7 @@ import { Conversations } from "../../src/conversations/Conversations.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
+import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase } from "../support/Databases.ts"
 import { draft, layerRooms, newAgent } from "../support/Rooms.ts"
 
@@ -202,7 +203,7 @@ eachDatabase((database) => {
         assert.strictEqual(yield* tagOf(contacts.report(a.id, a.handle, null)), "ValidationFailed")
         assert.deepStrictEqual(yield* sql`SELECT reason FROM reports WHERE agent_id = ${a.id}`, [{ reason: "spam" }])
 
-        const client = yield* ConversationEntity.client
+        const client = yield* entityClient(ConversationEntity)
         const pair = client(makeDirectIds((yield* Secrets).conversationIds)(a.id, c.id))
         const block = { agentId: a.id, blockedId: c.id, at: 7, report: null }
         assert.strictEqual(yield* pair.Block({ command: block }), "Blocked")

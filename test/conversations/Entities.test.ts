@@ -35,7 +35,7 @@ import { draft, newAgent } from "../support/Rooms.ts"
 /** A node without shards: `owner` has all of them. */
 const gateway = (owner: string) =>
   Layer.merge(
-    Layer.succeed(Members, Members.of({ list: () => undefined, others: () => [owner], ownersOf: () => [owner], look: Effect.void })),
+    Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => [owner], ownersOf: () => [owner], look: Effect.void })),
     Layer.mock(Sharding.Sharding, { getShardId: () => ShardId.make("default", 1), hasShardId: () => false })
   )
 

@@ -14,6 +14,7 @@ import { Groups, type PendingPage } from "../../src/groups/Groups.ts"
 import type { Settings } from "../../src/platform/Config.ts"
 import { CurrentAttempt } from "../../src/idempotency/IdempotentIds.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
+import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, layerPgliteTest, layerPostgresTest, type TestDatabase } from "../support/Databases.ts"
 import { UNSOUND } from "../support/Invariants.ts"
 import { leap, setBack } from "../support/Leap.ts"
@@ -241,7 +242,7 @@ eachDatabase((database) => {
         const groups = yield* Groups
         const [a, b, c, d] = (yield* agents(4)) as [Party, Party, Party, Party]
         const id = yield* joinedGroup(a, [b, c])
-        const group = (yield* GroupEntity.client)(id)
+        const group = (yield* entityClient(GroupEntity))(id)
         const invited = (yield* groups.add(a, id, d.handle)).invite_id ?? ""
         let calls = 0
         const twice = <A, E extends { readonly _tag: string }>(
@@ -291,7 +292,7 @@ eachDatabase((database) => {
         const [a, b, c, d] = (yield* agents(4)) as [Party, Party, Party, Party]
         const { add_results, group: { id } } = yield* newGroup(a, [b, c, d])
         const [first, second, third] = add_results.map(({ invite_id }) => invite_id ?? "") as [string, string, string]
-        const group = (yield* GroupEntity.client)(id)
+        const group = (yield* entityClient(GroupEntity))(id)
         const reject = (messageIds: ReadonlyArray<string>, inviteId = first) =>
           tagOf(group.Reject({ actorId: b.id, messageIds, inviteId }))
         const cancel = (messageIds: ReadonlyArray<string>, inviteId = second) =>

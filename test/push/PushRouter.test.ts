@@ -20,7 +20,7 @@ const node = Effect.fnUntraced(function*(wires: Wires, name: string, limit = 20)
       Layer.provideMerge(Layer.fresh(NodeCalls.layer)),
       Layer.provideMerge(layerLines(wires, name)),
       Layer.provide([
-        Layer.succeed(Members, Members.of({ list: () => undefined, others: () => listed, ownersOf: () => [], look: Effect.void })),
+        Layer.succeed(Members, Members.of({ list: () => undefined, belongs: () => true, others: () => listed, ownersOf: () => [], look: Effect.void })),
         Config.layerTest({ LIMITS_SOCKETS_PER_AGENT: limit }),
         // Lines that break are logged.
         Logger.layer([]),

@@ -14,6 +14,7 @@ import { Secrets } from "../../src/platform/Secrets.ts"
 import { layerPg } from "../../src/database/SqlPostgres.ts"
 import { DatabaseFault, sqlError } from "../../src/database/SqlValues.ts"
 import { Session } from "../../src/realtime/Session.ts"
+import { entityClient } from "../support/AsACaller.ts"
 import { eachDatabase, freshDatabase, postgresVersions, type TestDatabase } from "../support/Databases.ts"
 import { FakeSocket } from "../support/FakeSocket.ts"
 import { UNSOUND } from "../support/Invariants.ts"
@@ -192,7 +193,7 @@ eachDatabase((database) => {
       Effect.gen(function*() {
         const conversations = yield* Conversations
         const sql = yield* SqlClient.SqlClient
-        const client = yield* ConversationEntity.client
+        const client = yield* entityClient(ConversationEntity)
         const id = makeDirectIds((yield* Secrets).conversationIds)
         const a = yield* newAgent("poison-a")
         const others = yield* Effect.forEach([0, 1, 2, 3, 4, 5, 6], (i) => newAgent(`poison-b${i}`))

@@ -5,13 +5,14 @@ import type { Draft } from "../../src/messages/Message.ts"
 import * as Cluster from "../../src/cluster/Cluster.ts"
 import { Config, type Settings } from "../../src/platform/Config.ts"
 import { Ids, sha256 } from "../../src/platform/Ids.ts"
+import { layerRemembering } from "./AsACaller.ts"
 import type { TestDatabase } from "./Databases.ts"
 import { layerLeapingClock } from "./Leap.ts"
 
 /** Every room's services and entities in one process, on a database, with a test's settings. */
 export const layerRooms = (database: TestDatabase, changes: Partial<Settings> = {}) =>
   Entities.layer.pipe(
-    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Cluster.layerStandalone).pipe(
+    Layer.provideMerge(Layer.provideMerge(Layer.effectDiscard(Cluster.awaitShards), Layer.provideMerge(layerRemembering, Cluster.layerStandalone)).pipe(
       Layer.provide(Layer.succeed(Clock.Clock, Clock.Clock.defaultValue()))
     )),
     Layer.provideMerge(database),

@@ -213,6 +213,7 @@ export class World {
       } as unknown as Sharding.Sharding["Service"]),
       Layer.succeed(Members, Members.of({
         list: () => undefined,
+        belongs: () => true,
         others: () => others,
         ownersOf: ({ id }) => this.views[no]![id - 1]!.flatMap((owner) => owner === undefined ? [] : [nodeName(owner)]),
         look: Effect.delay(Effect.sync(() => {
