@@ -98,13 +98,17 @@ export class PushRouter extends Context.Service<PushRouter, {
       let answers: Array<() => void> = []
       let isSpeaking = false
       let spokeAt = Number.NEGATIVE_INFINITY
-      const speak = Effect.suspend(() => {
-        isSpeaking = false
+      const pauseLeft = (): number => spokeAt + Math.max(0, queues.size - NODES_AT_ONCE) * PAUSE_MS - now()
+      const announceChanged = (): void => {
         spokeAt = now()
         for (const agentId of changed) for (const queue of queues.values()) queue.announce(agentId, here)
         changed.clear()
         for (const answer of answers) answer()
         answers = []
+      }
+      const speak = Effect.suspend(() => {
+        isSpeaking = false
+        announceChanged()
         const waited = waiting
         waiting = []
         return waited.length === 0 ? Effect.void : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
@@ -117,7 +121,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       const speakSoon = (): void => {
         if (isSpeaking) return
         isSpeaking = true
-        const pause = spokeAt + Math.max(0, queues.size - NODES_AT_ONCE) * PAUSE_MS - now()
+        const pause = pauseLeft()
         fork(Effect.andThen(pause > 0 ? Effect.sleep(pause) : Effect.yieldNow, speak))
       }
 
@@ -126,7 +130,9 @@ export class PushRouter extends Context.Service<PushRouter, {
         else here.delete(agentId)
         if (queues.size === 0) return
         changed.add(agentId)
-        speakSoon()
+        // At once, if it may: a send that this node takes next is behind it on the line, so that the socket gets the echo.
+        if (pauseLeft() > 0) speakSoon()
+        else announceChanged()
       }
       const leave = (place: SocketSlot): void => {
         const places = here.get(place.agentId)

@@ -390,12 +390,15 @@ it.effect("a node that pauses between announcements answers nobody before it has
     const names = ["one", "two", "three", "four", "five"]
     const all = yield* nodes(wires, names, 3)
     const [one, two] = [all[0]!, all[1]!]
-    const reachable = yield* Effect.forkChild(exchange(two), { startImmediately: true })
-    yield* until("the second node to speak", () => reachable.pollUnsafe() !== undefined)
-    // With four other nodes its next announcement waits for a millisecond.
-    const there = Array.from({ length: 3 }, () => open(two))
+    // The second node does not hear yet of the sockets of the first one.
+    wires.hold("two")
     const here = Array.from({ length: 3 }, () => open(one))
+    yield* TestClock.adjust("1 millis")
+    yield* TestClock.adjust("2 millis")
+    // With four other nodes it announces one socket at once, and the next ones a millisecond later.
+    const there = Array.from({ length: 3 }, () => open(two))
     const entries = wires.record()
+    wires.release()
     const agreed = yield* Effect.forkChild(one.remote.reachable, { startImmediately: true })
     yield* until("the question", () => names.slice(1).every((name) =>
       entries.some(({ entry: [topic, , procedure], node }) => node === name && topic === "call" && procedure === "node/reach")))
@@ -410,6 +413,18 @@ it.effect("a node that pauses between announcements answers nobody before it has
     yield* until("everything", () => last.pollUnsafe() !== undefined)
     assert.deepStrictEqual(staying(here), kept)
     assert.lengthOf(staying([...here, ...there]), 3)
+  }))
+
+it.effect("storage is read for a new line once the other node has taken the announcements: before that it pushes nothing here", () =>
+  Effect.gen(function*() {
+    const wires = yield* openWires
+    const [one, two] = [yield* node(wires, "one"), yield* node(wires, "two")]
+    one.announce("agt_a", 1)
+    const known: Array<number> = []
+    one.remote.listen({ push: () => {}, notice: () => Effect.void, missed: () => known.push(two.remote.count("agt_a")), parted: () => {} })
+    yield* join(one, two)
+    yield* until("it to be told", () => known.length === 1)
+    assert.deepStrictEqual(known, [1])
   }))
 
 it.effect("what a node lets in without asking stays, though another one asked earlier for more than it could let in so", () =>

@@ -86,8 +86,6 @@ export const mutants: Readonly<Record<string, Mutant>> = {
     }
   },
   "a call that was lost counts as unsent": calling((call) => (...args) => Effect.map(call(...args), (answer) => answer === "lost" ? "unsent" : answer)),
-  "sockets are compared with storage before the other node pushes to them": calling((call) => (node, procedure, target, payload, until) =>
-    procedure === "node/reach" && until === undefined ? Effect.succeed("unsent") : call(node, procedure, target, payload, until)),
   "a socket that is reading its inbox is not compared with storage": {
     patch: () => {
       const { check } = Session.prototype
