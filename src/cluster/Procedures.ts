@@ -112,7 +112,7 @@ export const make = Effect.fnUntraced(function*<Type extends string, Rpcs extend
         const pause = Math.min(MOST_PAUSE_MS, LEAST_PAUSE_MS * 2 ** tries)
         // Each node reads the list twice a second anyway.
         if (pause === MOST_PAUSE_MS) yield* members.look
-        yield* Effect.sleep(pause)
+        yield* Effect.sleep(Math.min(pause, until - now()))
       }
     })
 
