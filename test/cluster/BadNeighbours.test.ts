@@ -8,8 +8,6 @@ import { eventually } from "../support/Eventually.ts"
 import { attempt, Cluster, missingForNodes, on } from "../support/Nodes.ts"
 import { newAgent, parley, RELAXED, Server, type TestAgent } from "../support/Server.ts"
 
-const NO_WAY_OUT = { NODE_OPTIONS: `--import ${new URL("../support/NoWayOut.js", import.meta.url).href}` }
-
 /** Ports whose addresses sort below, between and above each other as texts. */
 const sortedPorts = async (count: number): Promise<ReadonlyArray<string>> => {
   const ports = new Set<string>()
@@ -115,13 +113,6 @@ describe.skipIf(missingForNodes !== "")(`a node that cannot speak with the other
     const metrics = await (await fetch(`${cluster.nodes[0]!.url}/internal/metrics`)).text()
     assert.match(metrics, /^node_connections_refused_total\{.*reason="secret".*\} [1-9]/m)
     assert.match(metrics, /^node_connections_refused_total\{.*reason="plain".*\} [1-9]/m)
-  })
-
-  it("belongs to the cluster if the others reach it, although it reaches none of them", async () => {
-    await Promise.all(bad.splice(0).map((node) => node.kill()))
-    const node = await startBad(badPorts[0]!, { ...NO_WAY_OUT, NO_WAY_TO: goodPorts.join() })
-    await eventually("it to be ready", async () => (await fetch(`${node.url}/v1/ready`).catch(() => undefined))?.ok || undefined, 30_000)
-    await send(on(node, ada), bob, "from behind the wall")
   })
 
   it("is told in what its settings differ from those of the others", async () => {

@@ -62,8 +62,8 @@ const DAY = 86_400
 const COMPARED_EVERY = 5
 /** SOCKETS_PING_SECONDS, unless set. */
 export const PINGED_EVERY = 30
-/** How often a node reads the reports of all nodes: for the list of members, for its shards, and for its greetings. */
-const REPORTS_READ_PER_SECOND = 5
+/** How often a node reads the reports of all nodes: for the list of members, for its shards, and for its lines. */
+const REPORTS_READ_PER_SECOND = 6
 /** A report has some fixed fields and settings, and the address of each node that answers. */
 const reportBytes = (nodes: number): number => 1_500 + nodes * 22
 

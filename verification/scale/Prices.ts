@@ -32,8 +32,8 @@ export interface Prices {
 export const PRICES: Prices = {
   message: { server: 107, database: 75, redis: 19 },
   stranger: { server: 60, database: 90 },
-  push: 60,
-  several: 60,
+  push: 25,
+  several: 30,
   connect: { server: 700, database: 200, redis: 65 },
   told: { teller: 0.3, listener: 0.6 },
   ping: { server: 80, redis: 20 },
