@@ -90,22 +90,6 @@ describe.skipIf(missingForNodes !== "")(`fail-over${missingForNodes}`, () => {
     assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
   })
 
-  it("conversations of a node that stands still take messages again, before PostgreSQL would end its sessions", async () => {
-    const [one, two] = cluster.nodes as [Server, Server]
-    const { history } = load
-    const stopped = { name: "hang", from: history.now(), until: NEVER, healed: NEVER }
-    history.faults.push(stopped)
-    two.process.kill("SIGSTOP")
-    await eventually("its sessions to be ended", () => /Ended \d+ database sessions of/.test(one.log) || undefined)
-    await eventually("all shards on one node", async () => await shardsOf(one) === 300 || undefined)
-    two.process.kill("SIGCONT")
-    stopped.until = history.now()
-    await eventually("shards on both nodes", async () =>
-      await shardsOf(two) > 0 && (await fetch(`${two.url}/v1/ready`)).ok || undefined)
-    stopped.healed = history.now()
-    assert.deepStrictEqual(load.stats.failed, {}, "sends that failed in spite of all retries")
-  })
-
   it("a restart of one node after the other fails no send of the published client, also while their secret is changed", async () => {
     const { history } = load
     const span = { name: "restart", from: history.now(), until: NEVER, healed: NEVER }

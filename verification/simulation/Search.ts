@@ -6,7 +6,7 @@ import type { Coverage } from "./World.ts"
 const setting = (name: string, fallback: number): number => Number(process.env[name] ?? fallback)
 
 /** How many runs, of how many commands at least, beginning with which seed: run n has seed SEED + n. */
-export const RUNS = setting("SIMULATION_RUNS", 60)
+export const RUNS = setting("SIMULATION_RUNS", 40)
 export const COMMANDS = setting("SIMULATION_COMMANDS", 50)
 export const SEED = setting("SIMULATION_SEED", Date.now() % 1_000_000_000)
 /** How many seconds a search goes on at least, with further seeds after the given number of runs. */
