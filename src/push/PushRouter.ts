@@ -57,8 +57,8 @@ export class PushRouter extends Context.Service<PushRouter, {
   /** Whether each listed node has sent something lately. Otherwise notices of a node may be missing here. */
   readonly hearsAll: () => boolean
   /**
-   * Applies a notice on the other nodes; waits a second at most. A node that cannot be reached reads keys and mutes again
-   * when its line begins.
+   * Applies a notice on the other nodes. If a listed node does not say that it did, this takes a second: what that node has
+   * cached has expired by then. It reads keys and mutes again when its line begins.
    */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
@@ -195,15 +195,18 @@ export class PushRouter extends Context.Service<PushRouter, {
       yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))
       yield* lines.start
 
-      /** Calls a procedure on all nodes in reach; waits a second at most. */
-      const onAll = (procedure: string, payload: unknown): Effect.Effect<void> =>
+      /** Calls a procedure on all nodes in reach and returns those that have done it; waits a second at most. */
+      const onAll = (procedure: string, payload: unknown): Effect.Effect<ReadonlySet<string>> =>
         Effect.suspend(() => {
           const until = now() + PATIENCE_MS
-          return Effect.forEach(queues.values(), ({ line }) =>
+          const done = new Set<string>()
+          return Effect.as(Effect.forEach(queues.values(), ({ line }) =>
             Effect.map(calls.call(line.node, procedure, "", payload, until), (answer) => {
+              if (typeof answer === "string") return
+              if (answer.ending === "done") done.add(line.node)
               // The node can take no more calls: with a new line it reads from storage what it was not told.
-              if (typeof answer !== "string" && answer.ending !== "done") line.end("silence", new Error(`it did not take ${procedure}`))
-            }), { concurrency: "unbounded", discard: true })
+              else line.end("silence", new Error(`it did not take ${procedure}`))
+            }), { concurrency: "unbounded", discard: true }), done)
         })
 
       return PushRouter.of({
@@ -233,9 +236,14 @@ export class PushRouter extends Context.Service<PushRouter, {
         hearsAll: () => [...members.others()].every((node) => now() - (lines.to(node)?.heardAt ?? Number.NEGATIVE_INFINITY) < UNHEARD_MS),
         introduced: Effect.suspend(() => {
           const others = [...members.others()]
-          return others.every((node) => queues.has(node)) ? onAll("node/reach", null) : Effect.fail("not yet")
+          return others.every((node) => queues.has(node)) ? Effect.asVoid(onAll("node/reach", null)) : Effect.fail("not yet")
         }).pipe(Effect.retry(Schedule.spaced("20 millis")), Effect.timeoutOption(INTRODUCTION), Effect.ignore),
-        everywhere: (notice) => onAll("node/notice", notice),
+        everywhere: (notice) =>
+          Effect.suspend(() => {
+            const until = now() + PATIENCE_MS
+            return Effect.flatMap(onAll("node/notice", notice), (done) =>
+              [...members.others()].every((node) => done.has(node)) ? Effect.void : Effect.sleep(Math.max(0, until - now())))
+          }),
         listen: (made) => {
           listener = made
         }

@@ -31,6 +31,8 @@ import { Waiters } from "./Waiters.ts"
 
 /** How often deadlines are checked: one fiber for all sockets, instead of a timer for each. */
 const TICK = "500 millis"
+/** How long accounts are cached (`AgentCache.ts`). */
+const CACHED = "1 second"
 /** How often cursors are compared with storage. */
 const CHECK = "5 seconds"
 /** Frames that may wait while the socket's key or its place is checked. */
@@ -410,10 +412,13 @@ export const GatewayLive = Layer.effect(
       Effect.catchCause((cause) => Effect.logWarning("The keys and mutes of the sockets could not be checked again", cause))
     )
     liveAgents.onParted((agentIds) =>
-      fork(Effect.andThen(
-        recheck,
-        Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
-      )))
+      fork(Effect.gen(function*() {
+        yield* recheck
+        yield* Effect.forEach(agentIds, (agentId) => Effect.ignore(presences.sockets(agentId)), { concurrency: 8, discard: true })
+        // A socket may have been let in meanwhile by an account that was cached before its key changed.
+        yield* Effect.sleep(CACHED)
+        yield* recheck
+      })))
     // Twice, because only the second comparison acts.
     liveAgents.onMissed(() => fork(Effect.ignore(Effect.andThen(check, check))))
 

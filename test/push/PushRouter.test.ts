@@ -415,6 +415,29 @@ it.effect("a node that pauses between announcements answers nobody before it has
     assert.lengthOf(staying([...here, ...there]), 3)
   }))
 
+it.effect("a change takes a second if a listed node does not say that it knows of it, so that what it has cached has expired", () =>
+  Effect.gen(function*() {
+    const { one, two, wires } = yield* pair()
+    const change = () => Effect.forkChild(one.remote.everywhere({ _tag: "Changed", agentId: "agt_a" }), { startImmediately: true })
+    one.listed.push("two")
+    const told = yield* change()
+    yield* until("the answer", () => told.pollUnsafe() !== undefined)
+    assert.lengthOf(two.notices, 1)
+    two.state.apply = () => Effect.never
+    const lost = yield* change()
+    wires.isUp = false
+    wires.cut()
+    yield* until("the line to be gone", () => one.lines.to("two") === undefined)
+    const unsent = yield* change()
+    yield* TestClock.adjust("900 millis")
+    assert.deepStrictEqual([lost.pollUnsafe(), unsent.pollUnsafe()], [undefined, undefined])
+    yield* TestClock.adjust("100 millis")
+    yield* until("both to go on", () => lost.pollUnsafe() !== undefined && unsent.pollUnsafe() !== undefined)
+    one.listed.pop()
+    const alone = yield* change()
+    yield* until("nobody to be waited for", () => alone.pollUnsafe() !== undefined)
+  }))
+
 it.effect("storage is read for a new line once the other node has taken the announcements: before that it pushes nothing here", () =>
   Effect.gen(function*() {
     const wires = yield* openWires
