@@ -20,7 +20,7 @@ export class Members extends Context.Service<Members, {
   readonly others: () => Iterable<string>
   /**
    * The nodes that may own a shard: the one to which it belongs by the list, and the one to which it belonged before the
-   * last change, which may not have let it go yet; unless that one was put out of the cluster.
+   * last change, which may still hold it. A node that was excluded from the cluster is not among them.
    */
   readonly ownersOf: (shard: ShardId.ShardId) => ReadonlyArray<string>
   /** Reads the list; callers at the same time share one reading. */

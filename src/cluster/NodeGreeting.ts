@@ -5,7 +5,7 @@ import type { Socket } from "node:net"
 export const WIRE = 4
 
 /**
- * What each side of a connection writes first, as one line of JSON; the side that connected begins. Its shape never
+ * The first line that each side of a connection writes, in JSON. The side that connected writes first. Its shape never
  * changes, so that nodes of different versions can refuse each other in words.
  */
 const Greeting = Schema.fromJsonString(Schema.Struct({

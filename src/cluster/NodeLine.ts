@@ -12,8 +12,8 @@
  * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic: a call of a procedure, the
  * answer to a call, a push to WebSockets of agents, or an announcement which agents have WebSockets on the node.
  * `NodeLine` does not look into entries. It passes them on one after the other, in the order in which the other side
- * queued them. What a receiver then does may take its time, and end in another order: an acknowledgement does not say that a
- * call was executed; its answer does.
+ * queued them. A call may take long, and calls may end in another order. So an acknowledgement does not say that a
+ * call was executed. The answer to the call says it.
  *
  * - Everything that one turn of the event loop queues is written at once, in the check phase of that turn (`setImmediate`). It
  *   waits for no timer and for no answer. It waits for acknowledgements only while WINDOW_CHARS are unacknowledged.

@@ -10,7 +10,7 @@ import { makeDial, SILENT } from "./NodeDial.ts"
 import { type Greeting, NotGreeted, readGreeting, WIRE, writeGreeting } from "./NodeGreeting.ts"
 import { type LineEnd, NodeLine } from "./NodeLine.ts"
 
-/** What the entries of lines are about: the first item of each entry. */
+/** The topics of entries. The topic is the first item of each entry. */
 export type Topic = "call" | "answer" | "sockets" | "hint" | "echo" | "event" | "missed"
 
 /** Is notified of lines that begin and end. */

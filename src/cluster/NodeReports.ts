@@ -8,7 +8,7 @@ import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { OncePerMinute } from "../platform/OncePerMinute.ts"
 
 /**
- * What the nodes say about themselves in `cluster_nodes`. This node asks for a line with every live node there, listed or
+ * The reports that nodes write about themselves into the table `cluster_nodes`. This node asks for a line with every live node there, listed or
  * not, and writes which nodes it reaches, so each node knows which nodes can talk with each other. It reaches a node if a frame
  * on their line was acknowledged; a line on which greetings arrive and frames do not counts for nothing.
  */

@@ -27,7 +27,7 @@ export const ownersOf = ({ runners }: NodeList): ReadonlyArray<string> => {
   return (HashRing.getShards(ring, shards.length) ?? []).map(nameOf)
 }
 
-/** What the owners of shards are computed from: two lists with the same key have the same owners. */
+/** Identifies the owners of shards: two lists with the same key have the same owners. */
 export const ownersKey = ({ runners }: NodeList): string =>
   runners.filter(([runner, isHealthy]) => isHealthy && ownsShards(runner))
     .map(([{ address, weight }]) => `${nameOf(address)} ${weight}`).sort().join()

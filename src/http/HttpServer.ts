@@ -193,7 +193,7 @@ const recording = (router: HttpRouter.HttpRouter, routes: FindMyWay.Router<Recor
   })
 }
 
-/** What a server that is asked to stop does while it still serves: a node hands over its shards. */
+/** Runs when the server is asked to stop, before its port closes. A node hands over its shards here. */
 export const BeforeClosing = Context.Reference<Effect.Effect<void>>("parley/http/HttpServer/BeforeClosing", {
   defaultValue: () => Effect.void
 })

@@ -6,7 +6,7 @@ import type { SocketPlace } from "./SocketPlaces.ts"
 
 /**
  * Bounds for one node: pushes that wait to be sent, and their characters. With more, all of them are dropped, and the
- * node is told that it missed something.
+ * node gets one entry that says so.
  */
 const MAX_WAITING = 20_000
 const MAX_WAITING_CHARS = 16_000_000
@@ -58,7 +58,7 @@ class PushEntry {
 type Parts = readonly [conversationId: string, seq: number, before: string, after: string]
 const parts = ({ after, before, conversationId, seq }: Rendered): Parts => [conversationId, seq, before, after]
 
-/** What goes to one other node, and what that node has announced; as long as the line to it lasts. */
+/** The pushes and announcements to one other node, and the sockets that this node has announced. It exists as long as the line. */
 export class PushQueue {
   readonly line: NodeLine
   /** When each socket that an agent has on that node was let in, in milliseconds. */
