@@ -1,24 +1,42 @@
 import { availableParallelism } from "node:os"
+import { cpuOf, cpuOfTree } from "./CpuTime.ts"
 import { type Contender, type ContenderOptions, type Measured, type Outcome, startContender } from "./Contender.ts"
-import type { Quantiles } from "./Load.ts"
+import type { Processes, Quantiles } from "./Load.ts"
 import type { Subject } from "./Rig.ts"
+import type { Window } from "./Window.ts"
 
 /**
  * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. What
  * a message costs more here than on one of them alone is the price of the machine (caches, processors that are taken away
  * in the middle of something), not of talking to each other; nodes of a cluster on one machine pay it too.
+ *
+ * With one message at a time, one message is under way in all of them together, as in a cluster: the servers are measured
+ * in turn, and what the others use meanwhile counts as well.
  */
 export const startApart = async (subject: Subject, options: ContenderOptions): Promise<Contender> => {
-  const parts: Array<Contender> = []
+  const servers: Array<{ readonly contender: Contender; readonly pids: Processes }> = []
   for (let n = 0; n < subject.nodes; n++) {
-    parts.push((await startContender({ ...subject, nodes: 1, apart: false }, { ...options, onProfile: undefined })).contender)
+    servers.push(await startContender({ ...subject, nodes: 1, apart: false }, { ...options, onProfile: undefined }))
+  }
+  const parts = servers.map(({ contender }) => contender)
+  const atOnce = async (window: Window, round: number) => merged(await Promise.all(parts.map((part) => part.measure(window, round))))
+  const inTurn = async (window: Window, round: number) => {
+    const measured: Array<Measured> = []
+    for (const { contender, pids } of servers) {
+      const others = servers.filter((server) => server.pids !== pids).map(({ pids }) => pids)
+      const [begin, before] = [performance.now(), usedBy(others)]
+      const found = await contender.measure(window, round)
+      const [seconds, after] = [(performance.now() - begin) / 1000, usedBy(others)]
+      measured.push(withIdle(found, (name) => (after[name] - before[name]) / seconds / found.perSecond))
+    }
+    return merged(measured, measured.length)
   }
   const name = apartName(subject)
   const runs: Array<Measured> = []
   return {
     name,
     measure: async (window, round) => {
-      const together = merged(await Promise.all(parts.map((part) => part.measure(window, round))))
+      const together = await (window.pace.kind === "alone" ? inTurn : atOnce)(window, round)
       runs.push(together)
       return together
     },
@@ -51,8 +69,31 @@ export const startApart = async (subject: Subject, options: ContenderOptions): P
 export const apartName = ({ checkout, nodes }: Pick<Subject, "checkout" | "nodes">): string =>
   `${nodes} servers that share nothing${checkout.commit === undefined ? "" : `, at ${checkout.commit}`}`
 
-/** One window of all parts: sums of what was done, means of what a message cost, the worst of what somebody waited. */
-const merged = (parts: ReadonlyArray<Measured>): Measured => {
+/** Microseconds of processor time that servers, their databases and their Redis have used. */
+const usedBy = (servers: ReadonlyArray<Processes>) => {
+  const sum = (of: (pids: Processes) => number): number => servers.reduce((all, pids) => all + of(pids), 0)
+  return {
+    server: sum(({ servers }) => servers.reduce((all, pid) => all + cpuOf(pid), 0)),
+    database: sum(({ database }) => database === undefined ? 0 : cpuOfTree(database)),
+    redis: sum(({ redis }) => redis === undefined ? 0 : cpuOf(redis))
+  }
+}
+
+/** A window with what idle servers used for each message of it. */
+const withIdle = (measured: Measured, idle: (name: keyof ReturnType<typeof usedBy>) => number): Measured => {
+  const { cpu } = measured
+  const plus = (used: number | undefined, name: "database" | "redis") => used === undefined ? undefined : used + idle(name)
+  return {
+    ...measured,
+    cpu: { ...cpu, server: cpu.server + idle("server"), database: plus(cpu.database, "database"), redis: plus(cpu.redis, "redis") }
+  }
+}
+
+/**
+ * One window of all parts: sums of what was done, means of what a message cost, the worst of what somebody waited. `turns`:
+ * in how many turns they were measured.
+ */
+const merged = (parts: ReadonlyArray<Measured>, turns = 1): Measured => {
   const [first] = parts as readonly [Measured, ...Array<Measured>]
   const sum = (of: (part: Measured) => number): number => parts.reduce((all, part) => all + of(part), 0)
   const accepted = sum((part) => part.accepted)
@@ -68,8 +109,8 @@ const merged = (parts: ReadonlyArray<Measured>): Measured => {
   return {
     ...first,
     accepted,
-    perSecond: sum((part) => part.perSecond),
-    framesPerSecond: sum((part) => part.framesPerSecond),
+    perSecond: sum((part) => part.perSecond) / turns,
+    framesPerSecond: sum((part) => part.framesPerSecond) / turns,
     toSocket: worst(({ toSocket }) => toSocket),
     toAnswer: worst(({ toAnswer }) => toAnswer),
     cpu: {
@@ -82,7 +123,7 @@ const merged = (parts: ReadonlyArray<Measured>): Measured => {
       load: each(({ cpu }) => cpu.load)
     },
     // To each part the others are others.
-    noise: { others: Math.max(0, first.noise.others - sum(used) + used(first)), stolen: first.noise.stolen },
+    noise: { others: turns > 1 ? first.noise.others : Math.max(0, first.noise.others - sum(used) + used(first)), stolen: first.noise.stolen },
     refused: parts.reduce<Record<string, number>>((all, { refused }) => {
       for (const [code, count] of Object.entries(refused)) all[code] = (all[code] ?? 0) + count
       return all

@@ -89,7 +89,10 @@ const fastestOf = (runs: ReadonlyArray<Measured>, fullLoads: ReadonlySet<string>
 }
 
 /** A server or nodes, with agents who know each other. */
-export const startContender = async (subject: Subject, options: ContenderOptions): Promise<{ readonly contender: Contender; readonly scene: Scene }> => {
+export const startContender = async (
+  subject: Subject,
+  options: ContenderOptions
+): Promise<{ readonly contender: Contender; readonly scene: Scene; readonly pids: Processes }> => {
   const name = nameOf(subject)
   const rig = await startRig(subject, { ECHO_OWN: options.echo }, (text) => options.say(`${name}: ${text}`))
   const { database, folder, pids, servers } = rig
@@ -157,7 +160,7 @@ export const startContender = async (subject: Subject, options: ContenderOptions
     return { disk, databaseFloor: await measureDatabaseFloor(database.url, database.pid, { sends: of("message"), acks: of("ack") }, Math.min(3, options.repeat)) }
   }
 
-  return { scene, contender: { name, measure, finish } }
+  return { scene, pids, contender: { name, measure, finish } }
 }
 
 export const FLOOR = "floor: node:http and ws"
