@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { Effect, Predicate, Schema } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { createHash } from "node:crypto"
 import { AgentNotFound, AgentSuspended, type Card } from "../agents/Agent.ts"
@@ -9,6 +9,7 @@ import { makeApiCalls, path, query } from "../auth/ApiCalls.ts"
 import { directRoute } from "../http/Endpoints.ts"
 import { Config } from "../platform/Config.ts"
 import { publicUrl } from "../platform/PublicUrl.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import type { RpcId } from "../wire/A2aErrors.ts"
 import { HandleInput } from "../wire/Text.ts"
 import { InternalError, isWireFailure, type WireFailure } from "../wire/WireError.ts"
@@ -17,9 +18,8 @@ import { agentCard, PROTOCOL, type Profile } from "./AgentCard.ts"
 import { makeEventStream } from "./EventStream.ts"
 import { A2aFailure, type Failure, isOfRequest, restError, rpcError, statusOf } from "./Failure.ts"
 import { type Call, makeOperations, type Streamed } from "./Operations.ts"
-import { isObject, type Json } from "./Parts.ts"
+import { type Json } from "./Parts.ts"
 
-const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
 
 const headersOf = (failure: Failure): Record<string, string> =>
   failureHeaders({
@@ -61,7 +61,7 @@ export const A2aHttp = HttpRouter.use((router) =>
 
     /** Who calls, counted as one request of its own. */
     const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
-      const key = bearer(request.headers["authorization"])
+      const key = bearerOf(request.headers["authorization"])
       const caller = yield* authenticated(request, key)
       yield* budgets.ofAgent(request, caller.id)
       if (caller.status === "suspended") return yield* new AgentSuspended()
@@ -131,7 +131,7 @@ export const A2aHttp = HttpRouter.use((router) =>
         Effect.gen(function*() {
           const call = yield* callOf(request)
           const body = yield* bodyOf(request)
-          if (!isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
+          if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_REQUEST", "The body is not one JSON-RPC request."))
           const { id, jsonrpc, method, params: given } = body
           if (typeof id === "string" || typeof id === "number") state.id = id
           if (jsonrpc !== "2.0" || typeof method !== "string" || state.id === null) {
@@ -141,7 +141,7 @@ export const A2aHttp = HttpRouter.use((router) =>
           if (!Object.hasOwn(methods, method)) {
             return yield* Effect.fail(new A2aFailure("METHOD_NOT_FOUND", `There is no method ${method.slice(0, 100)}.`))
           }
-          if (given !== undefined && !isObject(given)) {
+          if (given !== undefined && !Predicate.isObject(given)) {
             return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "params must be an object."))
           }
           const answer = yield* methods[method as keyof typeof methods](call, given ?? {})
@@ -167,7 +167,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             const body = request.method === "GET" || request.method === "DELETE"
               ? Object.fromEntries(search(request))
               : yield* bodyOf(request)
-            if (!isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
+            if (!Predicate.isObject(body)) return yield* Effect.fail(new A2aFailure("INVALID_PARAMS", "The body must be an object."))
             const [method, named] = chosen
             const answer = yield* methods[method](call, { ...body, ...named })
             if (answer._tag === "Stream") return yield* eventStream(call, answer.streamed, answer.strict, (event) => event)
@@ -195,7 +195,7 @@ export const A2aHttp = HttpRouter.use((router) =>
             )
             profile = body.agents.find((agent) => agent.handle === handle)
           } else {
-            const { id } = yield* authenticated(request, bearer(request.headers["authorization"]))
+            const { id } = yield* authenticated(request, bearerOf(request.headers["authorization"]))
             yield* budgets.ofAgent(request, id)
             const { body } = yield* api.call<typeof Card.Encoded>("GET", path`/v1/agents/${handle}`)
             profile = body.status === "suspended" ? undefined : body

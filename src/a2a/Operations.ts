@@ -1,4 +1,4 @@
-import { Effect, Schema } from "effect"
+import { Effect, Predicate, Schema } from "effect"
 import { createHash, hash } from "node:crypto"
 import { type Agent, AgentNotFound } from "../agents/Agent.ts"
 import { Agents } from "../agents/Agents.ts"
@@ -14,7 +14,7 @@ import { CursorId, decodeCursor, encodeCursor } from "../wire/Page.ts"
 import { HandleInput, isStorableJson } from "../wire/Text.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import { A2aFailure, type Failure, isThrown, pushConfigNotFound, taskNotFound } from "./Failure.ts"
-import { boolOf, field, type Incoming, incoming, intOf, isObject, type Json, objectOf, textOf } from "./Parts.ts"
+import { boolOf, field, type Incoming, incoming, intOf, type Json, objectOf, textOf } from "./Parts.ts"
 import { type PushConfig, pushConfigOf, shownPushConfig } from "./PushConfig.ts"
 import { LOG, isFinal, isInterrupted, type Task, TASK_STATES, type TaskState } from "./Task.ts"
 import { LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
@@ -139,7 +139,7 @@ export const makeOperations = Effect.gen(function*() {
   /** The task that a stored message is of. */
   const taskOfMessage = Effect.fnUntraced(function*(side: Side, body: string): Effect.fn.Return<Task, Failure> {
     const { metadata } = JSON.parse(body) as { readonly metadata: Json }
-    const id = isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
+    const id = Predicate.isObject(metadata["a2a"]) ? metadata["a2a"]["task_id"] : undefined
     const task = typeof id === "string" ? yield* tasks.find(side, id) : undefined
     return task ?? (yield* new ValidationFailed({ message: "message.messageId: was used by an ordinary message of yours" }))
   })

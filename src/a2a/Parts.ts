@@ -1,3 +1,4 @@
+import { Predicate } from "effect"
 import { CONTENT_TYPES } from "../attachments/Attachment.ts"
 import type { StoredMessage } from "../messages/Message.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
@@ -5,8 +6,6 @@ import { A2aFailure } from "./Failure.ts"
 
 /** A JSON object of the protocol. */
 export type Json = Readonly<Record<string, unknown>>
-
-export const isObject = (value: unknown): value is Json => typeof value === "object" && value !== null && !Array.isArray(value)
 
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
@@ -42,7 +41,7 @@ export const boolOf = (object: Json, name: string): boolean => {
 export const objectOf = (object: Json, name: string): Json | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
-  if (!isObject(value)) throw ValidationFailed.field(name, "must be an object")
+  if (!Predicate.isObject(value)) throw ValidationFailed.field(name, "must be an object")
   return value
 }
 
@@ -98,7 +97,7 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
   const files: Array<RawFile> = []
   const others: Array<Json> = []
   for (const part of parts) {
-    if (!isObject(part)) throw ValidationFailed.field("message.parts", "must hold parts")
+    if (!Predicate.isObject(part)) throw ValidationFailed.field("message.parts", "must hold parts")
     const given = KINDS.filter((kind) => Object.hasOwn(part, kind))
     const [kind] = given
     if (kind === undefined || given.length > 1) {
@@ -117,7 +116,7 @@ export const incoming = (message: Json, metadata: Json | undefined): Incoming =>
     throw new A2aFailure("CONTENT_TYPE_NOT_SUPPORTED", "A message carries one raw part at most: send the others in messages of their own.")
   }
   const [only] = others
-  const isPlain = others.length === 1 && only !== undefined && isObject(only["data"])
+  const isPlain = others.length === 1 && only !== undefined && Predicate.isObject(only["data"])
   const extensions = listOf(message, "extensions")
   const references = listOf(message, "referenceTaskIds")
   const own = objectOf(message, "metadata")
@@ -170,8 +169,8 @@ export const partsOf = (message: StoredMessage, file: FilePart | undefined): Rea
 /** The rest of a message of the protocol: what its sender said beside the parts. */
 export const extrasOf = (message: StoredMessage, fromCaller: boolean): { readonly messageId: string } & Json => {
   const { a2a, reply_to: _, ...rest } = JSON.parse(message.metadata) as { readonly a2a?: Json; readonly reply_to?: unknown } & Json
-  const sent = isObject(a2a) ? a2a : {}
-  const metadata = fromCaller && isObject(sent["metadata"]) ? { ...rest, ...sent["metadata"] } : rest
+  const sent = Predicate.isObject(a2a) ? a2a : {}
+  const metadata = fromCaller && Predicate.isObject(sent["metadata"]) ? { ...rest, ...sent["metadata"] } : rest
   return {
     messageId: fromCaller && typeof sent["message_id"] === "string" ? sent["message_id"] : message.id,
     ...(Object.keys(metadata).length === 0 ? {} : { metadata }),

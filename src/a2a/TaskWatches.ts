@@ -3,7 +3,7 @@ import { Agents } from "../agents/Agents.ts"
 import { ConversationFeed } from "../conversations/ConversationFeed.ts"
 import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { Waiters } from "../realtime/Waiters.ts"
 import { RateLimited } from "../wire/WireError.ts"
 import { type Task, waitsFor } from "./Task.ts"
@@ -63,7 +63,7 @@ export class TaskWatches extends Context.Service<TaskWatches, {
       const limit = (yield* Config).LIMITS_SOCKETS_PER_AGENT
       const repo = yield* TasksRepo
       const waiters = yield* Waiters
-      const failures = new Seldom()
+      const failures = new LogThrottle()
       const watches = new Set<TaskWatch>()
       const counts = new Map<string, number>()
       const some = Latch.makeUnsafe(false)

@@ -4,7 +4,7 @@ import type { Socket } from "node:net"
 import type { Settings } from "../platform/Config.ts"
 import { type GREETINGS, greetingsFailed, lineFrames, linesBroken } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 import { nameOf } from "./NodeAddress.ts"
 import { makeDial, SILENT } from "./NodeDial.ts"
 import { type Greeting, NotGreeted, readGreeting, WIRE, writeGreeting } from "./NodeGreeting.ts"
@@ -86,7 +86,7 @@ interface Failed {
 export const make = Effect.fnUntraced(function*(self: string, incarnation: number, dial: (node: string) => Effect.Effect<Socket, string>) {
   const now = monotonicMillis(yield* Clock.Clock)
   const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const warnings = new OncePerMinute(now)
+  const warnings = new LogThrottle(MINUTE_MS)
   const started = yield* Latch.make(false)
   const handlers = new Map<string, (line: NodeLine, entry: ReadonlyArray<unknown>) => void>()
   const watchers: Array<LineWatcher> = []
@@ -96,7 +96,7 @@ export const make = Effect.fnUntraced(function*(self: string, incarnation: numbe
   const dialling = yield* FiberMap.make<string>()
 
   const warn = (key: string, text: string, cause?: unknown): void => {
-    if (warnings.allows(key)) fork(cause === undefined ? Effect.logWarning(text) : Effect.logWarning(text, Cause.fail(cause)))
+    fork(warnings.log(cause === undefined ? Effect.logWarning(text) : Effect.logWarning(text, Cause.fail(cause)), key))
   }
 
   /** Logs why a line ended. The death of a node is logged once, by `Members`. */

@@ -10,7 +10,7 @@ import { nodeConnections } from "../http/Connections.ts"
 import { StallGuard } from "../platform/StallGuard.ts"
 import { CONNECTIONS, connectionsRefused } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 
 /** This node cannot listen on RUNNER_HOST and RUNNER_PORT. */
 export class NodeListenFailed extends Data.TaggedError("NodeListenFailed")<{ readonly message: string }> {}
@@ -76,12 +76,12 @@ export const layer = (config: Settings, silentMs = SILENT_MS) =>
       const fork = Effect.runForkWith(yield* Effect.context<never>())
       const scope = yield* Effect.scope
       const stallGuard = yield* StallGuard
-      const warnings = new OncePerMinute(now)
+      const warnings = new LogThrottle(MINUTE_MS)
       const lastAccepted = new Map<string, number>()
 
       const tell = (host: string, refusal: Refusal): void => {
         connectionsRefused.at(refusal).add()
-        if (warnings.allows(`${refusal} ${host}`)) fork(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`))
+        fork(warnings.log(Effect.logWarning(`Refused a connection from ${host} on RUNNER_PORT: ${WORDS[refusal]}`), `${refusal} ${host}`))
       }
       const refuse = (host: string, refusal: Refusal | undefined): void => {
         if (refusal === undefined) return

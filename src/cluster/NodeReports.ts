@@ -5,7 +5,7 @@ import { SILENT_MS } from "./NodeLine.ts"
 import { NodeLines } from "./NodeLines.ts"
 import { type Facts, type NodeRow, NodeTable } from "./NodeTable.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 
 /**
  * The reports that nodes write about themselves into the table `cluster_nodes`. This node asks for a line with every live node there, listed or
@@ -27,7 +27,7 @@ export class NodeReports extends Context.Service<NodeReports, {
         const drain = yield* NodeDrain
         const { self } = lines
         const now = monotonicMillis(yield* Clock.Clock)
-        const warnings = new OncePerMinute(now)
+        const warnings = new LogThrottle(MINUTE_MS)
         const changed = yield* Latch.make(true)
         const parted = yield* Latch.make(false)
         /** When the row of each node was last fresh or its lock held. */
@@ -75,7 +75,7 @@ export class NodeReports extends Context.Service<NodeReports, {
             seen.set(address, at)
             // A node that is gone is not logged here: `Members` does that.
             if (!isFresh || !isLocked || torn.has(address) || lines.to(address) !== undefined || lines.problem(address) === undefined) continue
-            if (warnings.allows(address)) yield* Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`)
+            yield* warnings.log(Effect.logWarning(`Node ${address} cannot be reached from this one: ${reasonOf(row)}`), address)
           }
           // Nodes without a row are kept for a while: cluster_nodes is unlogged, so it is empty after a crash of the database.
           for (const [node, seenAt] of seen) if (at - seenAt >= UNSEEN_MS) seen.delete(node)

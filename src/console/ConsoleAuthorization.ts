@@ -6,6 +6,7 @@ import { Budgets } from "../auth/Budgets.ts"
 import { AuditLog, withoutAddresses } from "../operator/AuditLog.ts"
 import { type Access, ConsoleAccess } from "../operator/ConsoleAccess.ts"
 import { Config, type Settings } from "../platform/Config.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { commonErrors, Forbidden, NotFound, RateLimited, Unavailable, WireError } from "../wire/WireError.ts"
 import { lowerCase } from "../wire/Text.ts"
 import { answer } from "../wire/WireErrors.ts"
@@ -44,7 +45,6 @@ export const consoleApiOf = <Group extends HttpApiGroup.Constraint>(group: Group
 export const ownOrigin = (config: Settings, host: string | undefined): string =>
   config.PUBLIC_URL === undefined ? `http://${host ?? ""}` : new URL(config.PUBLIC_URL).origin
 
-const BEARER = /^bearer +(\S+) *$/i
 const AGENT = /^\/console\/api\/agents\/([^/?]+)/
 
 /** The handle that a request is about, from its path or its query; null: none. */
@@ -59,8 +59,8 @@ const handleIn = (url: string): string | null => {
 export const credentialOf = (
   request: HttpServerRequest.HttpServerRequest
 ): { readonly kind: "session" | "token"; readonly token: string } => {
-  const bearer = BEARER.exec(request.headers["authorization"] ?? "")?.[1]
-  return bearer === undefined ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
+  const bearer = bearerOf(request.headers["authorization"])
+  return bearer === "" ? { kind: "session", token: request.cookies[COOKIE] ?? "" } : { kind: "token", token: bearer }
 }
 
 /** How long the audit log may take over a look, and over a change that was refused. */

@@ -4,7 +4,7 @@ import { Unauthorized, Unavailable } from "../wire/WireError.ts"
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
 import { joinOrigin, recordSpan, type TraceContext, traceOf, traceTime } from "../platform/Tracing.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { iso } from "../wire/Text.ts"
 import type { Append, Appended } from "./Append.ts"
 import { decideSend, type DirectState } from "./Conversation.ts"
@@ -111,7 +111,7 @@ const tell = (waiting: Waiting, result: Result): void => {
 }
 
 /** Limits the log lines about sends that are given up, over all conversations. */
-const givenUp = new Seldom()
+const givenUp = new LogThrottle()
 
 /** How many times a send is decided: again after each fence that shows a newer state. */
 const MAX_ATTEMPTS = 5

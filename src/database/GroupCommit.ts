@@ -4,7 +4,7 @@ import { commitMeters } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { isSampled, isTracing, recordSpan, type TraceContext, traceTime } from "../platform/Tracing.ts"
 import { Readiness } from "../platform/Readiness.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { sqlState } from "./Sql.ts"
 import { AnswerTimeout } from "./SqlPostgres.ts"
 import { HELD_MS, Unavailable } from "../wire/WireError.ts"
@@ -172,7 +172,7 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   const idleWaiters = new Set<() => void>()
 
   const countFailed = (reason: Reason): Effect.Effect<void> => Effect.sync(() => meters.failed.at(reason).add())
-  const lines = { failed: new Seldom(), full: new Seldom(), aside: new Seldom(), late: new Seldom() }
+  const lines = { failed: new LogThrottle(), full: new LogThrottle(), aside: new LogThrottle(), late: new LogThrottle() }
 
   /** Settles one item. A callback that throws does not keep the rest of its batch from being settled. */
   const tell = ({ settle }: Waiting<In, Out>, settled: Settled<Out>): void => {

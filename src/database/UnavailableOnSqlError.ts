@@ -1,14 +1,14 @@
 import { Cause, Context, Effect } from "effect"
 import { SqlError } from "effect/sql"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { Unavailable } from "../wire/WireError.ts"
 import { isStatementDefect } from "../wire/WireErrors.ts"
 
 type Unanswered = SqlError.SqlError | Cause.TimeoutError
 
 /** Limits the log lines about failed statements, over all requests of the process. */
-export const SqlErrorLines = Context.Reference<Seldom>("parley/database/UnavailableOnSqlError/SqlErrorLines", {
-  defaultValue: () => new Seldom()
+export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/UnavailableOnSqlError/SqlErrorLines", {
+  defaultValue: () => new LogThrottle()
 })
 
 /**

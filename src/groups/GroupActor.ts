@@ -9,7 +9,7 @@ import { messageJson, type Rendered, renderMessage, type StoredMessage } from ".
 import type { GroupCommit, Settled } from "../database/GroupCommit.ts"
 import { joinOrigin, type TraceContext, traceOf } from "../platform/Tracing.ts"
 import { forRequest, requestIdOf } from "../platform/RequestId.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import {
   type Change,
@@ -119,7 +119,7 @@ export interface GroupPublished {
 const MAX_ATTEMPTS = 50
 
 /** Limits the log lines about commands that are given up, over all groups. */
-const givenUp = new Seldom()
+const givenUp = new LogThrottle()
 const giveUp = Effect.andThen(
   givenUp.log(Effect.logWarning("A group was changed by others each time a command was decided: it is answered with 503")),
   Effect.fail(new Unavailable())

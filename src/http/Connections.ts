@@ -5,7 +5,7 @@ import { getHeapStatistics } from "node:v8"
 import type { Settings } from "../platform/Config.ts"
 import { connectionsBound, connectionsOpen, connectionsSilent, connectionsTurnedAway, type TURNED_AWAY } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 import type { Answer } from "./Answer.ts"
 import type { Asked } from "./Asked.ts"
 import { addressKey, clientAddress, networksOf } from "./ClientAddress.ts"
@@ -247,7 +247,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   const { most, mostPerPeer, port } = options
   const now = monotonicMillis(yield* Clock.Clock)
   const fork = Effect.runForkWith(yield* Effect.context<never>())
-  const lines = new OncePerMinute(now)
+  const lines = new LogThrottle(MINUTE_MS)
   const { perPeer, whole } = NAMES[port]
   const messages = {
     full: (host: string) => `Refused a connection from ${host}: ${most} connections are open and have work under way (${whole}).`,
@@ -256,7 +256,7 @@ const make = Effect.fnUntraced(function*(options: Options) {
   }
   const connections = new Connections(options, now, (reason, host) => {
     connectionsTurnedAway.at(port, reason).add()
-    if (lines.allows(reason)) fork(Effect.logWarning(messages[reason](host)))
+    fork(lines.log(Effect.logWarning(messages[reason](host)), reason))
   })
   yield* connectionsOpen.at(port).readsIn(() => connections.size)
   yield* connectionsBound.at(port).readsIn(() => most)

@@ -1,7 +1,7 @@
 import { Context, Effect, Layer, Option, Redacted, Result, Schema, SchemaIssue } from "effect"
 import { HttpRouter, HttpServerRequest, HttpServerResponse } from "effect/http"
 import { type HttpApiBuilder, type HttpApiEndpoint, HttpApiError, type HttpApiGroup, HttpApiMiddleware } from "effect/http-api"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 import { READ_MS, Unavailable } from "../wire/WireError.ts"
 import { WireErrors } from "../wire/WireErrors.ts"
 import { bearerOf } from "../wire/Bearer.ts"
@@ -47,7 +47,7 @@ export const hasReadDeadline = ({ annotations, method }: HttpApiEndpoint.Top): b
   Context.get(annotations, ReadDeadline) ?? method === "GET"
 
 /** Limits the log lines about late reads, over all requests of the process. */
-const lateReads = new Seldom()
+const lateReads = new LogThrottle()
 
 const late = Effect.suspend(() =>
   Effect.andThen(

@@ -3,7 +3,7 @@ import type { Socket } from "node:net"
 import { Config } from "../platform/Config.ts"
 import { heldBytes, heldCuts } from "../platform/Metrics.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
-import { Seldom } from "../platform/Seldom.ts"
+import { LogThrottle } from "../platform/LogThrottle.ts"
 
 /** Up to this many bytes of a connection are not counted. Every connection may make the process hold them besides its bound. */
 export const UNCOUNTED = 16_384
@@ -229,12 +229,12 @@ export class HeldBytes extends Context.Reference<HeldBytesAccount>("parley/http/
       const config = yield* Config
       const now = monotonicMillis(yield* Clock.Clock)
       const run = Effect.runForkWith(yield* Effect.context<never>())
-      const seldom = new Seldom()
+      const throttle = new LogThrottle()
       const account = new HeldBytesAccount(
         { connection: config.HELD_CONNECTION_BYTES, peer: config.HELD_PEER_BYTES, process: config.HELD_BYTES },
         now,
         (peer, reason, bytes) =>
-          run(seldom.log(Effect.annotateLogs(Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"), { peer, reason, bytes })))
+          run(throttle.log(Effect.annotateLogs(Effect.logWarning("A connection was cut, because its client makes this server hold too many bytes"), { peer, reason, bytes })))
       )
       yield* heldBytes.readsIn(() => account.total)
       yield* Effect.forkScoped(Effect.repeat(Effect.sync(() => account.sweep()), Schedule.spaced(SWEEP)))

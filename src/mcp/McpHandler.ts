@@ -13,6 +13,7 @@ import { Config } from "../platform/Config.ts"
 import { Ids } from "../platform/Ids.ts"
 import { type LargeAnswer, LargeReads } from "../rates/LargeReads.ts"
 import { Waiters } from "../realtime/Waiters.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { Forbidden, type WireFailure } from "../wire/WireError.ts"
 import { answer, rpcBody, toResponse } from "../wire/WireErrors.ts"
 import { makeApiCalls } from "../auth/ApiCalls.ts"
@@ -104,7 +105,6 @@ const fromWeb = async (response: Response, note: Note, ended: () => void = () =>
     : HttpServerResponse.text(text, { status: response.status, ...(contentType === undefined ? {} : { contentType }) })
 }
 
-const bearer = (header: string | undefined): string => /^bearer +(\S+) *$/i.exec(header ?? "")?.[1] ?? ""
 
 /** Whether the request asks for structured results of every tool. The query decides, or the header if the query does not say. */
 const asksForStructure = ({ headers, url }: HttpServerRequest.HttpServerRequest): boolean => {
@@ -262,7 +262,7 @@ export const makeMcpHandler = (router: HttpRouter.HttpRouter) =>
       if (!hostIsOwn(config, request.headers["host"])) {
         return yield* new Forbidden({ message: "This server is not reached under this name: see PUBLIC_URL." })
       }
-      const key = bearer(request.headers["authorization"])
+      const key = bearerOf(request.headers["authorization"])
       const agent = yield* Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
       const counted = yield* Effect.match(budgets.ofAgent(request, agent.id), { onFailure: (failure) => failure, onSuccess: () => undefined })
 

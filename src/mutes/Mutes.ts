@@ -7,7 +7,7 @@ import type { ConversationNotFound } from "../conversations/Conversation.ts"
 import { Conversations } from "../conversations/Conversations.ts"
 import { Config } from "../platform/Config.ts"
 import { type Batch, batchUpTo } from "../cluster/Job.ts"
-import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, type Unavailable, type ValidationFailed } from "../wire/WireError.ts"
 import { MuteKindSchema, SelfMute, type StoredMute, TooManyMutes } from "./Mute.ts"
@@ -18,14 +18,6 @@ const MAX_LIMIT = 200
 const SWEEP_ROWS = 1_000
 
 const Position = Schema.Struct({ createdAt: Schema.Int, kind: MuteKindSchema, targetId: CursorId })
-
-export interface MutePage {
-  readonly mutes: ReadonlyArray<StoredMute>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
 
 /** How a caller names what it mutes. */
 export type MuteTarget =
@@ -51,7 +43,7 @@ export class Mutes extends Context.Service<Mutes, {
     muterId: string,
     kind: MuteKind | undefined,
     query: PageQuery
-  ) => Effect.Effect<MutePage, ValidationFailed | Unavailable>
+  ) => Effect.Effect<Page<StoredMute>, ValidationFailed | Unavailable>
   readonly find: (
     muterId: string,
     target: Exclude<MuteTarget, { readonly kind: "agent"; readonly id: string }>
@@ -105,25 +97,17 @@ export class Mutes extends Context.Service<Mutes, {
           yield* liveAgents.muteChanged(muterId, target.kind, targetId)
           return stored
         }),
-        list: Effect.fn("Mutes.list")(function*(muterId, kind, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? MAX_LIMIT, MAX_LIMIT)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
+        list: Effect.fn("Mutes.list")((muterId, kind, query) => {
           const at = now()
-          const rows = yield* unavailableOnSqlError(repo.list(muterId, kind ?? null, after, offset, limit + 1, at))
-          const total = yield* unavailableOnSqlError(repo.count(muterId, kind ?? null, at))
-          const mutes = rows.slice(0, limit)
-          const last = mutes.at(-1)
-          return {
-            mutes,
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined
-              ? encodeCursor({ createdAt: last.createdAt, kind: last.kind, targetId: last.targetId })
-              : null
-          }
+          return pageOf(query, {
+            usual: MAX_LIMIT,
+            max: MAX_LIMIT,
+            position: Position,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(muterId, kind ?? null, after, offset, limit, at)),
+            total: unavailableOnSqlError(repo.count(muterId, kind ?? null, at)),
+            positionOf: ({ createdAt, kind, targetId }) => ({ createdAt, kind, targetId }),
+            show: Effect.succeed
+          })
         }),
         find: Effect.fn("Mutes.find")(function*(muterId, target) {
           const targetId = yield* idOf(target)

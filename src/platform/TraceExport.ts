@@ -1,7 +1,7 @@
 import { Effect, Layer, Redacted } from "effect"
 import { Config, type Settings } from "./Config.ts"
 import { spansTotal } from "./Metrics.ts"
-import { Seldom } from "./Seldom.ts"
+import { LogThrottle } from "./LogThrottle.ts"
 import { type Sampler, type Span, startTracing } from "./Tracing.ts"
 
 /** Spans that wait for the collector; one more is dropped. */
@@ -77,7 +77,7 @@ export const layer = (version: string) =>
     const node = `${config.RUNNER_HOST}:${config.RUNNER_PORT}`
     const sent = spansTotal.at("sent")
     const dropped = spansTotal.at("dropped")
-    const lines = new Seldom()
+    const lines = new LogThrottle()
     const waiting: Array<Span> = []
 
     const send = Effect.suspend(() => {

@@ -15,6 +15,7 @@ import { catchingUp, countClosed, reconnects, socketsOpened } from "../platform/
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { forRequest } from "../platform/RequestId.ts"
+import { bearerOf } from "../wire/Bearer.ts"
 import { MethodNotAllowed, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { refuse } from "../wire/WireErrors.ts"
 import { Presences } from "../presence/Presences.ts"
@@ -338,7 +339,7 @@ export const GatewayLive = Layer.effect(
       requestIds.set(request, requestId)
       const header = request.headers.authorization
       if (header === undefined) return accept(request, socket, head, () => undefined)
-      const key = /^bearer +(\S+) *$/i.exec(header)?.[1] ?? ""
+      const key = bearerOf(header)
       const capabilities = String(request.headers["x-agentchat-capabilities"] ?? "").split(",").map((one) => one.trim())
       socket.on("error", ignore)
       fork(Effect.matchCause(checked(key), {

@@ -9,7 +9,7 @@ import { Config } from "../platform/Config.ts"
 import { sha256 } from "../platform/Ids.ts"
 import { monotonicMillis } from "../platform/MonotonicClock.ts"
 import { Pages, wantsPage } from "../pages/Pages.ts"
-import { OncePerMinute } from "../platform/OncePerMinute.ts"
+import { LogThrottle, MINUTE_MS } from "../platform/LogThrottle.ts"
 import { Readiness } from "../platform/Readiness.ts"
 import { Database } from "../database/Sql.ts"
 import { metricsText, socketsOpen } from "../platform/Metrics.ts"
@@ -41,7 +41,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
     let committed = Number.NEGATIVE_INFINITY
     const run = yield* FiberSet.makeRuntime<never, string | undefined, never>()
     const token = config.METRICS_TOKEN === undefined ? undefined : sha256(`Bearer ${Redacted.value(config.METRICS_TOKEN)}`)
-    const warnings = new OncePerMinute(now)
+    const warnings = new LogThrottle(MINUTE_MS)
     const touchStorage = sql`select 1 as one`.pipe(Effect.timeout(STORAGE_TIMEOUT))
 
     /**
@@ -86,7 +86,7 @@ export const ServiceHttp = HttpApiBuilder.group(apiOf(ServiceApi), "service", (h
         touchStorage.pipe(
           Effect.as({ status: "ok" as const }),
           Effect.catchCause((cause) =>
-            Effect.as(warnings.allows("storage") ? Effect.logWarning("Storage cannot be reached", cause) : Effect.void, {
+            Effect.as(warnings.log(Effect.logWarning("Storage cannot be reached", cause)), {
               status: "degraded" as const,
               code: "STORAGE_UNAVAILABLE" as const,
               message: "Storage cannot be reached."

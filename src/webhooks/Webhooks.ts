@@ -3,7 +3,7 @@ import { Limits } from "../rates/Limits.ts"
 import { Config } from "../platform/Config.ts"
 import { IdempotentIds } from "../idempotency/IdempotentIds.ts"
 import { Ids } from "../platform/Ids.ts"
-import { CursorId, decodeCursor, encodeCursor, oneWay, type PageQuery } from "../wire/Page.ts"
+import { CursorId, type Page, pageOf, type PageQuery } from "../wire/Page.ts"
 import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { NotFound, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { eventBit, type WebhookEvent } from "../messages/Outbox.ts"
@@ -20,14 +20,6 @@ const TRIES = 20
 
 const Position = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
-export interface WebhookPage {
-  readonly webhooks: ReadonlyArray<StoredWebhook>
-  readonly total: number
-  readonly limit: number
-  readonly offset: number
-  readonly nextCursor: string | null
-}
-
 /** The webhooks of agents (wire.md C.12). For any other agent a webhook is not found, as if it did not exist. */
 export class Webhooks extends Context.Service<Webhooks, {
   /** The secret is returned only here; without one given, it is generated. */
@@ -40,7 +32,7 @@ export class Webhooks extends Context.Service<Webhooks, {
     { readonly webhook: StoredWebhook; readonly secret: string },
     ValidationFailed | TooManyWebhooks | Unauthorized | Unavailable
   >
-  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<WebhookPage, ValidationFailed | Unavailable>
+  readonly list: (agentId: string, query: PageQuery) => Effect.Effect<Page<StoredWebhook>, ValidationFailed | Unavailable>
   readonly find: (agentId: string, id: string) => Effect.Effect<StoredWebhook, NotFound | Unavailable>
   /** Posts that are under way still finish; no others begin. */
   readonly remove: (agentId: string, id: string) => Effect.Effect<void, NotFound | Unavailable>
@@ -115,25 +107,16 @@ export class Webhooks extends Context.Service<Webhooks, {
           }
           return yield* new Unavailable()
         }),
-        list: Effect.fn("Webhooks.list")(function*(agentId, query) {
-          yield* oneWay(query)
-          const limit = Math.min(query.limit ?? LIMIT, MAX)
-          const offset = query.offset ?? 0
-          const after = query.cursor === undefined ? null : yield* decodeCursor(Position)(query.cursor)
-          const rows = yield* unavailableOnSqlError(repo.list(agentId, after, offset, limit + 1))
-          const total = yield* unavailableOnSqlError(repo.count(agentId))
-          const webhooks = rows.slice(0, limit)
-          const last = webhooks.at(-1)
-          return {
-            webhooks,
-            total,
-            limit,
-            offset,
-            nextCursor: rows.length > limit && last !== undefined
-              ? encodeCursor({ createdAt: last.createdAt, id: last.id })
-              : null
-          }
-        }),
+        list: Effect.fn("Webhooks.list")((agentId, query) =>
+          pageOf(query, {
+            usual: LIMIT,
+            max: MAX,
+            position: Position,
+            rows: (after, offset, limit) => unavailableOnSqlError(repo.list(agentId, after, offset, limit)),
+            total: unavailableOnSqlError(repo.count(agentId)),
+            positionOf: ({ createdAt, id }) => ({ createdAt, id }),
+            show: Effect.succeed
+          })),
         find: Effect.fn("Webhooks.find")(function*(agentId, id) {
           return (yield* unavailableOnSqlError(repo.find(agentId, id))) ?? (yield* unknown())
         }),

@@ -7,7 +7,6 @@ import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import type { Task } from "../../src/a2a/Task.ts"
 import { makeDirectIds } from "../../src/conversations/Conversation.ts"
 import { Conversations } from "../../src/conversations/Conversations.ts"
-import type { ListedPage } from "../../src/conversations/Reading.ts"
 import { Deliveries } from "../../src/deliveries/Deliveries.ts"
 import { Ids } from "../../src/platform/Ids.ts"
 import { Secrets } from "../../src/platform/Secrets.ts"
@@ -18,6 +17,8 @@ import type { TestDatabase } from "../../test/support/Databases.ts"
 import { FakeSocket } from "../../test/support/FakeSocket.ts"
 import { leap } from "../../test/support/Leap.ts"
 import type { Draft } from "../../src/messages/Message.ts"
+import type { ConversationListItem } from "../../src/conversations/Conversation.ts"
+import type { Page } from "../../src/wire/Page.ts"
 import { draft, newAgent } from "../../test/support/Rooms.ts"
 import type { Command, Cursor, Says } from "./Commands.ts"
 import type { Reaches } from "./Search.ts"
@@ -951,7 +952,7 @@ export const makeWorld = Effect.fnUntraced(function*(seam: Seam, coverage: Cover
           let cursor: string | null = null
           let total = 0
           do {
-            const page: ListedPage = yield* conversations.list(agents[command.agent]!.id, {
+            const page: Page<typeof ConversationListItem.Type> = yield* conversations.list(agents[command.agent]!.id, {
               limit: command.limit,
               ...(cursor === null ? {} : { cursor })
             })

@@ -874,7 +874,7 @@ export const makeSocietyWorld = Effect.fnUntraced(function*(ledger: Ledger) {
       const active = society.mutes.active(agent, now())
       same(
         "mutes",
-        listed.mutes.map((mute) => `${nameOfTarget(mute.kind, mute.targetId)} ${mute.mutedUntil}`).toSorted(),
+        listed.items.map((mute) => `${nameOfTarget(mute.kind, mute.targetId)} ${mute.mutedUntil}`).toSorted(),
         active.map((target) => `${target} ${society.mutes.end(agent, /^\d+$/.test(target) ? Number(target) : target, now()) ?? null}`).toSorted(),
         "mutes"
       )
