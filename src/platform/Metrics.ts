@@ -2,7 +2,7 @@ import { Counter, type Description, Gauge, Histogram, type Kind, type Meter, SIZ
 
 /**
  * The catalogue: every metric of this process, with its meaning and with what an operator does about it. `npm run docs`
- * makes the tables of docs/operations.md from it, and a test holds it against what `/internal/metrics` prints. Rooms
+ * makes docs/metrics.md from it, and a test holds it against what `/internal/metrics` prints. Rooms
  * count with these objects; who wants a figure inside the process reads them here (`total`, `current`, `totals`).
  * A label has few values: routes as templates, codes, names from the code. Never an id, a handle, an address or a text.
  */
