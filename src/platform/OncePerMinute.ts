@@ -1,7 +1,7 @@
 const INTERVAL_MS = 60_000
 const MAX_REMEMBERED = 1_000
 
-/** Allows at most one log line per key and minute: for failures that repeat, such as those of one node for one reason. */
+/** Allows at most one log line per key and minute, for failures that repeat, such as those of one node for one reason. */
 export class OncePerMinute {
   private readonly now: () => number
   /** When each key was last allowed, oldest first. */

@@ -3,8 +3,8 @@ import { Effect } from "effect"
 const INTERVAL_MS = 1_000
 
 /**
- * Writes at most one log line per second and drops the others: for failures that every request meets while something
- * is down. The next line that is written carries the number of dropped lines in `suppressed`.
+ * Writes at most one log line per second and drops the others. It is for failures that every request meets while a
+ * service is down. The next line that is written carries the number of dropped lines in `suppressed`.
  */
 export class Seldom {
   private last: number | undefined

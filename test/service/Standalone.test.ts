@@ -147,7 +147,7 @@ describe("npm start", () => {
     const code = /^\d{6}$/m.exec(readFileSync(join(dataDir, "outbox", mail), "utf8"))?.[0] ?? "none"
     await eventually("its code on the screen", () => first.stdout().includes(code) || undefined)
     assert.notInclude(first.stderr(), code)
-    assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set and means nothing here: MAIL_FROM may be meant"\}$/m)
+    assert.match(first.stderr(), /^\{.*"level":"warn","message":"MAIL_FORM is set but is not a setting of Parley: MAIL_FROM may be meant"\}$/m)
     assert.notInclude(first.stderr(), "hidden")
 
     assert.include(await refusal(run({ DATA_DIR: dataDir, PORT: "0" }), 1), `DATA_DIR ${dataDir} is in use`)
