@@ -244,7 +244,7 @@ export const settings = {
   HELD_CONNECTION_BYTES: int(33_554_432, "bytes that one connection may make a server hold in memory, unsent and arriving bytes together", 1_048_576),
   HELD_PEER_BYTES: int(67_108_864, "bytes that all connections of one agent, or of one IP address without a key, may make a server hold in memory", 1_048_576),
   HELD_BYTES: int(134_217_728, "bytes that all connections together may make a server hold in memory", 1_048_576),
-  IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be answered; less than the 60 s after which many proxies close a silent connection", 1, 55),
+  IDEMPOTENCY_DEADLINE_SECONDS: int(30, "seconds in which a request with an Idempotency-Key must be answered; keep it below HTTP_STALLED_SECONDS, after which a connection without traffic is closed", 1, 55),
   IDEMPOTENCY_RETENTION_HOURS: int(24, "hours for which the answer to an Idempotency-Key is kept", 1, 876_000),
   UPLOADS_URL_SECONDS: int(900, "seconds for which the signed URL to upload a file is valid", 1, 604_800),
   DOWNLOADS_URL_SECONDS: int(300, "seconds for which the signed URL to download a file is valid", 1, 604_800),
