@@ -49,7 +49,7 @@ export class Asked extends IncomingMessage {
   /** The response, if the router only has to send it. */
   answered: HttpServerResponse.HttpServerResponse | undefined = undefined
 
-  /** Ends the connection if its body arrives in too many small pieces. Each piece takes time, and some 500 bytes of memory besides its own. */
+  /** Ends the connection if the body arrives in too many small pieces. Each piece takes time, and some 500 bytes of extra memory. */
   override push(piece: Buffer | null, encoding?: BufferEncoding): boolean {
     if (piece !== null) {
       this.#bytes += piece.length

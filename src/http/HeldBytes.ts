@@ -9,7 +9,7 @@ import { Seldom } from "../platform/Seldom.ts"
 export const UNCOUNTED = 16_384
 /** How often all holdings are measured. */
 const SWEEP = "1 second"
-/** A connection that has taken or sent less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
+/** A connection that has moved less than `UNCOUNTED` bytes for this long is stalled. The stalled connections of a peer are cut first. */
 const STALLED_MS = 2_000
 /** How long a stalled connection may stay while more than half of the process's bound is used. */
 const PATIENCE_MS = 10_000

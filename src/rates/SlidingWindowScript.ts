@@ -124,14 +124,14 @@ export interface TakenPlace {
 export interface Taken {
   /** The places taken, for the first charges in order; the remaining charges took none. */
   readonly places: ReadonlyArray<TakenPlace>
-  /** Undefined: the request is accepted. `Broken`: a key does not hold a window. */
+  /** Undefined if the request is accepted. `Broken` if a key does not hold a window. */
   readonly refusal: RateLimited | "Broken" | undefined
 }
 
 export interface TakenAll {
   /** The time of the decision, in microseconds of Redis's clock. */
   readonly at: number
-  /** The result of each request; undefined: the command came after its deadline, and nothing was counted. */
+  /** The result of each request. Undefined if the command came after its deadline, so that nothing was counted. */
   readonly all: ReadonlyArray<Taken> | undefined
 }
 
