@@ -26,9 +26,9 @@
  * - The line ends when nothing was heard for 3 s, when a frame was not acknowledged within 5 s, or when a frame makes no sense: a
  *   length above MAX_FRAME, a gap in the numbers, an unknown topic. A frame whose number was passed on already is ignored. TCP
  *   neither loses nor repeats bytes, but a proxy or a defect may.
- * - A line that has ended is never continued. `NodeLines.ts` opens another one, from either side, and what was under way is
- *   lost. A call without an answer is made again, at the node that owns its actor by then, with the same id; the id makes a second execution
- *   harmless. Both nodes read the messages of lost pushes from the database, and announce all their WebSockets.
+ * - A line that has ended is never continued. `NodeLines.ts` opens another one, from either side, and entries that were under way
+ *   are lost. A call without an answer is repeated with the same id, at the node that owns its actor by then. The id makes a second
+ *   execution harmless. Both nodes read the messages of lost pushes from the database, and announce all their WebSockets.
  */
 
 import type { Socket } from "node:net"

@@ -212,7 +212,7 @@ describe("npm start", () => {
       npm_config_user_agent: "npm/9.9.4 node/v20.19.0 linux x64 workspaces/false"
     })
     await listening(server)
-    const pid = await eventually("what npm 9.9.4 keeps", () => /^npm 9\.9\.4 passes no SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1])
+    const pid = await eventually("what npm 9.9.4 keeps", () => /^npm 9\.9\.4 does not pass SIGTERM on.*kill (\d+)$/m.exec(server.stdout())?.[1])
     assert.notStrictEqual(Number(pid), server.child.pid)
     server.child.kill("SIGTERM")
     await within("the end of the server", server.ended)
