@@ -153,8 +153,8 @@ export const layerPgliteOf = ({ close, open }: Opening) =>
         const label = String(row?.["label"])
         return { label, first: /\(file ([0-9A-F]{24})\)/.exec(label)?.[1] ?? "", last: String(row?.["last"]) }
       }),
-      // A checkpoint renames files of the log for later use, with their old bytes. PostgreSQL fills a renamed file with zeros when it
-      // begins to use the file. So every file is used here once, and then a checkpoint removes all files before the current one.
+      // A checkpoint renames files of the log for later use, with their old bytes. Each renamed file is used once here, which overwrites
+      // it with zeros. Then a checkpoint removes all files before the current one.
       clearLog: Effect.gen(function*() {
         yield* inTurn("SET wal_recycle = off")
         for (const name of readdirSync(join(folder, "pg_wal"))) if (LOG_FILE.test(name)) yield* inTurn(NEXT_LOG_FILE)
