@@ -9,8 +9,8 @@
  *     4 bytes   acknowledgement: the number of the last frame of the other side that this side has passed on, at first 0
  *     rest      a JSON array of entries, in UTF-8; it may be empty
  *
- * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic: a call of a procedure, the
- * answer to a call, a push to WebSockets of agents, or an announcement which agents have WebSockets on the node.
+ * Numbers are unsigned and big-endian. An entry is a JSON array whose first item names its topic. Entries are calls of procedures,
+ * answers to calls, pushes to WebSockets of agents, and announcements of the agents that have WebSockets on the node.
  * `NodeLine` does not look into entries. It passes them on one after the other, in the order in which the other side
  * queued them. A call may take long, and calls may end in another order. So an acknowledgement does not say that a
  * call was executed. The answer to the call says it.
@@ -20,11 +20,11 @@
  * - Nothing is ever sent again. Acknowledgements bound what may be under way, and show that the other process works and not only its
  *   kernel. Each frame has one. A side that writes nothing else sends an empty frame after half a second, after 0.2 s
  *   if entries are unacknowledged, and at once after a quarter of a window.
- * - Entries that wait for the window are in this queue. The code that queues them bounds them: a call beyond 20,000 is refused
- *   (`NodeCalls.ts`), pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`), and all changes of one
+ * - Entries that wait for the window are in this queue. The code that queues them bounds them. A call beyond 20,000 is refused
+ *   (`NodeCalls.ts`). Pushes beyond 20,000 are dropped and replaced by one entry that says so (`PushQueue.ts`). All changes of one
  *   agent's WebSockets are one announcement. If calls and answers together still exceed MAX_QUEUED_CHARS, the line ends.
- * - The line ends when nothing was heard for 3 s, when a frame was not acknowledged within 5 s, or when a frame makes no sense: a
- *   length above MAX_FRAME, a gap in the numbers, an unknown topic. A frame whose number was passed on already is ignored. TCP
+ * - The line ends when no byte arrived for 3 s, when a frame was not acknowledged within 5 s, or when a frame is malformed. A frame
+ *   with a length above MAX_FRAME, a gap in the numbers or an unknown topic is malformed. A frame that repeats a number is ignored. TCP
  *   neither loses nor repeats bytes, but a proxy or a defect may.
  * - A line that has ended is never continued. `NodeLines.ts` opens another one, from either side, and entries that were under way
  *   are lost. A call without an answer is repeated with the same id, at the node that owns its actor by then. The id makes a second

@@ -130,8 +130,8 @@ export const turn = Effect.callback<void>((resume) => {
 })
 
 /**
- * Group commit: while one batch commits, the next gathers. If a batch is refused or meets a defect, it is retried if
- * the failure may be transient, then halved until the culprit is alone, so that no item fails because of its
+ * Group commit: while one batch commits, the next gathers. A batch that is refused or meets a defect is retried if the
+ * failure may be transient. Then it is halved until the culprit is alone, so that no item fails because of its
  * neighbours. A failure of the database itself fails the whole batch. Items whose rows another session has locked are
  * set aside for up to 5 s, and the others are committed at once. Once a row is free or has another holder, its items are
  * retried in a lane of their own, which waits longer for locks.
@@ -203,8 +203,8 @@ export const makeGroupCommit = Effect.fnUntraced(function*<In, Out>(options: {
   }
 
   /**
-   * Records the batch as a span of its first traced item, linked to the traces of the others, and for each of them a
-   * span from its submission to the end of the batch, linked to the batch.
+   * Records the batch as a span of its first traced item, linked to the traces of the other items. Each traced item also
+   * gets a span from its submission to the end of the batch, linked to the batch.
    */
   const traceBatch = (batch: ReadonlyArray<Waiting<In, Out>>, ms: number, failure: string | undefined): void => {
     const traced = batch.flatMap(({ trace }) => trace !== undefined && isSampled(trace.context) ? [trace] : [])

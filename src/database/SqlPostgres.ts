@@ -177,8 +177,8 @@ interface PgOptions {
   readonly url: Redacted.Redacted<string>
   readonly poolSize: number
   /**
-   * Sends each statement of a session without waiting for the answers to earlier ones, so that many small statements
-   * on one connection take one turn of a busy event loop together rather than one each.
+   * Sends each statement of a session without waiting for the answers to earlier ones. Then many small statements on one
+   * connection together take one turn of a busy event loop, instead of one turn each.
    */
   readonly pipeline?: boolean
   /** The number that ends the `application_name` of the sessions, after an `@`, whatever name the URL gives them. */

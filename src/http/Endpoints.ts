@@ -57,8 +57,8 @@ const late = Effect.suspend(() =>
 
 /**
  * Runs an effect in a fiber of its own, and fails with `Unavailable` if the effect takes longer than `READ_MS`. The effect is
- * interrupted then, but the caller does not wait until it has ended: a statement that was sent keeps its connection until the
- * database answers or the connection is closed, and a transaction is rolled back after that.
+ * interrupted then, but the caller does not wait until it has ended. A statement that was sent keeps its connection until the
+ * database answers or the connection is closed. After that its transaction is rolled back.
  */
 export const withReadDeadline = <A, E, R>(effect: Effect.Effect<A, E, R>): Effect.Effect<A, E | Unavailable, R> =>
   Effect.withFiber<A, E | Unavailable, R>(({ context }) => {

@@ -14,7 +14,7 @@ const LARGE = 262_144
 const PACE = 4_194_304
 /**
  * If the statements of a request stopped the whole process for longer than `LONG_MS` (PGlite runs in the process), its peer pauses
- * for `REST` times as long, so that one peer's requests take a quarter of the time. The pause is at most `MOST_MS`, because other
+ * for `REST` times as long. So one peer's requests take a quarter of the time. The pause is at most `MOST_MS`, because other
  * peers had their turns between the statements of an answer that takes minutes (an export).
  */
 const LONG_MS = 20
