@@ -13,7 +13,7 @@ export const SqlErrorLines = Context.Reference<LogThrottle>("parley/database/Una
 
 /**
  * Turns an SQL error or a time-out into 503 `UNAVAILABLE` (wire.md C.0), and logs it, at most once a second. A statement
- * that the database does not understand is a defect. Other failures and defects pass unchanged; a defect becomes a 500
+ * that the database rejects as invalid is a defect. Other failures and defects pass unchanged. A defect becomes a 500
  * with one log line where the request ends.
  */
 export const unavailableOnSqlError = <A, E, R>(
@@ -25,7 +25,7 @@ export const unavailableOnSqlError = <A, E, R>(
       : SqlError.isSqlError(error) || Cause.isTimeoutError(error)
       ? Effect.flatMap(SqlErrorLines, (lines) =>
         Effect.andThen(
-          lines.log(Effect.logWarning("A statement failed or took too long: its request is answered with 503", Cause.fail(error))),
+          lines.log(Effect.logWarning("A statement failed or took too long, and its request was answered with 503", Cause.fail(error))),
           Effect.fail(new Unavailable())
         ))
       // The type guards above exclude these errors, but cannot narrow a type parameter.

@@ -35,7 +35,7 @@ const NODE_PEER_SHARE = 1 / 2
 const HEAP_PER_CONNECTION = 16_384
 const LOOPBACK = ["127.0.0.0/8", "::1/128"]
 
-/** How many connections this process takes; `docs/operations.md` has the same arithmetic in words. */
+/** How many connections this process accepts. `docs/operations.md` has the same arithmetic in words. */
 export interface Bounds {
   /** Connections of clients. */
   readonly clients: number
@@ -101,7 +101,7 @@ interface Held {
   readonly peer: string | undefined
   /** When the connection was accepted, in monotonic milliseconds. */
   readonly since: number
-  /** The number of requests under way on it; an upgraded connection keeps one. */
+  /** The number of requests under way on the connection. The request that upgraded a connection stays under way. */
   underWay: number
 }
 
@@ -275,7 +275,7 @@ export const clientConnections = Effect.fnUntraced(function*(config: Settings, f
   return yield* make({ port: "http", most: clients, mostPerPeer: perPeer, firstByteMs, trusted: config.TRUST_PROXY_ADDRESSES ?? LOOPBACK })
 })
 
-/** The connections of other nodes to RUNNER_PORT, whose first byte NodePort.ts waits for itself. */
+/** The connections of other nodes to RUNNER_PORT. NodePort.ts itself bounds the wait for their first byte. */
 export const nodeConnections = Effect.fnUntraced(function*(config: Settings) {
   const { nodes, perNode } = boundsOf(config)
   return yield* make({

@@ -62,10 +62,10 @@ export const encodeCursor = (value: unknown): string => Buffer.from(JSON.stringi
 export const decodeCursor = <S extends Schema.Codec<unknown, unknown>>(schema: S) => (text: string): Effect.Effect<S["Type"], ValidationFailed> =>
   Effect.try(() => JSON.parse(Buffer.from(text, "base64url").toString("utf8")) as unknown).pipe(
     Effect.flatMap(Schema.decodeUnknownEffect(schema)),
-    Effect.mapError(() => ValidationFailed.field("cursor", "is not one that this server gave out"))
+    Effect.mapError(() => ValidationFailed.field("cursor", "is not a cursor that this server issued"))
   )
 
-/** The size of a page with the usual default and maximum (wire.md C.0, Lists): more than the most is cut. */
+/** The size of a page: the requested size, 50 by default and 200 at most (wire.md C.0, Lists). */
 export const pageSize = (asked: number | undefined): number => Math.min(asked ?? 50, 200)
 
 /** How a list is read in pages of `usual` items unless asked for another number, and of `max` at most. */
