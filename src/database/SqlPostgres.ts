@@ -139,7 +139,7 @@ class PgSession extends Session {
           if (this.#returned && this.#underWay === 0) this.#release()
         }
         let isOverdue = false
-        // Not pg's `query_timeout`: with it, what a statement holds stays until a full collection (docs/decisions.md).
+        // Not pg's `query_timeout`: with it, what a statement holds stays until a full collection (docs/decisions/0006-heap-options.md).
         const patience = setTimeout(() => {
           isOverdue = true
           this.#lost = true
