@@ -139,7 +139,7 @@ class PgSession extends Session {
           if (this.#returned && this.#underWay === 0) this.#release()
         }
         let isOverdue = false
-        // With pg's `query_timeout`, the memory of a statement stays until a full garbage collection (docs/decisions.md).
+        // With pg's `query_timeout`, the memory of a statement stays until a full garbage collection (docs/decisions/0006-heap-options.md).
         const patience = setTimeout(() => {
           isOverdue = true
           this.#lost = true
