@@ -451,7 +451,7 @@ export class ConversationActor {
     switch (outcome._tag) {
       case "Fenced":
         if (append.epoch === this.epoch && append.version === this.version) this.state = undefined
-        if (++waiting.attempts >= MAX_ATTEMPTS) this.giveUp(waiting, "Another owner changed the conversation each time a send was decided")
+        if (++waiting.attempts >= MAX_ATTEMPTS) this.giveUp(waiting, "The conversation changed each time a send was decided")
         else this.dispatch(waiting)
         return
       case "Replayed":

@@ -121,7 +121,7 @@ const MAX_ATTEMPTS = 50
 /** Limits the log lines about commands that are answered with 503, over all groups. */
 const givenUp = new Seldom()
 const giveUp = Effect.andThen(
-  givenUp.log(Effect.logWarning("Another owner changed the group each time a command was decided: the command is answered with 503")),
+  givenUp.log(Effect.logWarning("The group changed each time a command was decided: the command is answered with 503")),
   Effect.fail(new Unavailable())
 )
 
