@@ -12,15 +12,15 @@ import { WebhookSignals } from "../messages/WebhookSignals.ts"
 import { AlreadyReported, type BlockedAgent, type Contact, type ContactCheck, LISTED } from "./Contact.ts"
 import { ContactsRepo, type StoredContact } from "./ContactsRepo.ts"
 
-/** Rows in either direction that one statement removes. */
+/** How many rows in each direction one statement removes. */
 const REMOVED_AT_ONCE = 500
 
 const ContactPosition = Schema.Struct({ handle: Schema.String.check(Schema.isPattern(/^[a-z0-9-]+$/)) })
 const BlockPosition = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
- * An agent's contacts, blocks and reports (wire.md C.5, G.9). Handles are normalised; an unknown or deleted one is
- * refused, except by `check`. Every call can be retried.
+ * Manages an agent's contacts, blocks and reports (wire.md C.5, G.9). Handles are normalised. An unknown or deleted
+ * handle is refused, except by `check`. Every call can be retried.
  */
 export class Contacts extends Context.Service<Contacts, {
   /** A contact that exists already is not changed. */
@@ -43,13 +43,13 @@ export class Contacts extends Context.Service<Contacts, {
     notes: string | null
   ) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
   readonly remove: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Once this returns, no message between the two is accepted; contacts and history stay. */
+  /** Once this returns, no message between the two is accepted. Contacts and history stay. */
   readonly block: (
     agentId: string,
     handle: string
   ) => Effect.Effect<void, AgentNotFound | ValidationFailed | Unavailable>
   readonly unblock: (agentId: string, handle: string) => Effect.Effect<void, AgentNotFound | NotFound | Unavailable>
-  /** Reports and blocks, in the same commit. */
+  /** Reports and blocks an agent in one commit. */
   readonly report: (
     agentId: string,
     handle: string,
@@ -59,7 +59,7 @@ export class Contacts extends Context.Service<Contacts, {
     agentId: string,
     query: PageQuery
   ) => Effect.Effect<Page<typeof BlockedAgent.Type>, ValidationFailed | Unavailable>
-  /** Removes a deleted agent from all contact lists, and its own (wire.md G.12); idempotent. Blocks and reports stay. */
+  /** Removes a deleted agent from all contact lists, and its own list (wire.md G.12). Idempotent. Blocks and reports stay. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
 }>()("parley/contacts/Contacts") {
   static readonly layer = Layer.effect(
@@ -90,7 +90,7 @@ export class Contacts extends Context.Service<Contacts, {
         added_at: iso(stored.addedAt)
       })
 
-      /** The live agents among these, by id. */
+      /** Looks up agents that are not deleted. The result gives a list of one agent, or none, for an id. */
       const liveById = Effect.fnUntraced(function*(wanted: ReadonlyArray<string>) {
         const found = yield* agents.byIds(wanted)
         return (id: string): ReadonlyArray<Agent> => {
@@ -165,7 +165,7 @@ export class Contacts extends Context.Service<Contacts, {
             at: yield* Clock.currentTimeMillis,
             report: { id, reason }
           })
-          // An earlier attempt at this same request may have made it, with its answer lost.
+          // An earlier attempt at this request may have made the report, with its answer lost.
           if (outcome === "AlreadyReported" && !(yield* unavailableOnSqlError(repo.isReport(agentId, agent.id, id)))) {
             return yield* new AlreadyReported()
           }
