@@ -28,9 +28,9 @@ export const successor = (prefix: string): string | undefined =>
     ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
     : undefined
 
-/** The agents that can be found, by handle; suspended and deleted ones cannot (wire.md C.4). */
+/** Finds agents by the beginning of their handle. Suspended and deleted agents are not found (wire.md C.4). */
 export class Directory extends Context.Service<Directory, {
-  /** The prefix is normalised as handles are, and taken literally: there are no wildcards. */
+  /** `prefix` is normalised like a handle. It is compared literally, without wildcards. */
   readonly search: (
     callerId: string | null,
     prefix: string,
@@ -52,7 +52,7 @@ export class Directory extends Context.Service<Directory, {
           const to = successor(prefix)
           if (to === undefined) return { items: [], total: 0, limit, offset, nextCursor: null }
           // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
-          // characters of handles, so it does as well.
+          // characters of handles, so it has the same effect.
           const from = after === undefined || after < prefix ? prefix : `${after} `
           const rows = yield* unavailableOnSqlError(repo.search(from, to, callerId, offset, limit + 1))
           const total = yield* unavailableOnSqlError(repo.count(prefix, to))
