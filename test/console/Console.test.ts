@@ -406,7 +406,7 @@ describe("the operators' API of a standalone server", () => {
     groups: ({ group, handle }) => [["groups", "find", "--member", handle, "--name", "Compan"], new RegExp(`^${group} +Companions`, "m")],
     group: ({ group, handle }) => [["groups", "look", group], new RegExp(`^${handle} +admin`, "m")],
     reports: () => [["reports", "list", "--limit", "1"], /^id +when +reported/m],
-    dead: () => [["webhooks", "dead"], /^no +given up +agent/m]
+    dead: () => [["webhooks", "dead"], /^no +died +agent/m]
   }
 
   it("the command line can what the API can", async () => {
