@@ -42,7 +42,7 @@ export class Agents extends Context.Service<Agents, {
       const cache = new AgentCache()
       const now = monotonicMillis(clock)
 
-      /** A statement that looks for accounts, in a fiber of its own, so that interrupting one caller does not fail the others. */
+      /** A statement that searches for accounts, in its own fiber, so that interrupting one caller does not fail the others. */
       type LookUp = Fiber.Fiber<AgentIndex, Unavailable>
       /** The look-ups under way or about to begin, by name (`key …`, `handle …`, `id …`). */
       const underWay = new Map<string, LookUp>()

@@ -39,7 +39,7 @@ export type AttachmentRefusal =
 const HOUR_MILLIS = 3_600_000
 const DAY_MILLIS = 24 * HOUR_MILLIS
 const SWEEP_ROWS = 100
-/** Delay before a file that could not be checked or removed is tried again, so that it does not hold up the others. */
+/** Delay before a file that could not be checked or removed is retried, so that it does not hold up the others. */
 const AGAIN_MILLIS = 600_000
 
 /**
@@ -61,8 +61,8 @@ export class Attachments extends Context.Service<Attachments, {
     id: string
   ) => Effect.Effect<string, NotFound | GroupDeleted | StorageUnavailable | Unavailable>
   /**
-   * Stores the bytes of a file that this agent has announced, in place of an upload. The caller has checked their size and
-   * hash.
+   * Stores the bytes of a file that this agent has announced, in place of an upload. The caller makes sure that they
+   * are the announced bytes.
    */
   readonly fill: (uploaderId: string, id: string, bytes: Buffer) => Effect.Effect<void, NotFound | StorageUnavailable | Unavailable>
   /** A stored file with its bytes, for agents that may download it; without the bytes if there are more than `maxBytes`. */

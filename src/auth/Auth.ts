@@ -12,7 +12,7 @@ const KEY = /^ac_[A-Za-z0-9_-]{43}$/
 /** Authenticates API keys, for HTTP and for WebSockets. */
 export class Auth extends Context.Service<Auth, {
   /**
-   * The account of a live key. It may be suspended: the caller decides what it may do. A key that is malformed,
+   * The account of a live key. It may be suspended. The caller decides what it may do. A key that is malformed,
    * unknown, replaced or of a deleted account always fails with the same `Unauthorized`. If the key cannot be
    * checked, the failure is `Unavailable` (503).
    */

@@ -12,7 +12,7 @@ const DAY_MS = 86_400_000
 /** How long a one-time link, and a session opened by it, are valid (wire.md O). */
 export const LINK_MS = 5 * MINUTE_MS
 export const SESSION_MS = 12 * 60 * MINUTE_MS
-/** While the database does not answer: how long a credential may still read after this node has checked it. */
+/** How long after its last check a credential may still read while the database does not answer. */
 const REMEMBERED_MS = 5 * MINUTE_MS
 const MAX_REMEMBERED = 100
 /** Time-outs of the check. The second is for a credential that may read without the database, so that its page shows the outage soon. */

@@ -19,8 +19,8 @@ export type LimitedRoute = "register" | "register_verify" | "recover" | "recover
 /**
  * How often an IP address may try each route that mails or checks a code (wire.md G.15). No address is ever banned.
  *
- * Attempts are counted in the database, in one row per address and route for all processes: these limits guard
- * mailboxes and codes, and must hold even without Redis. During a flood, this process refuses attempts by its
+ * Attempts are counted in the database, in one row per address and route for all processes. These limits guard
+ * mailboxes and codes, so they must hold even without Redis. During a flood, this process refuses attempts by its
  * own count and by the refusals that it has cached. Only attempts that may be allowed cost a statement.
  */
 export class AddressLimits extends Context.Service<AddressLimits, {

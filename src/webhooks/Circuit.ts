@@ -9,7 +9,7 @@ export interface CircuitRules {
 
 const MINUTE_MS = 60_000
 
-/** The state of a webhook's circuit breaker. Only the pause is stored: a restart sets the counts back to zero. */
+/** The state of a webhook's circuit breaker. Only the pause is stored, so a restart sets the counts back to zero. */
 export interface Circuit {
   readonly inARow: number
   /** Times of the failures of the last minute, oldest first. */

@@ -90,7 +90,7 @@ export const placeOf = (address: string): "public" | "loopback" | "private" => {
   }
   // An address with a zone (`%eth0`) is valid on one link only.
   if (isIP(address) !== 6 || address.includes("%")) return "private"
-  // Only IPv6 lists are checked: a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`) too.
+  // Only IPv6 lists are checked, because a BlockList of IPv4 networks would match mapped addresses (`::ffff:0:0/96`) too.
   if (LOOPBACK_V6.check(address, "ipv6")) return "loopback"
   return GLOBAL_V6.check(address, "ipv6") && !SPECIAL_V6.check(address, "ipv6") ? "public" : "private"
 }

@@ -60,7 +60,7 @@ export class WebhookActors extends Context.Service<WebhookActors, {
   readonly wake: (id: string) => void
   /** Posts, once and from this runner, an event that is not in the outbox. Ignores failures. Drops the event if too many wait. */
   readonly postOnce: (target: Target, event: WebhookEvent, deliveryId: string, data: string) => void
-  /** Wakes those webhooks of the next slice that have something due, on whichever runner they are. */
+  /** Wakes those webhooks of the next slice that have something due, on the runners that hold their shards. */
   readonly rearm: Effect.Effect<Batch, SqlError.SqlError>
   /** Marks as dead some of the deliveries that wait for deactivated webhooks. */
   readonly abandon: Effect.Effect<Batch, SqlError.SqlError>
