@@ -19,9 +19,9 @@ export const successor = (prefix: string): string | undefined =>
     ? prefix.slice(0, -1) + String.fromCharCode(prefix.charCodeAt(prefix.length - 1) + 1)
     : undefined
 
-/** The agents that can be found, by handle; suspended and deleted ones cannot (wire.md C.4). */
+/** Finds agents by the beginning of their handle. Suspended and deleted agents are not found (wire.md C.4). */
 export class Directory extends Context.Service<Directory, {
-  /** The prefix is normalised as handles are, and taken literally: there are no wildcards. `total` counts up to 10,000. */
+  /** `prefix` is normalised like a handle. It is compared literally, without wildcards. `total` counts up to 10,000. */
   readonly search: (
     callerId: string | null,
     prefix: string,
@@ -44,7 +44,7 @@ export class Directory extends Context.Service<Directory, {
             rows: (after, offset, limit) => {
               if (to === undefined) return Effect.succeed([])
               // The next greater text would be the handle and a NUL, which PostgreSQL refuses. A space sorts before all
-              // characters of handles, so it does as well.
+              // characters of handles, so it has the same effect.
               const from = after === null || after.handle < prefix ? prefix : `${after.handle} `
               return unavailableOnSqlError(repo.search(from, to, callerId, offset, limit))
             },

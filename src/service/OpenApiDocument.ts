@@ -12,7 +12,7 @@ const nameOf = (name: string): string => name.replace(/Encoded$/, "")
 
 /**
  * A schema as a caller should read it. No object is closed, because unknown fields are ignored and later versions may
- * add some; the bounds of safe integers are left out, because every integer has them; names are those of the contract.
+ * add fields. The bounds of safe integers are left out, because every integer has them. Names are those of the contract.
  */
 const tidy = (value: unknown): unknown => {
   if (Array.isArray(value)) return value.map(tidy)
@@ -33,7 +33,7 @@ const closed = (schema: unknown): unknown =>
     ? { ...schema, additionalProperties: false }
     : schema
 
-/** The JSON schemas of these; the definitions that they refer to are added to `definitions`. */
+/** The JSON schemas of `named`. The definitions that they refer to are added to `definitions`. */
 const schemasOf = (named: Readonly<Record<string, Schema.Top>>, definitions: Json): Json =>
   mapValues(named, (schema) => {
     const { schemas: [root], definitions: shared } = JsonSchema.toMultiDocumentOpenApi3_1(
@@ -64,7 +64,7 @@ const mentions = (response: unknown, error: string): boolean =>
 /** The headers of an answer to a request that may be a replay, beside those of all answers. */
 const REPLAY_HEADERS = { "idempotent-replay": { $ref: "#/components/headers/IdempotentReplay" } }
 
-/** Adds the Idempotency-Key to the operations that take one: only these can refuse with IdempotencyKeyConflict. */
+/** Adds the Idempotency-Key to the operations that take one. Only these can refuse with IdempotencyKeyConflict. */
 const withIdempotencyKey = (operation: Json, responses: Json): Json => {
   if (!mentions(responses["422"], "IdempotencyKeyConflict")) return { ...operation, responses }
   const parameters: ReadonlyArray<unknown> = Array.isArray(operation["parameters"]) ? operation["parameters"] : []
