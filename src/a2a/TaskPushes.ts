@@ -224,6 +224,6 @@ export class TaskPushes extends Context.Service<TaskPushes, {
     })
   )
 
-  /** Runs `look` on one node while the server runs. It is not in Jobs.ts, because tests that move their clock far would run it too often. */
+  /** Runs `look` on one node while the server runs. Jobs.ts leaves it out: tests that move their clock far would run it too often. */
   static readonly layerRunning = job({ name: "a2a_pushes", every: LOOK, batch: Effect.flatMap(TaskPushes, ({ look }) => look) })
 }
