@@ -4,9 +4,9 @@ import type { Quantiles } from "./Load.ts"
 import type { Subject } from "./Rig.ts"
 
 /**
- * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. What
- * a message costs more here than on one of them alone is the price of the machine (caches, processors that are taken away
- * in the middle of something), not of talking to each other; nodes of a cluster on one machine pay it too.
+ * Servers that share nothing, each with a database, a Redis and a load of its own, at the same time on this machine. A message costs
+ * more here than on one server alone, because the servers compete for caches and processors. Nodes of a cluster on one machine have the
+ * same additional cost, besides the cost of their communication.
  */
 export const startApart = async (subject: Subject, options: ContenderOptions): Promise<Contender> => {
   const parts: Array<Contender> = []
@@ -51,7 +51,7 @@ export const startApart = async (subject: Subject, options: ContenderOptions): P
 export const apartName = ({ checkout, nodes }: Pick<Subject, "checkout" | "nodes">): string =>
   `${nodes} servers that share nothing${checkout.commit === undefined ? "" : `, at ${checkout.commit}`}`
 
-/** One window of all parts: sums of what was done, means of what a message cost, the worst of what somebody waited. */
+/** One window of all parts together: sums of throughput, means of the cost of a message, and the worst latency. */
 const merged = (parts: ReadonlyArray<Measured>): Measured => {
   const [first] = parts as readonly [Measured, ...Array<Measured>]
   const sum = (of: (part: Measured) => number): number => parts.reduce((all, part) => all + of(part), 0)
@@ -81,7 +81,7 @@ const merged = (parts: ReadonlyArray<Measured>): Measured => {
       balancer: undefined,
       load: each(({ cpu }) => cpu.load)
     },
-    // To each part the others are others.
+    // Each part counts the other parts as noise, so their use is subtracted.
     noise: { others: Math.max(0, first.noise.others - sum(used) + used(first)), stolen: first.noise.stolen },
     refused: parts.reduce<Record<string, number>>((all, { refused }) => {
       for (const [code, count] of Object.entries(refused)) all[code] = (all[code] ?? 0) + count
