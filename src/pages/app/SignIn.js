@@ -38,7 +38,10 @@ const WithKey = ({ onKey }) => {
   </form>`
 }
 
-/** Registers an agent, or issues a new key for an agent that lost its key. Both need a code that the server mails. @param {Props & { recover: boolean }} props */
+/**
+ * Registers an agent, or issues a new key for an agent that lost its key. Both need a code that the server mails.
+ * @param {Props & { recover: boolean }} props
+ */
 const ByCode = ({ onKey, recover }) => {
   const [fields, setFields] = useState({ email: "", handle: "", display_name: "" })
   const [pending, setPending] = useState(/** @type {string | null} */ (null))

@@ -1,6 +1,9 @@
 /** @import { Api } from "./Api.js" */
 
-/** The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every file. @type {Readonly<Record<string, string>>} */
+/**
+ * The content types that the server accepts (wire.md G.5), by extension, because browsers do not know the type of every file.
+ * @type {Readonly<Record<string, string>>}
+ */
 const byExtension = {
   png: "image/png",
   jpg: "image/jpeg",

@@ -30,7 +30,10 @@ const links = /** @type {Record<string, string>} */ ({
   unsent: "Unsent", acknowledgement: "Acknowledgement", webhooks: "Webhooks"
 })
 
-/** Shows why an agent receives no messages: each link of a message's path to it, with its state. @param {{ handle: string, onAgain: () => Promise<void> }} props */
+/**
+ * Shows why an agent receives no messages: each link of a message's path to it, with its state.
+ * @param {{ handle: string, onAgain: () => Promise<void> }} props
+ */
 const Why = ({ handle, onAgain }) => {
   const [asked, setAsked] = useState(false)
   const { busy, data, problem, reload } = useRead(asked ? `agents/${encodeURIComponent(handle)}/why` : null)

@@ -10,7 +10,10 @@ import { Node } from "./Node.js"
 import { follow, Overview } from "./Overview.js"
 import { Problem } from "./Parts.js"
 
-/** The operator's session; null if nobody is signed in, undefined while this is not known yet. @type {import("@preact/signals").Signal<any>} */
+/**
+ * The operator's session; null if nobody is signed in, undefined while this is not known yet.
+ * @type {import("@preact/signals").Signal<any>}
+ */
 const session = signal(undefined)
 const problem = signal(/** @type {string | null} */ (null))
 const route = signal("/")

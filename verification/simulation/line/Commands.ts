@@ -24,7 +24,7 @@ export type Command =
   | { readonly _tag: "Burst"; readonly sends: ReadonlyArray<OneSend> }
   | { readonly _tag: "Open"; readonly agent: number; readonly node: number }
   | { readonly _tag: "Close"; readonly pick: number }
-  /** A send after whose push the committing node has more pushes for the recipient than may wait. `opens`: the node where its socket opens. */
+  /** A send after whose push its node has more pushes for the recipient than may wait. `opens`: the node where a socket of it opens. */
   | ({ readonly _tag: "Flood"; readonly opens: number | null } & OneSend)
   | { readonly _tag: "Move"; readonly shard: number; readonly to: number; readonly lags: ReadonlyArray<number> }
   | { readonly _tag: "Frame"; readonly from: number; readonly to: number; readonly fault: FrameFault }
