@@ -34,7 +34,7 @@ const REST_TYPE = "application/a2a+json"
 const json = (body: object, status: number, contentType: string, headers: Record<string, string> = {}) =>
   HttpServerResponse.text(JSON.stringify(body), { status, contentType, headers })
 
-/** Over JSON-RPC: 200, unless the error is about the request itself. */
+/** The answer to a refusal over JSON-RPC. Its status is 200, unless the error is about the HTTP request itself. */
 const rpcRefusal = (failure: Failure, id: RpcId) =>
   json(rpcError(failure, id), isOfRequest(failure) ? statusOf(failure) : 200, "application/json", headersOf(failure))
 
@@ -43,8 +43,8 @@ const restRefusal = (failure: Failure) => json(restError(failure), statusOf(fail
 const search = (request: HttpServerRequest.HttpServerRequest): URLSearchParams => new URL(request.url, "http://parley").searchParams
 
 /**
- * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings answer with the
- * same operations, which are the API's own rules; no session is kept, and any node can answer any request.
+ * The Agent2Agent protocol under `/a2a/{handle}` (wire.md N): the card, JSON-RPC and HTTP+JSON. Both bindings share their operations,
+ * which follow the rules of the API. The server keeps no sessions: any node can answer any request.
  */
 export const A2aHttp = HttpRouter.use((router) =>
   Effect.gen(function*() {
@@ -59,7 +59,7 @@ export const A2aHttp = HttpRouter.use((router) =>
     const authenticated = (request: HttpServerRequest.HttpServerRequest, key: string) =>
       Effect.catchTag(auth.authenticate(key), "Unauthorized", () => budgets.unauthorized(request))
 
-    /** Who calls, counted as one request of its own. */
+    /** Authenticates the caller and counts the request against its budget. */
     const callOf = Effect.fnUntraced(function*(request: HttpServerRequest.HttpServerRequest): Effect.fn.Return<Call, Failure, HttpRouter.RouteContext> {
       const key = bearerOf(request.headers["authorization"])
       const caller = yield* authenticated(request, key)
@@ -68,13 +68,13 @@ export const A2aHttp = HttpRouter.use((router) =>
       return { caller, key, handle: (yield* params)["handle"] ?? "", api: makeApiCalls(app, request) }
     })
 
-    /** Version 1.0; a patch number makes no difference. A request without a version is one of 0.3 (the specification, 3.6.2). */
+    /** Accepts version 1.0 with any patch number. A request without a version counts as version 0.3 (the specification, 3.6.2). */
     const checkVersion = (request: HttpServerRequest.HttpServerRequest): Effect.Effect<void, A2aFailure> => {
       const given = request.headers["a2a-version"] ?? search(request).get("A2A-Version") ?? ""
       return /^1\.0(?:\.\d+)?$/.test(given.trim())
         ? Effect.void
         : Effect.fail(
-          new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: say so in the header A2A-Version.`, {
+          new A2aFailure("VERSION_NOT_SUPPORTED", `This server speaks version ${PROTOCOL}: send the header A2A-Version: ${PROTOCOL}.`, {
             supported: PROTOCOL
           })
         )
@@ -99,10 +99,10 @@ export const A2aHttp = HttpRouter.use((router) =>
       ListTaskPushNotificationConfigs: one(operations.listPushConfigs),
       DeleteTaskPushNotificationConfig: one(operations.deletePushConfig),
       GetExtendedAgentCard: () =>
-        Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card: the public one says all."))
+        Effect.fail(new A2aFailure("UNSUPPORTED_OPERATION", "There is no extended card. The public card has all fields."))
     } satisfies Record<string, Method>
 
-    /** A defect ends as the protocol's internal error. */
+    /** Answers a failure with `refusal`. A defect is logged and answered as an internal error. */
     const refusing = <R>(
       effect: Effect.Effect<HttpServerResponse.HttpServerResponse, Failure, R>,
       refusal: (failure: Failure) => HttpServerResponse.HttpServerResponse
@@ -154,7 +154,7 @@ export const A2aHttp = HttpRouter.use((router) =>
       )
     })
 
-    /** A route of HTTP+JSON: its params are those of the query or the body, and what the path says. */
+    /** A route of HTTP+JSON. Its params come from the query or the body, and from the path, which takes precedence. */
     const rest = (choose: (path: Readonly<Record<string, string>>) => readonly [keyof typeof methods, Json] | undefined) =>
       Effect.gen(function*() {
         const request = yield* HttpServerRequest.HttpServerRequest

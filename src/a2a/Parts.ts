@@ -9,10 +9,10 @@ export type Json = Readonly<Record<string, unknown>>
 
 const snake = (name: string): string => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)
 
-/** A field by its JSON name, or by the name that the protocol's definition has (both are valid ProtoJSON); null is absent. */
+/** A field by its JSON name or by its name in the protocol's proto file, since both are valid ProtoJSON. Null counts as absent. */
 export const field = (object: Json, name: string): unknown => object[name] ?? object[snake(name)] ?? undefined
 
-/** A text, or undefined if it is absent or empty; throws ValidationFailed. */
+/** A text, or undefined if it is absent or empty. Throws ValidationFailed. */
 export const textOf = (object: Json, name: string, at: string = name): string | undefined => {
   const value = field(object, name)
   if (value === undefined || value === "") return undefined
@@ -20,7 +20,7 @@ export const textOf = (object: Json, name: string, at: string = name): string | 
   return value
 }
 
-/** A whole number in a range; a query has it as digits. */
+/** A whole number in a range, also as the digits of a query parameter. Throws ValidationFailed. */
 export const intOf = (object: Json, name: string, min: number, max: number): number | undefined => {
   const value = field(object, name)
   if (value === undefined) return undefined
@@ -58,7 +58,7 @@ export interface RawFile {
   readonly contentType: string
 }
 
-/** A message of the protocol as it is sent here (wire.md N, SendMessage). */
+/** A message of the protocol, split into the fields of a message of this server (wire.md N, SendMessage). */
 export interface Incoming {
   readonly messageId: string
   readonly contextId: string | undefined
@@ -66,7 +66,7 @@ export interface Incoming {
   readonly text: string | undefined
   readonly data: Json | undefined
   readonly file: RawFile | undefined
-  /** Goes under `metadata.a2a`. */
+  /** Fields that are stored under `metadata.a2a`. */
   readonly a2a: Json
 }
 
@@ -83,7 +83,7 @@ const fileOf = (part: Json): RawFile => {
   return { bytes: Buffer.from(raw, "base64"), filename: textOf(part, "filename") ?? "file", contentType }
 }
 
-/** Reads a message of the protocol; throws ValidationFailed or A2aFailure. */
+/** Reads a message of the protocol. Throws ValidationFailed or A2aFailure. */
 export const incoming = (message: Json, metadata: Json | undefined): Incoming => {
   const messageId = textOf(message, "messageId")
   if (messageId === undefined || messageId.length > 256) {
@@ -153,7 +153,7 @@ interface Content {
 
 export const contentOf = (message: StoredMessage): Content => JSON.parse(message.content) as Content
 
-/** The parts of a stored message; `file` is what became of its attachment. */
+/** The parts of a stored message. `file` is its attachment, undefined if there is none or if the file no longer exists. */
 export const partsOf = (message: StoredMessage, file: FilePart | undefined): ReadonlyArray<object> => {
   const { attachment_id, data, text } = contentOf(message)
   const { a2a } = JSON.parse(message.metadata) as { readonly a2a?: Json }
@@ -161,12 +161,12 @@ export const partsOf = (message: StoredMessage, file: FilePart | undefined): Rea
   const parts = [
     ...(text === undefined ? [] : [{ text }]),
     ...(data === undefined ? [] : kept ?? [{ data, mediaType: "application/json" }]),
-    ...(file === undefined ? attachment_id === undefined ? [] : [{ text: "(A file that is not there any more.)" }] : [file])
+    ...(file === undefined ? attachment_id === undefined ? [] : [{ text: "(This file no longer exists.)" }] : [file])
   ]
   return parts.length === 0 ? [{ text: "" }] : parts
 }
 
-/** The rest of a message of the protocol: what its sender said beside the parts. */
+/** The other fields of a message of the protocol, besides its parts. */
 export const extrasOf = (message: StoredMessage, fromCaller: boolean): { readonly messageId: string } & Json => {
   const { a2a, reply_to: _, ...rest } = JSON.parse(message.metadata) as { readonly a2a?: Json; readonly reply_to?: unknown } & Json
   const sent = Predicate.isObject(a2a) ? a2a : {}
