@@ -5,6 +5,7 @@ import { toolNamed } from "../../src/mcp/Catalogue.ts"
 import type { ToolCall } from "../../src/mcp/Tool.ts"
 import { LiveAgents } from "../../src/push/LiveAgents.ts"
 import { Presences } from "../../src/presence/Presences.ts"
+import { LargeReads } from "../../src/rates/LargeReads.ts"
 import { Waiters } from "../../src/realtime/Waiters.ts"
 import type { Party } from "../../test/support/Rooms.ts"
 
@@ -54,6 +55,9 @@ export const makeWaits = Effect.fnUntraced(function*(mutant: WaitMutant, breath:
     yield* Layer.build(Layer.provide(
       Waiters.layer,
       Layer.mergeAll(
+        // The pauses between large answers are not simulated, because a stall of this process would make an agent wait for the
+        // test clock, which stands still.
+        Layer.succeed(LargeReads, LargeReads.of({ ...yield* LargeReads, during: (_agent, _size, effect) => effect })),
         // Presence is not simulated, because its pushes would reach the sockets of all contacts.
         Layer.succeed(Presences, Presences.of({ ...yield* Presences, sockets: () => Effect.void })),
         Layer.succeed(Auth, Auth.of({ authenticate: (key) => counted(auth.authenticate(key)) })),
