@@ -17,16 +17,27 @@ import { layerRooms, newAgent } from "../support/Rooms.ts"
 /** Called as by a node whose line to another one has ended. */
 let parted = (_agentIds: ReadonlyArray<string>): void => undefined
 
-const capturing = Layer.effect(
-  LiveAgents,
-  Effect.map(LiveAgents, (liveAgents) =>
-    LiveAgents.of({
-      ...liveAgents,
-      onParted: (listener) => {
-        parted = listener
-        liveAgents.onParted(listener)
-      }
+/** Runs after the keys of the sockets have been read. */
+let keysRead: Effect.Effect<void> = Effect.void
+
+const capturing = Layer.merge(
+  Layer.effect(
+    LiveAgents,
+    Effect.map(LiveAgents, (liveAgents) =>
+      LiveAgents.of({
+        ...liveAgents,
+        onParted: (listener) => {
+          parted = listener
+          liveAgents.onParted(listener)
+        }
+      }))
+  ),
+  Layer.effect(
+    Agents,
+    Effect.map(Agents, (agents) => Object.assign(agents, {
+      keyHashes: ((keyHashes) => (ids: Parameters<typeof keyHashes>[0]) => Effect.tap(keyHashes(ids), () => keysRead))(agents.keyHashes)
     }))
+  )
 )
 
 const room = Http.layer.pipe(
@@ -69,25 +80,20 @@ layer(room, { excludeTestServices: true })((it) => {
     Effect.gen(function*() {
       const { url } = yield* HttpServer
       const accounts = yield* Accounts
-      const agents = yield* Agents
       const { id, key } = yield* newAgent("cached")
       const socket = new WebSocket(`${url.replace(/^http/, "ws")}/v1/ws`)
       const closed = once(socket, "close")
       const welcomed = once(socket, "message")
       socket.on("open", () => socket.send(JSON.stringify({ type: "hello", api_key: key })))
       yield* Effect.promise(() => within("hello.ok", welcomed))
-      const { keyHashes } = agents
       let checks = 0
       // The key is rotated on a node that could not notify this one, after the first check has read it.
-      Object.assign(agents, {
-        keyHashes: ((ids) =>
-          Effect.tap(keyHashes(ids), () => checks++ === 0 ? Effect.orDie(accounts.replaceKey(id)) : Effect.void)) satisfies typeof keyHashes
-      })
+      keysRead = Effect.suspend(() => checks++ === 0 ? Effect.asVoid(Effect.orDie(accounts.replaceKey(id))) : Effect.void)
       parted([])
       const [code] = yield* Effect.promise(() => within("the end of the socket", closed)).pipe(
         Effect.ensuring(Effect.sync(() => {
           socket.terminate()
-          Object.assign(agents, { keyHashes })
+          keysRead = Effect.void
         }))
       )
       assert.strictEqual(code, 1008)
