@@ -8,26 +8,23 @@ import { type Held, heldIn, holdersOf, inputOf, isKnown, MESSAGE_COLUMNS, messag
 import type { Draft } from "../messages/Message.ts"
 import { makePlainAppend, type PlainStored } from "./PlainAppend.ts"
 
-/** A send that its Conversation has decided to accept, on the state that it knows. */
+/** A send that its conversation has accepted, based on the state in its memory. */
 export interface Append {
   readonly conversationId: string
-  /**
-   * The epoch and the version that the row must have for the decision to stand; `nextEpoch` is its epoch
-   * afterwards.
-   */
+  /** The row must have this epoch and version. Otherwise the outcome is `Fenced`. The write sets the epoch to `nextEpoch`. */
   readonly epoch: number
   readonly nextEpoch: number
   readonly version: number
-  /** The first message: creates the conversation, and needs the sender's reserved cold slot. */
+  /** Whether this is the first message. It creates the conversation, and needs the sender's reserved cold slot. */
   readonly opens: boolean
-  /** The first message from the other side. */
+  /** Whether this is the first message from the other side. */
   readonly establishes: boolean
   readonly senderId: string
   readonly recipientId: string
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
-  /** The request that caused it, for webhooks: its id and its trace (`joinOrigin`). */
+  /** The id and the trace of the request that caused the send (`joinOrigin`), for webhooks. */
   readonly requestId: string | null
 }
 
@@ -40,7 +37,7 @@ export type Appended =
     readonly inboxNo: number
     /** Undelivered envelopes of the recipient, this one included. */
     readonly undelivered: number
-    /** The highest number in the sender's own inbox, which its echo may not overtake; null: unknown. */
+    /** The highest number in the sender's own inbox, or `null` if unknown. The sender's echo is shown after that number. */
     readonly senderLastInboxNo: number | null
     /** The number under which the sender's inbox got the next message of this conversation, if the same batch stored it. */
     readonly senderNextInboxNo: number | null
@@ -48,8 +45,8 @@ export type Appended =
   /** The sender has used this client_msg_id before. */
   | { readonly _tag: "Replayed" }
   /**
-   * Another owner has written or the conversation has changed since the decision, or the batch was
-   * unlucky: read and decide again.
+   * Another owner has written, the conversation has changed since the decision, or another send of the batch has the
+   * same key and was not stored. The caller reads the state and decides again.
    */
   | { readonly _tag: "Fenced" }
   | { readonly _tag: "SenderGone" }
@@ -57,18 +54,19 @@ export type Appended =
   | { readonly _tag: "Backlogged"; readonly undelivered: number }
 
 /**
- * The batch statement: any number of sends over any conversations, all or nothing.
+ * The batch statement: stores any number of sends over any conversations, all or nothing.
  *
- * Locks are taken in one order everywhere, conversation rows by id, then cold slots, then inboxes by id,
- * so batches cannot deadlock. Epoch and version are tested on the locked rows, not on the statement's
- * snapshot, which may be older than the lock. A key that the snapshot has is a replay; one that another
- * conversation has stored since is refused by the index `messages_once`, and the batch is tried again with
- * a newer snapshot. Inbox numbers are given out under the inbox's lock. Tables are reached by `= ANY (ARRAY(…))` and laterals, which leave the planner
- * nothing but their indexes: it plans once, often on tables that are still empty, and a join would scan
- * them whole from then on.
+ * Locks are taken in one order everywhere, conversation rows by id, then cold slots, then inboxes by id, so batches
+ * cannot deadlock. Epoch and version are tested on the locked rows, because the statement's snapshot may be older than
+ * the lock. A key that is in the snapshot is a replay. If another conversation stores the same key after the snapshot,
+ * the index `messages_once` refuses the statement, and the batch is retried with a newer snapshot. Inbox numbers are
+ * assigned under the inbox's lock. Tables are read through `= ANY (ARRAY(…))` and laterals, for which the planner can
+ * only use indexes. The statement is planned once, often while the tables are empty, and a plan with joins would scan
+ * whole tables from then on.
  */
 const appendStatement = (kinds: "continuing" | "any"): string => {
-  // Needed only for first messages and first replies; without these parts the statement costs half as much to start.
+  // These parts are needed only for first messages and first replies. Without them, the statement costs half as much to
+  // start.
   const also = (part: string): string => kinds === "any" ? part : ""
   return `
 WITH input AS MATERIALIZED (${
@@ -181,12 +179,12 @@ interface Row {
   readonly known: boolean
   readonly seq: number | null
   readonly no: number | null
-  /** The recipient's undelivered envelopes before the batch; null: there is no such recipient, or `known`. */
+  /** The recipient's undelivered envelopes before the batch, or `null` if the send was refused for anything but the backlog. */
   readonly waiting: number | null
   /** The position of this envelope among the recipient's new ones in the batch, from 1. */
   readonly position: number | null
   readonly backlogged: boolean | null
-  /** From the statement's snapshot: does not include what this batch adds. */
+  /** The newest number in the sender's inbox, from the statement's snapshot: without the messages of this batch. */
   readonly sender_last_no: number | null
   /**
    * Another transaction wrote to the conversation while the statement waited for its lock, so the
@@ -214,12 +212,13 @@ const outcome = (
   return { _tag: "Stored", seq: row.seq, inboxNo: row.no, undelivered: row.waiting + row.position, senderLastInboxNo, senderNextInboxNo }
 }
 
-/** How many recipients with webhooks are remembered, whose sends are never tried as plain ones. */
+/** How many recipients with webhooks are remembered. Sends to them skip the statement for plain sends. */
 const HOOKED_REMEMBERED = 10_000
 
 /**
- * Commits a batch of appends in one statement, or in two if the first, for plain sends, declined; results
- * in the order of the batch. Calls `onHooked` with each agent whose outbox has grown.
+ * Makes the function that commits a batch of appends: with the statement for plain sends, and with the general
+ * statement if the first declines. Results are in the order of the batch. Calls `onHooked` with each agent whose outbox
+ * has grown.
  */
 export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHooked: (agentId: string) => void) {
   const database = yield* Database
@@ -231,7 +230,7 @@ export const makeAppend = Effect.fnUntraced(function*(backlogHard: number, onHoo
 
   const outcomes = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>, lastInboxNos: ReadonlyMap<string, number>) => {
     const next = nextInConversation(batch, rows)
-    // The newest inbox numbers that this batch has given out so far, in its own order.
+    // The newest inbox number of each recipient after the sends of this batch so far.
     const reached = new Map<string, number>()
     const stored = new Map<string, number>()
     for (const { i, position } of rows) if (position !== null) stored.set(batch[i]!.recipientId, position)
@@ -312,8 +311,8 @@ export const makeAppendLocks = Effect.map(Database, (database): Locks<Append> =>
 })
 
 /**
- * For each append, the number in the sender's inbox of the next message of the same conversation and
- * batch that came from the other side.
+ * For each append, finds the next message from the other side in the same conversation and batch, and returns that
+ * message's number in the sender's inbox.
  */
 const nextInConversation = (batch: ReadonlyArray<Append>, rows: ReadonlyArray<Row>): ReadonlyArray<number | null> => {
   const latest = new Map<string, Row>()

@@ -8,9 +8,9 @@ export type ConversationId = string
 const REMEMBERED = 50_000
 
 /**
- * The id of a pair's one direct conversation: an HMAC of the sorted pair, so it needs no look-up, is
- * unique by construction and cannot be computed by others. Cached for recent pairs: the HMAC is a good
- * part of a send's cost.
+ * Makes the function that computes the id of a pair's only direct conversation. The id is an HMAC of the sorted pair,
+ * so it needs no look-up, is unique by construction and cannot be computed without the secret. Ids of recent pairs are
+ * cached, because the HMAC is a large part of a send's cost.
  */
 export const makeDirectIds = (secret: Uint8Array): (one: string, other: string) => ConversationId => {
   const known = new Map<string, ConversationId>()
@@ -86,25 +86,25 @@ export class ConversationNotFound extends WireError<ConversationNotFound>()("Con
 
 /** The state of a direct conversation, as far as a decision needs it. */
 export interface DirectState {
-  /** Null while no message has been stored. */
+  /** `null` while no message has been stored. */
   readonly initiatorId: string | null
   /** When the first message was stored, in milliseconds. */
   readonly createdAt: number | null
   readonly established: boolean
-  /** A block in either direction. */
+  /** Whether either agent has blocked the other. */
   readonly blocked: boolean
 }
 
 export type SendDecision =
   | { readonly _tag: "Blocked" }
   | { readonly _tag: "AwaitingReply"; readonly since: number }
-  /** The first message: needs a cold slot, and the sender as a contact if the recipient accepts contacts only. */
+  /** The first message. It needs a free cold slot, and if the recipient accepts contacts only, the sender must be one of them. */
   | { readonly _tag: "Open" }
   /** The first message from the other side. */
   | { readonly _tag: "Establish" }
   | { readonly _tag: "Continue" }
 
-/** Decides what a send by `senderId` is, given the committed state (wire.md F, G.1, G.2, G.9). */
+/** Classifies a send by `senderId`, given the committed state (wire.md F, G.1, G.2, G.9). */
 export const decideSend = (state: DirectState, senderId: string): SendDecision => {
   if (state.blocked) return { _tag: "Blocked" }
   if (state.initiatorId === null) return { _tag: "Open" }

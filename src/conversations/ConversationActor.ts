@@ -25,7 +25,7 @@ import { messageJson, type Rendered, renderMessage, type StoredMessage } from ".
 export interface Dependencies {
   readonly appends: Omit<GroupCommit<Append, Appended>, "hurry">
   readonly now: () => number
-  /** Milliseconds of a clock that nobody sets: for how long something has waited. */
+  /** Milliseconds of a monotonic clock, to measure how long something has waited. */
   readonly monotonic: () => number
   readonly newMessageId: () => string
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, Unavailable>
@@ -37,8 +37,8 @@ export interface Dependencies {
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
   readonly release: (senderId: string, conversationId: string) => Effect.Effect<void>
   /**
-   * Checks that the file may be sent to this recipient. If it is used for the first time, the file store is asked; `asks` is
-   * called with true before that and with false after it.
+   * Checks that this file may be sent to this recipient. The first use of a file asks the file store: `asks` is called
+   * with true before the request and with false after it.
    */
   readonly useAttachment: (
     senderId: string,
@@ -48,7 +48,7 @@ export interface Dependencies {
   ) => Effect.Effect<void, SendFailure>
   /** The sender's earlier message under this id, in its present state. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
-  /** After the commit: hint to the recipient, echo to the sender. */
+  /** Pushes a committed message to the recipient's sockets, and its echo to the sender's. */
   readonly publish: (stored: Published) => void
   readonly backlogSoft: number
   readonly backlogHard: number
@@ -61,7 +61,7 @@ export interface Published {
   readonly rendered: Rendered
   readonly recipientId: string
   readonly inboxNo: number
-  /** Null: its place among the messages in the sender's inbox is unknown. */
+  /** `null` if the message's place among those in the sender's inbox is unknown. */
   readonly senderLastInboxNo: number | null
   readonly senderNextInboxNo: number | null
   /** `performance.now()` */
@@ -75,13 +75,16 @@ interface Waiting {
   readonly _tag: "Send"
   readonly command: SendCommand
   readonly key: string
-  /** The id of its request, and its trace with the time of its arrival (`traceTime`). */
+  /** The request of this send: its id, its trace, and when it arrived (`traceTime`). */
   readonly requestId: string | null
   readonly trace: TraceContext | undefined
   readonly arrived: number
-  /** Its callers; empty once they have been given up. */
+  /** Answers the callers of this send. Empty once they have timed out. */
   readonly settle: Array<(result: Result) => void>
-  /** When its last caller came, or the file store had answered, in monotonic milliseconds; Infinity while that is asked. */
+  /**
+   * When the last caller came or the file store answered, in monotonic milliseconds. Infinity during a request to the
+   * file store.
+   */
   since: number
   attempts: number
   /** Whether its attachment has been checked. */
@@ -96,11 +99,11 @@ interface Change {
   readonly fail: (exit: Exit.Exit<never, Unavailable>) => void
 }
 
-/** The typed failure; Unavailable for an interruption; undefined if there are only defects. */
+/** Returns the typed failure, Unavailable for an interruption, or undefined if there are only defects. */
 const failureOf = <E>(cause: Cause.Cause<E>): E | Unavailable | undefined =>
   Cause.hasInterruptsOnly(cause) ? new Unavailable() : cause.reasons.find(Cause.isFailReason)?.error
 
-/** The caller's result: the typed failure, or the defect, which is logged where its request ends. */
+/** Returns the caller's result: the typed failure, or the defect. A defect is logged where its request ends. */
 const exitOf = <E>(cause: Cause.Cause<E>): Exit.Exit<never, E | Unavailable> => {
   const failure = failureOf(cause)
   return failure === undefined ? Exit.failCause(cause) : Exit.fail(failure)
@@ -110,19 +113,22 @@ const tell = (waiting: Waiting, result: Result): void => {
   for (const settle of waiting.settle.splice(0)) settle(result)
 }
 
-/** Limits the log lines about sends that are given up, over all conversations. */
+/** Limits the log lines about sends that are answered with 503, over all conversations. */
 const givenUp = new Seldom()
 
-/** How many times a send is decided: again after each fence that shows a newer state. */
+/**
+ * How often a send may be decided. It is decided again each time a write is refused because the conversation has a
+ * newer state.
+ */
 const MAX_ATTEMPTS = 5
 
 /**
- * One direct conversation on this node: single writer of its order and of whether it is cold or
- * established. Rebuilt from its row and the pair's blocks; its memory is a cache, and the fence in every
- * write (epoch and version) makes a stale cache harmless. Sends go into the group commit in order of
- * arrival; a first message, the first write of a new owner and a change of the blocks are barriers. Safe
- * to retry: equal client_msg_ids in flight share one result, later ones find the stored key. A defect
- * ends only the command that met it, and the state is read again.
+ * One direct conversation on this node: the single writer of its order and of whether it is cold or established. It is
+ * rebuilt from its row and the pair's blocks. Its memory is a cache: every write tests epoch and version (the fence),
+ * so a stale cache does no harm. Sends join the group commit in order of arrival. A first message, the first write of a
+ * new owner and a change of the blocks are barriers: later commands wait for them. Sends are safe to retry: equal
+ * client_msg_ids in flight share one result, and later ones find the stored key. A defect ends only the command that
+ * met it, and the actor then reads its state again.
  */
 export class ConversationActor {
   readonly id: string
@@ -130,9 +136,9 @@ export class ConversationActor {
   private state: DirectState | undefined
   private epoch = 0
   private version = 0
-  /** Whether this owner has written: its epoch is in the row. */
+  /** Whether this owner has written, so that the row has its epoch. */
   private claimed = false
-  /** The command that is under way alone; later ones wait in the queue. */
+  /** The command that runs alone now. Later commands wait in the queue. */
   private barrier: Waiting | Change | undefined
   /** Whether a write in flight has changed the row during a reload. */
   private overtaken = false
@@ -178,8 +184,8 @@ export class ConversationActor {
   }
 
   /**
-   * Answers the callers of sends whose `since` is before this time with Unavailable. These sends go on if they are being
-   * committed; those that are not decided yet are dropped.
+   * Answers Unavailable to the callers of sends whose `since` is before this time. A send that is being committed goes
+   * on. A send that is not decided yet is dropped.
    */
   giveUpCallers(before: number): void {
     for (const waiting of this.inFlight.values()) {
@@ -216,7 +222,7 @@ export class ConversationActor {
         run: Effect.matchCause(Effect.tap(forRequest(requestIdOf(fiber), statement), (value) => Effect.sync(() => then(value))), {
           onSuccess: (value) => resume(Effect.succeed(value)),
           onFailure: (cause) => {
-            // It may have been committed or not: only the rows can tell.
+            // Only the rows show whether the change was committed.
             this.state = undefined
             resume(exitOf(cause))
           }
@@ -322,7 +328,7 @@ export class ConversationActor {
     for (const waiting of queued) this.dispatch(waiting)
   }
 
-  /** Does not hold up other sends: this one is decided anew once its file has been checked. */
+  /** Checks the send's file while other sends go on, then decides the send again. */
   private attach(waiting: Waiting): void {
     this.fork(waiting, Effect.matchCause(this.useAttachment(waiting), {
       onSuccess: () => {
@@ -337,7 +343,7 @@ export class ConversationActor {
     }))
   }
 
-  /** The file store may take its time: its caller is not given up meanwhile. */
+  /** Checks the attachment. The send's callers do not time out during a request to the file store. */
   private useAttachment(waiting: Waiting): Effect.Effect<void, SendFailure> {
     const { draft, recipient, sender } = waiting.command
     return this.deps.useAttachment(sender.id, recipient.id, draft.attachmentId ?? "", (isAsked) => {
@@ -371,14 +377,14 @@ export class ConversationActor {
   private appended(waiting: Waiting, append: Append, settled: Settled<Appended>): void {
     const claims = append.epoch !== append.nextEpoch
     if (settled._tag === "Failed") {
-      // It may have been stored or not: only the row can tell, and a retry finds its key.
+      // Only the row shows whether the message was stored. A retry finds its key.
       this.state = undefined
       this.settle(waiting, settled.exit)
     } else {
       const outcome = settled.value
       if (outcome._tag === "Stored") this.stored(waiting, append, outcome, settled.at)
       else if (append.opens) {
-        // Released before the next attempt, whose reservation it would delete otherwise.
+        // Release the slot before the next attempt. A later release would delete that attempt's reservation.
         this.fork(waiting, Effect.andThen(
           this.deps.release(append.senderId, this.id),
           Effect.sync(() => {
@@ -445,7 +451,7 @@ export class ConversationActor {
     switch (outcome._tag) {
       case "Fenced":
         if (append.epoch === this.epoch && append.version === this.version) this.state = undefined
-        if (++waiting.attempts >= MAX_ATTEMPTS) this.giveUp(waiting, "Its conversation was changed by others each time a send was decided")
+        if (++waiting.attempts >= MAX_ATTEMPTS) this.giveUp(waiting, "Another owner changed the conversation each time a send was decided")
         else this.dispatch(waiting)
         return
       case "Replayed":
@@ -468,8 +474,8 @@ export class ConversationActor {
   }
 
   /**
-   * Refuses a sender that has been suspended or deleted meanwhile: the one refusal that applies to
-   * replays too (wire.md C.6).
+   * Refuses a send because its sender was suspended or deleted meanwhile. Replays are refused for this reason only
+   * (wire.md C.6).
    */
   private turnAway(waiting: Waiting): void {
     this.fork(waiting, Effect.matchCause(this.deps.facts(waiting.command, this.id), {
@@ -479,7 +485,7 @@ export class ConversationActor {
     }))
   }
 
-  /** Looks the key up before it refuses: a replay is never refused (wire.md C.6). */
+  /** Refuses a send after a look-up of its key. If the send is a replay, it gets the original message instead (wire.md C.6). */
   private refuse(waiting: Waiting, failure: SendFailure): void {
     this.fork(waiting, Effect.matchCause(this.deps.facts(waiting.command, this.id), {
       onSuccess: (facts) => {
@@ -488,7 +494,7 @@ export class ConversationActor {
         const overtaken = (failure._tag === "Blocked" && facts?.blocked === false) ||
           (failure._tag === "AwaitingReply" && facts?.established === true)
         if (overtaken && ++waiting.attempts < MAX_ATTEMPTS) {
-          // Another owner has committed an unblock or an answer since.
+          // Another owner has committed an unblock or a reply since the decision.
           this.state = undefined
           return this.dispatch(waiting)
         }
@@ -511,10 +517,10 @@ export class ConversationActor {
 
   private giveUp(waiting: Waiting, why: string): void {
     this.settle(waiting, Exit.fail(new Unavailable()))
-    this.deps.fork(forRequest(waiting.requestId, givenUp.log(Effect.logWarning(`${why}: it is answered with 503`))))
+    this.deps.fork(forRequest(waiting.requestId, givenUp.log(Effect.logWarning(`${why}: the send is answered with 503`))))
   }
 
-  /** Applies the guards that need storage in their order (wire.md C.6, guard order). */
+  /** Applies the guards that need storage, in the order of wire.md C.6. */
   private weigh(command: SendCommand, facts: OutreachFacts | undefined, failure: SendFailure): SendFailure {
     if (facts === undefined || facts.recipientDeleted) return new AgentNotFound()
     if (facts.blocked) return new Blocked()
@@ -524,7 +530,10 @@ export class ConversationActor {
     return failure
   }
 
-  /** The first message: all guards from one read, then the slot, then the write; a barrier until it is decided. */
+  /**
+   * Handles a first message: checks all guards with one read, reserves the cold slot, then writes. The send is a
+   * barrier meanwhile.
+   */
   private open(waiting: Waiting): void {
     const { deps } = this
     const { command } = waiting
@@ -593,12 +602,13 @@ export class ConversationActor {
 
   private settle(waiting: Waiting, result: Result): void {
     if (this.inFlight.get(waiting.key) === waiting) {
-      // A new map: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
+      // Use a new map: the table of a long-lived map references old entries until a full garbage collection
+      // (http/UnderWay.ts).
       if (this.inFlight.size === 1) this.inFlight = new Map()
       else this.inFlight.delete(waiting.key)
     }
     if (waiting.settle.length === 0 && Exit.isFailure(result) && Cause.hasDies(result.cause)) {
-      this.deps.fork(forRequest(waiting.requestId, Effect.logError("A send whose callers had been given up failed", result.cause)))
+      this.deps.fork(forRequest(waiting.requestId, Effect.logError("A send failed after its callers had timed out", result.cause)))
     }
     tell(waiting, result)
   }

@@ -18,7 +18,7 @@ import {
 import { Sent } from "../messages/Sent.ts"
 import { Draft, MessageSender } from "../messages/Message.ts"
 
-/** A direct send with all that is needed to handle it: neither agent has to be looked up. */
+/** A direct send with everything that the owner needs, so that it looks up neither agent. */
 export const SendCommand = Schema.Struct({
   sender: MessageSender,
   recipient: Schema.Struct({ id: Schema.String, handle: Schema.String }),
@@ -44,10 +44,10 @@ export const SendFailure = Schema.Union([
 ])
 export type SendFailure = typeof SendFailure.Type
 
-/** Sends a message; repeats of a client_msg_id by the same sender get the first answer. */
+/** Sends a message. If the sender has used the client_msg_id before, stores nothing and answers with the earlier message. */
 export const Send = Rpc.make("Send", { payload: { command: SendCommand }, success: Sent, error: SendFailure })
 
-/** A block, with the report that it comes from; like a send, it carries all that is needed to handle it. */
+/** A block, with the report that caused it, if any. Like a send, it carries everything that the owner needs. */
 export const BlockCommand = Schema.Struct({
   agentId: Schema.String,
   blockedId: Schema.String,
@@ -56,13 +56,13 @@ export const BlockCommand = Schema.Struct({
 })
 export type BlockCommand = typeof BlockCommand.Type
 
-/** `AlreadyReported`: nothing changed. `AlreadyBlocked`: at most the report that came with the block was stored. */
+/** `AlreadyReported`: nothing changed. `AlreadyBlocked`: only the report that came with the block, if any, was stored. */
 export const BlockOutcome = Schema.Literals(["Blocked", "AlreadyBlocked", "AlreadyReported"])
 export type BlockOutcome = typeof BlockOutcome.Type
 
 /**
- * Blocks one agent for the other: no message is committed after it, even if a node had decided to accept
- * it before.
+ * Blocks one agent for the other. No message between the two is committed after the block, even if a node had already
+ * decided to accept the message.
  */
 export const Block = Rpc.make("Block", {
   payload: { command: BlockCommand },
@@ -73,7 +73,7 @@ export const Block = Rpc.make("Block", {
 export const UnblockCommand = Schema.Struct({
   agentId: Schema.String,
   blockedId: Schema.String,
-  /** When the block was made, in milliseconds: a later block stays if this command comes late or twice. */
+  /** When the block was made, in milliseconds. A later block stays, even if this command comes late or twice. */
   since: Schema.Int
 })
 export type UnblockCommand = typeof UnblockCommand.Type
@@ -89,10 +89,10 @@ export const Unblock = Rpc.make("Unblock", {
 })
 
 /**
- * A direct conversation as an actor. Single writer of its messages, its state and its blocks while its
- * node owns the shard; each write carries the epoch that it was decided in, so the database fences off a
- * second owner. Rebuilt from its rows at the first send; removed from memory five minutes after the last
- * call. Safe to retry because a send finds its client_msg_id, a block finds itself and an unblock names
- * the block that it ends. The names of the entity and of its Rpcs never change.
+ * A direct conversation as an actor. It is the single writer of its messages, its state and its blocks while its node
+ * owns the shard. Each write carries the epoch in which it was decided, so that the database refuses the writes of an
+ * earlier owner. The actor is rebuilt from its rows at the first send and removed from memory five minutes after the
+ * last call. Calls are safe to retry: a send finds its client_msg_id, a block finds the existing block, and an unblock
+ * names the block that it removes. The names of the entity and of its Rpcs never change.
  */
 export const ConversationEntity = Entity.make("Conversation", [Send, Block, Unblock])

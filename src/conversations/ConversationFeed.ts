@@ -5,18 +5,18 @@ import { type MessageRow, type StoredMessage, storedMessage } from "../messages/
 import { Secrets } from "../platform/Secrets.ts"
 import { makeDirectIds } from "./Conversation.ts"
 
-/** A conversation, and a message of it whose delivery is asked for. */
+/** A conversation, and optionally one of its messages, whose progress is requested. */
 export interface Place {
   readonly conversationId: string
   readonly recipientId: string
-  /** The message whose delivery is asked for; null: none. */
+  /** The message whose delivery time is requested, or `null` for none. */
   readonly seq: number | null
 }
 
 export interface PlaceProgress {
-  /** The newest message of the conversation; 0: none. */
+  /** The seq of the newest message, or 0 if there is none. */
   readonly lastSeq: number
-  /** When the message of the place was delivered, in milliseconds; null: not yet. */
+  /** When the requested message was delivered, in milliseconds, or `null` if it is not delivered yet. */
   readonly deliveredAt: number | null
 }
 
@@ -50,8 +50,8 @@ UPDATE messages m SET metadata = $4 FROM held WHERE m.conversation_id = held.id 
 RETURNING m.seq`
 
 /**
- * The committed messages of direct conversations in their order, for rooms that derive something from them. Who may see
- * what is the caller's business.
+ * Reads the committed messages of direct conversations in order, for rooms that derive something from them. The caller
+ * must check access.
  */
 export class ConversationFeed extends Context.Service<ConversationFeed, {
   /** The id of the direct conversation of two agents, whether it exists or not. */
@@ -62,7 +62,7 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     after: number,
     limit: number
   ) => Effect.Effect<ReadonlyArray<StoredMessage>, SqlError.SqlError>
-  /** The first message above a seq whose client_msg_id begins with this, and the newest seq at the same instant. */
+  /** The first message above a seq whose client_msg_id begins with `prefix`, and the newest seq in the same snapshot. */
   readonly nextWithKey: (
     conversationId: string,
     after: number,
@@ -73,11 +73,11 @@ export class ConversationFeed extends Context.Service<ConversationFeed, {
     conversationId: string,
     seqs: ReadonlyArray<number>
   ) => Effect.Effect<ReadonlyArray<StoredMessage>, SqlError.SqlError>
-  /** In the order of the places. */
+  /** The progress of each place, in the order of `places`. */
   readonly progress: (places: ReadonlyArray<Place>) => Effect.Effect<ReadonlyArray<PlaceProgress>, SqlError.SqlError>
   /**
-   * Replaces a message's metadata, and locks the conversation until the end of the transaction. False, and nothing is
-   * changed: the newest message is not `lastSeq` any more, or the message is gone.
+   * Replaces a message's metadata, and locks the conversation until the end of the transaction. Returns false and
+   * changes nothing if `lastSeq` is no longer the newest message or the message no longer exists.
    */
   readonly amend: (
     conversationId: string,

@@ -46,7 +46,7 @@ import { makeReading, type Reading } from "./Reading.ts"
 export interface Sender {
   readonly id: string
   readonly handle: string
-  /** Null: it has set none, and its handle is shown. */
+  /** `null` if the agent has set none. Its handle is shown then. */
   readonly displayName: string | null
 }
 
@@ -70,13 +70,16 @@ const messageSender = (sender: Sender): typeof MessageSender.Type => ({
 const IDLE_MS = 300_000
 const TYPING_MEMORY_MS = 1_000
 
-/** Conversations and their messages. */
+/** Sends messages, and reads, hides and blocks conversations. Sends and blocks run on the node that owns the conversation. */
 export class Conversations extends Context.Service<Conversations, Reading & {
-  /** Sends a message; `Sent.body` is the JSON text of the Message. Acknowledged means committed. */
+  /** Sends a message and answers after its commit. `Sent.body` is the JSON text of the Message. */
   readonly send: (sender: Sender, target: Target, draft: Draft) => Effect.Effect<Sent, SendError>
-  /** The message that this sender has stored under this id, in its present state; undefined: none. */
+  /** The message that this sender has stored under this id, in its present state, or undefined if there is none. */
   readonly original: (senderId: string, clientMsgId: string) => Effect.Effect<Sent | undefined, Unavailable>
-  /** Relays typing to the other participants unless one of the two has blocked the other; nothing is stored. */
+  /**
+   * Relays a typing event to the other participants and stores nothing. In a direct conversation, does nothing if
+   * either agent has blocked the other.
+   */
   readonly typing: (
     agentId: string,
     handle: string,
@@ -84,8 +87,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
     event: "typing.start" | "typing.stop"
   ) => Effect.Effect<void, ConversationNotFound | Unavailable>
   /**
-   * Blocks one agent for another, in the order of their conversation: messages accepted before the block
-   * are committed before it, and no send that begins after it is accepted.
+   * Blocks one agent for another, in the order of their conversation: messages accepted before the block are committed
+   * before it, and every later send is refused.
    */
   readonly block: (command: BlockCommand) => Effect.Effect<BlockOutcome, Unavailable>
   readonly unblock: (pair: Pair) => Effect.Effect<UnblockOutcome, Unavailable>
@@ -152,7 +155,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }
       }
 
-      /** The other side's envelope of a direct message. */
+      /** Finds the envelope of a direct message in the other side's inbox. */
       const receivedBy = Effect.fnUntraced(function*(senderId: string, conversationId: string, messageId: string) {
         const participation = yield* unavailableOnSqlError(reads.participation(senderId, conversationId))
         return participation === undefined || participation.counterpartyId === null
@@ -216,10 +219,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         for (const actor of conversations.values()) if (!actor.idle) actor.giveUpCallers(before)
       }).pipe(Effect.repeat(Schedule.spaced("1 second")), Effect.delay("1 second"), Effect.forkScoped)
 
-      /**
-       * Drops the cached receivers of typing frames here; other nodes follow when their caches expire
-       * (TYPING_MEMORY_MS).
-       */
+      /** Drops the cached receivers of typing frames on this node. The caches of other nodes expire after TYPING_MEMORY_MS. */
       const hush = (conversationId: string, { agentId, blockedId }: Pair): void => {
         for (const id of [agentId, blockedId]) listeners.delete(`${id} ${conversationId}`)
       }
@@ -269,7 +269,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const warnEveryMs = config.LIMITS_WARNING_SECONDS * 1_000
       const warnFrom = config.LIMITS_WARNING_PERCENT / 100
       const warningRate = { name: "warnings", limit: 1, windowMs: warnEveryMs, window: "10 seconds" }
-      /** When each sender was last warned, oldest first: saves asking the shared count again. */
+      /** When each sender was last warned, oldest first. Saves calls to the shared count. */
       const warnings = new Map<string, number>()
       const warn = (senderId: string, { limit, remaining, resetMs }: RateState): void => {
         const at = monotonic()
@@ -296,7 +296,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
         }))
       }
 
-      /** A replay is never refused: whatever the refusal, the key is looked up first (wire.md C.6). */
+      /** Fails with `failure` unless the key is stored already: a replay always gets the original message (wire.md C.6). */
       const unlessReplay = <E>(sender: Sender, draft: Draft, failure: E): Effect.Effect<Sent, E | Unavailable> =>
         Effect.flatMap(
           original(sender.id, draft.clientMsgId),
@@ -334,7 +334,8 @@ export class Conversations extends Context.Service<Conversations, Reading & {
       const toGroup = (sender: Sender, id: string, draft: Draft): Effect.Effect<Sent, SendError> => {
         return Effect.matchEffect(groups.send(id, { sender: messageSender(sender), draft }), {
           onFailure: (failure): Effect.Effect<Sent, SendError> =>
-            // Unavailable is no refusal, and the send is repeated: a look-up may wait for the same database.
+            // The caller repeats the send after Unavailable. A look-up of the key might wait for the same database, so
+            // it is skipped.
             isOfSender(failure) || failure._tag === "Unavailable" ? Effect.fail(failure) : unlessReplay(sender, draft, failure),
           onSuccess: (sent) => sent === null ? unlessReplay(sender, draft, new Unavailable()) : Effect.succeed(sent)
         })
@@ -351,12 +352,12 @@ export class Conversations extends Context.Service<Conversations, Reading & {
                 : toConversation(sender, target.id, draft),
               {
                 onFailure: (failure) => {
-                  // A send that the group's own limit refuses does not count against the sender's.
+                  // A send that the group's own limit refuses does not count against the sender's limit.
                   if (failure._tag === "RateLimited") limits.giveBack(rate, sender.id, state)
                   return Effect.fail(failure)
                 },
                 onSuccess: (sent) => {
-                  // Only now is it known to be a replay, which does not count.
+                  // A replay does not count, and only now is it clear that the send is a replay.
                   if (!sent.created) limits.giveBack(rate, sender.id, state)
                   return Effect.succeed(sent)
                 }
@@ -365,7 +366,7 @@ export class Conversations extends Context.Service<Conversations, Reading & {
           }
         })
 
-      // Typing frames come in bursts: their receivers are cached for a moment.
+      // Typing frames come in bursts, so their receivers are cached for a moment.
       const listeners = new Map<string, { readonly until: number; readonly to: ReadonlyArray<string> }>()
       const listenersOf = Effect.fnUntraced(function*(agentId: string, conversationId: string) {
         const key = `${agentId} ${conversationId}`

@@ -40,7 +40,7 @@ export class ConversationsApi extends HttpApiGroup.make("conversations")
       params,
       success: ConversationContext,
       error: ConversationNotFound
-      // Small, but it counts what is unread.
+      // The answer is small, but it counts the unread messages.
     }).annotate(LargeAnswer, { usual: 1, max: 1, bytes: 4_096 }).annotateMerge(documented({
       summary: "Get a conversation's context",
       description: "Answers with what somebody who takes part should know before it writes: the group or the other agent, how the two " +

@@ -8,7 +8,7 @@ import { intoOutbox, mayHook } from "../messages/Outbox.ts"
 import type { DirectState } from "./Conversation.ts"
 import type { BlockCommand, BlockOutcome, UnblockCommand, UnblockOutcome } from "./ConversationEntity.ts"
 
-/** A direct conversation as committed, with the epoch and version that fence decisions on it. */
+/** A direct conversation as committed, with the epoch and version that a write based on this state must carry. */
 export interface LoadedDirect {
   readonly epoch: number
   readonly version: number
@@ -27,7 +27,7 @@ export interface OutreachFacts {
   readonly recipientDeleted: boolean
   readonly recipientSuspended: boolean
   readonly inboxMode: Policy
-  /** Whether the recipient holds the sender as a contact. */
+  /** Whether the sender is a contact of the recipient. */
   readonly isContact: boolean
   readonly blocked: boolean
   readonly undelivered: number
@@ -62,26 +62,23 @@ SELECT
   COALESCE((SELECT undelivered FROM inboxes WHERE agent_id = $2), 0) AS undelivered
 FROM agents b WHERE b.id = $2`
 
-/** No row for a suspended sender: even its replays are refused (wire.md C.6). */
+/** Returns no row for a suspended sender, because even its replays are refused (wire.md C.6). */
 const KEY = `
 SELECT m.id FROM messages m
 WHERE m.sender_id = $1 AND m.client_msg_id = $2 AND m.type <> 'system'
   AND (SELECT status FROM agents WHERE id = $1) IS DISTINCT FROM 'suspended'`
 
 /**
- * A block locks its pair's conversation row and raises its version, so that a send is either committed
- * before the block or finds the new version. If there is no row yet, the block inserts an empty one: a
- * first message would insert the same row, and only one of the two can. `ON CONFLICT` updates the row as
- * it is, not as the statement's snapshot saw it.
+ * A block locks its pair's conversation row and raises its version, so that a send is either committed before the block
+ * or finds the new version. If there is no row yet, the block inserts an empty one. A first message would insert the
+ * same row, so only one of the two succeeds. `ON CONFLICT` updates the newest row, even if the statement's snapshot has
+ * an older one.
  */
 const RAISE = `
   ON CONFLICT (id) DO UPDATE SET version = conversations.version + 1
   RETURNING epoch, version, initiator_id`
 
-/**
- * Blocks against the agent that began the conversation count towards its standing, and make a recount due
- * (wire.md G.8).
- */
+/** A block against the agent that began the conversation counts towards its standing and schedules a recount (wire.md G.8). */
 const NEW_BLOCK = `
   INSERT INTO blocks (agent_id, blocked_id, created_at, counts)
   SELECT $2, $3, $4, COALESCE(initiator_id = $3, false) FROM held
@@ -97,16 +94,15 @@ const blockedPosted = (request: string): string => intoOutbox(
 )
 
 /**
- * A block that was under way for too long is not made: somebody else may have made and removed it since,
- * and a block made now would look like any other. Tested when the statement has arrived, on the
- * database's clock, which all nodes follow.
+ * A block that arrives too late is not made. Somebody may have made and removed the same block since, and the late
+ * statement would make it again. The time is tested on the database's clock, which all nodes follow.
  */
 const inTime = (until: string): string => `(${until}::bigint IS NULL OR extract(epoch FROM clock_timestamp()) * 1000 < ${until}::bigint)`
 
-/** How far a node's time may be from the database's, which it follows, in milliseconds. */
+/** The largest difference between a node's clock and the database's, which it follows, in milliseconds. */
 const CLOCKS_DIFFER_MS = 1_000
 
-/** Returns no row if it is too late. */
+/** Returns no row if the block is too late. */
 const BLOCK = `
 WITH held AS (
   INSERT INTO conversations (id, kind, version, created_at) SELECT $1, 'direct', 1, $4 WHERE ${inTime("$6")} ${RAISE}
@@ -116,7 +112,7 @@ WITH held AS (
 ), posted AS (${blockedPosted("$5")})
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
-/** Returns no row if it is too late or there is a report already; nothing is changed then. */
+/** Returns no row and changes nothing if the report is too late or there is one already. */
 const REPORT = `
 WITH reported AS (
   INSERT INTO reports (agent_id, reported_id, created_at, id, reason, conversation_id)
@@ -132,10 +128,9 @@ WITH reported AS (
 SELECT epoch, version, EXISTS (SELECT FROM blocked) AS created FROM held`
 
 /**
- * With the last block of its pair an empty row is deleted, so that a first message finds none. Every
- * block raises the version: while the row has the version that the snapshot saw, the pair's blocks are
- * unchanged too. `was` without `done`: the row has changed since the snapshot, and the caller tries
- * again.
+ * Together with the pair's last block, deletes the conversation's row if it is empty, so that a first message finds
+ * none. Every block raises the version, so the pair's blocks are unchanged while the row has the snapshot's version. If
+ * `was` is true and `done` is false, the row has changed since the snapshot, and the caller retries.
  */
 const UNBLOCK = `
 WITH seen AS MATERIALIZED (
@@ -163,16 +158,16 @@ SELECT
 
 const BLOCKED_SINCE = `SELECT created_at FROM blocks WHERE agent_id = $1 AND blocked_id = $2`
 
-/** A block as committed, and the pair's fence after it. */
+/** A committed block, and the epoch and version of the conversation's row after it. */
 export interface BlockChange {
   readonly outcome: BlockOutcome
-  /** Null: nothing was changed. */
+  /** `null` if nothing was changed. */
   readonly fence: { readonly epoch: number; readonly version: number } | null
 }
 
 /**
- * The SQL that sends and blocks are decided and committed with; the batch statement is in Append.ts, what
- * participants read in ReadingRepo.ts.
+ * The SQL with which sends and blocks are decided and committed. The batch statement is in Append.ts, and the SQL of
+ * reads in ReadingRepo.ts.
  */
 export class ConversationsRepo extends Context.Service<ConversationsRepo, {
   readonly load: (conversationId: string, one: string, other: string) => Effect.Effect<LoadedDirect, SqlError.SqlError>
@@ -186,9 +181,9 @@ export class ConversationsRepo extends Context.Service<ConversationsRepo, {
   /** The message that a sender has stored under this id. */
   readonly byKey: (senderId: string, clientMsgId: string) => Effect.Effect<string | undefined, SqlError.SqlError>
   readonly block: (conversationId: string, command: BlockCommand) => Effect.Effect<BlockChange | "TooLate", SqlError.SqlError>
-  /** When the block was made, in milliseconds; undefined: there is none. */
+  /** When the block was made, in milliseconds, or undefined if there is none. */
   readonly blockedSince: (agentId: string, blockedId: string) => Effect.Effect<number | undefined, SqlError.SqlError>
-  /** Undefined: the pair's blocks changed meanwhile, nothing was done, and the caller tries again. */
+  /** Returns undefined and changes nothing if the pair's blocks changed meanwhile. The caller then retries. */
   readonly unblock: (
     conversationId: string,
     command: UnblockCommand

@@ -4,7 +4,7 @@ import { isStorable } from "../wire/Text.ts"
 import { ValidationFailed } from "../wire/WireError.ts"
 import type { SendBody } from "./MessagesApi.ts"
 
-/** Content and metadata as they are stored; fails if they are empty or too large (wire.md C.6). */
+/** Encodes content and metadata for storage. Fails if the content is empty or both together are too large (wire.md C.6). */
 export const draftOf = (
   body: Pick<typeof SendBody.Type, "client_msg_id" | "type" | "content" | "metadata">,
   maxBytes: number

@@ -15,9 +15,9 @@ const PREVIEW = 140
 export const Listing = {
   LIMIT: 50,
   MAX: 200,
-  /** The end of a page: the activity time and the id of its last row. */
+  /** Where a page ends: the activity time and the id of its last row. */
   Cursor: Schema.Struct({ activityAt: Schema.Int, id: CursorId }),
-  /** The text of a text message, white space collapsed, at most 140 characters; for other types a label. */
+  /** The text of a text message with white space collapsed, up to 140 characters. For other types, a label. */
   preview: (type: MessageType, content: string): string => {
     if (type !== "text") return LABELS[type]
     const { text } = JSON.parse(content) as { readonly text?: string }

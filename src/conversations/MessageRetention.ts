@@ -10,13 +10,12 @@ const CONVERSATIONS = 20
 const ENVELOPES = 100
 
 /**
- * Removes the oldest messages of some conversations, with their envelopes, hides and claims. A conversation
- * loses messages from its beginning only, never from its middle; `last_seq` stays, so seqs go on.
+ * Removes the oldest messages of some conversations, with their envelopes, hides and reply claims. A conversation loses
+ * messages only at its beginning. `last_seq` stays, so the numbering continues.
  *
- * Locks in the order of a send: conversations, skipping those that are locked, then inboxes, then
- * envelopes. Counters are reduced by the envelopes actually removed, so that two processes at once, or
- * one with an old snapshot, count nothing twice. Each pass moves `oldest_at` forward or removes messages,
- * so the job comes to an end.
+ * Takes locks in the order of a send: conversations, skipping those that are locked, then inboxes, then envelopes.
+ * Counters are reduced by the number of envelopes actually deleted, so two processes at once, or one with an old
+ * snapshot, count no envelope twice. Each pass moves `oldest_at` forward or removes messages, so the job ends.
  */
 export const REMOVE = `
 WITH held AS MATERIALIZED (
@@ -40,7 +39,7 @@ WITH held AS MATERIALIZED (
     LIMIT 1 + GREATEST(1, $4::bigint / GREATEST(1, (SELECT count(*) FROM recipients r WHERE r.conv = h.id)))
   ) m ON true
 ), stays AS MATERIALIZED (
-  -- the last one that was looked at only says how old the rest is
+  -- the last row that was read stays: it only shows how old the rest is
   SELECT h.id AS conv, COALESCE(
     (SELECT min(f.seq) FROM first f WHERE f.conv = h.id AND f.created_at > $1),
     (
@@ -74,7 +73,7 @@ WITH held AS MATERIALIZED (
   DELETE FROM hidden_messages m USING about a
   WHERE m.agent_id = a.agent_id AND m.conversation_id = a.conv AND m.seq = a.seq
 ), claimed AS MATERIALIZED (
-  -- one that is being renewed ends by itself
+  -- a claim that is being renewed is skipped and expires by itself
   SELECT c.agent_id, c.message_id FROM about a
   JOIN reply_claims c ON c.agent_id = a.agent_id AND c.message_id = a.id
   FOR UPDATE OF c SKIP LOCKED
@@ -93,9 +92,9 @@ WITH held AS MATERIALIZED (
 SELECT (SELECT count(*) FROM removed) AS removed, (SELECT count(*) FROM held) AS looked`
 
 /**
- * How long messages are kept (wire.md G.17a): for ever, unless RETENTION_MESSAGES_DAYS is set. A removed
- * message is unknown to everybody, and its `client_msg_id` is free again: a repeat that comes so late is
- * a new message. Its conversation stays listed.
+ * Deletes messages that are older than RETENTION_MESSAGES_DAYS (wire.md G.17a). Without this setting, messages are kept
+ * for ever. A deleted message is unknown to everybody, and its `client_msg_id` is free again, so a repeat that comes so
+ * late is a new message. The conversation stays listed.
  */
 export class MessageRetention extends Context.Service<MessageRetention, {
   /** Removes one batch of messages that are old enough. */

@@ -46,7 +46,7 @@ export const SendBody = Schema.Struct({
   metadata: Schema.optionalKey(JsonObject)
 })
 
-/** The numbers of messages in an answer: without a `limit` in the query, and at most. */
+/** How many messages an answer holds: `usual` without a `limit` in the query, and at most `max`. */
 export const HISTORY: LargeAnswer = { usual: 50, max: 200, bytes: "message" }
 export const SYNC: LargeAnswer = { usual: 200, max: 500, bytes: "message" }
 

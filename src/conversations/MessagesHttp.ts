@@ -44,7 +44,7 @@ export const MessagesHttp = Endpoints.group(
     const deliveries = yield* Deliveries
 
     return handlers.handleAll({
-      // Without a generator, because most requests are this one.
+      // Written without a generator, because most requests are sends.
       send: ({ payload }) =>
         Effect.flatMap(CurrentAgent, (agent) => {
           const target = targetOf(payload)

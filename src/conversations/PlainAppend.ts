@@ -5,30 +5,29 @@ import { mayHook } from "../messages/Outbox.ts"
 import type { Append } from "./Append.ts"
 
 /**
- * A plain send: one in a conversation that is established, by an owner that has written before. Nearly all
- * are, and for them the statements here are enough. They test all that the general one tests, on the same
- * locked rows and in the same order of locks, but they only store or decline: if anything is in the way of
- * any send of a batch (an older owner, a block, a replay, a suspended or deleted agent, a full inbox, a
- * webhook of the recipient, a conversation that was written to while the statement waited for its lock),
- * they change nothing, and the general statement judges the batch.
+ * A plain send is one in an established conversation, by an owner that has written before. Nearly all sends are plain.
+ * The statements here make the same tests as the general statement, on the same locked rows and in the same order of
+ * locks, but they store all sends of a batch or none. They decline if any send meets another owner, a block, a replay,
+ * a suspended or deleted agent, a full inbox, a webhook of the recipient, or a conversation that was written to while
+ * the statement waited for its lock. Then the general statement decides the batch.
  */
 const isPlain = (append: Append): boolean => !append.opens && !append.establishes && append.epoch === append.nextEpoch
 
-/** What became of a plain send. */
+/** A plain send as it was stored. */
 export interface PlainStored {
   readonly seq: number
   readonly no: number
-  /** Undelivered envelopes of the recipient before the batch, and the place of this one among the new ones, from 1. */
+  /** The recipient's undelivered envelopes before the batch. `position` counts the new ones up to this one, from 1. */
   readonly waiting: number
   readonly position: number
   /** The newest number in the sender's own inbox before the batch. */
   readonly senderLastNo: number
 }
 
-/** SQL condition on two rows of `agents`. */
+/** SQL condition on a row of `agents`: the agent may send and receive. */
 const active = (agents: string): string => `${agents}.deleted_at IS NULL AND ${agents}.status <> 'suspended'`
 
-/** One send. Its parts are few, because to start each costs more than what it does. */
+/** Stores one send. The statement has few parts, because starting a part costs more than running it. */
 const ONE = `
 WITH held AS MATERIALIZED (
   SELECT c.last_seq
@@ -60,8 +59,8 @@ SELECT ARRAY[s.seq, n.last_no, n.undelivered, (SELECT own.last_no FROM inboxes o
 FROM stored s, inbox n`
 
 /**
- * Many sends. Which of a conversation's or a recipient's sends each is, is counted by the caller: all are
- * stored or none is. Rows are found by place, in arrays that are sorted as the caller's are.
+ * Stores many sends, all or none. Therefore the caller can number the sends of each conversation (`s`) and recipient
+ * (`n`). `c` and `r` are positions in the caller's arrays, which are sorted like the statement's.
  */
 const MANY = `
 WITH input AS MATERIALIZED (${
@@ -115,7 +114,7 @@ SELECT o.bases, r.numbers, r.waiting,
   (SELECT array_agg(n.last_no ORDER BY n.agent_id) FROM inboxes n WHERE n.agent_id = ANY ($13::text[])) AS own
 FROM ordered o, reached r WHERE r.fits`
 
-/** The places of things by name, sorted by name, and how often each was counted. */
+/** Unique names in sorted order, with the position of each name and a counter for it. */
 class Tally {
   readonly names: ReadonlyArray<string>
   readonly counts: Array<number>
@@ -123,21 +122,21 @@ class Tally {
 
   constructor(names: Iterable<string>) {
     const unique = [...new Set(names)]
-    // By code unit, as the database sorts.
+    // Sorted by code unit, as in the database.
     this.names = unique.length === 1 ? unique : unique.sort()
     this.#places = new Map(this.names.map((name, place) => [name, place]))
     this.counts = new Array<number>(this.names.length).fill(0)
   }
 
-  /** Undefined: no such name. */
+  /** Returns undefined for an unknown name. */
   placeOf(name: string): number | undefined {
     return this.#places.get(name)
   }
 }
 
 /**
- * Commits a batch if all of it is plain: what became of each send, in the order of the batch. Undefined: it
- * is not, and nothing was done.
+ * Makes the function that commits a batch of plain sends and returns them as stored, in the order of the batch. If a
+ * send is not plain, or the statement declines, the result is undefined and nothing is stored.
  */
 export const makePlainAppend = (backlogHard: number) =>
   Effect.map(Database, (database) => {
@@ -202,7 +201,7 @@ export const makePlainAppend = (backlogHard: number) =>
           at
         }
       })
-      // Some were decided on another state of the conversation than the rest.
+      // Some sends were decided on another state of their conversation than the rest.
       if (!alike) return undefined
       return Effect.map(
         many([

@@ -30,7 +30,7 @@ export interface ListedPage {
   readonly nextCursor: string | null
 }
 
-/** What an agent reads of its conversations and hides from itself: directly in storage, without the actors. */
+/** Reads an agent's conversations and hides parts of them from it. Works directly on storage, without the actors. */
 export interface Reading {
   /** Messages as JSON texts, in the order of the query (wire.md C.6). */
   readonly history: (
@@ -55,7 +55,7 @@ export interface Reading {
   ) => Effect.Effect<Participation, ConversationNotFound | Unavailable>
 }
 
-/** The part of `Conversations` that does not write to their order. */
+/** The part of `Conversations` that does not change the order of messages. */
 export const makeReading = Effect.gen(function*() {
   const clock = yield* Clock.Clock
   const repo = yield* ReadingRepo
@@ -76,10 +76,7 @@ export const makeReading = Effect.gen(function*() {
     return (senderId: string): ShownContext => contextOf(conversationId, senders.get(senderId))
   })
 
-  /**
-   * Tells former members of a deleted group that it was deleted; for everybody else the conversation is
-   * not found.
-   */
+  /** Turns ConversationNotFound into GroupDeleted for former members of a deleted group. */
   const toldDeleted = <A, E>(
     effect: Effect.Effect<A, E | ConversationNotFound>,
     agentId: string,

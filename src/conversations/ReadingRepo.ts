@@ -57,8 +57,8 @@ const PARTICIPATION = `
 SELECT conversation_id, counterparty_id, hidden_through FROM participants WHERE agent_id = $1 AND conversation_id = $2`
 
 /**
- * Messages of a direct conversation as one side sees them: the progress comes from the envelope of the
- * message's recipient, `no` only from the reader's own.
+ * Selects messages of a direct conversation as one side sees them. The progress comes from the envelope of the
+ * message's recipient. `no` is set only for the reader's own envelopes.
  */
 const history = (bound: string, order: string) => `
 SELECT m.*, e.delivered_at, e.read_at, CASE WHEN e.recipient_id = $2 THEN e.no END AS no
@@ -77,8 +77,8 @@ WHERE m.conversation_id = $1 AND m.seq > $4 AND ${bound}
 ORDER BY m.seq ${order} LIMIT $6`
 
 /**
- * Messages of a group as one member sees them: the progress of its own messages is complete once all that
- * ever got them have got that far; the progress of others' messages comes from the member's own envelope.
+ * Selects messages of a group as one member sees them. The progress of the member's own message is complete once all of
+ * its recipients have got that far. The progress of other messages comes from the member's own envelope.
  */
 const groupHistory = (bound: string, order: string) => `
 SELECT m.*, COALESCE(w.delivered_at, e.delivered_at) AS delivered_at, COALESCE(w.read_at, e.read_at) AS read_at, e.no
@@ -180,9 +180,9 @@ ${UNREAD}
 WHERE p.agent_id = $1 AND p.conversation_id = $2`
 
 /**
- * Locks the inbox first, as every statement does. The last update reads `held` too, so that the lock is
- * taken before anything else is evaluated: a statement cannot lock a row that it has already changed. The
- * agent's undelivered envelope of the hidden message becomes delivered (wire.md F).
+ * Locks the inbox first, as every statement does. The last update reads `held` too, so that the lock is taken before
+ * anything else is evaluated, because a statement cannot lock a row that it has already changed. The agent's
+ * undelivered envelope of the hidden message becomes delivered (wire.md F).
  */
 const HIDE_MESSAGE = `
 WITH held AS MATERIALIZED (
@@ -219,13 +219,13 @@ interface UnreadColumns {
   readonly newest: number | null
 }
 
-/** The SQL of what a participant sees of its conversations, and of what it hides. */
+/** The SQL with which a participant reads its conversations and hides parts of them. */
 export class ReadingRepo extends Context.Service<ReadingRepo, {
   readonly participation: (
     agentId: string,
     conversationId: string
   ) => Effect.Effect<Participation | undefined, SqlError.SqlError>
-  /** Newest first; with `after`, oldest first. */
+  /** Rows are newest first, or oldest first if `after` is set. */
   readonly history: (
     agentId: string,
     participation: Participation,

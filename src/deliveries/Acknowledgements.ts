@@ -4,20 +4,24 @@ import { AnswerTimeout } from "../database/SqlPostgres.ts"
 import type { Ack, DeliveriesRepo } from "./DeliveriesRepo.ts"
 
 const LANES = 1
-/** How long an acknowledgement waits for others to be committed with, in milliseconds: nobody waits for it. */
+/** How long an acknowledgement waits for others to share its commit, in milliseconds. No client waits for this commit. */
 const LINGER_MS = 10
-/** How many acknowledgements may wait for their first commit, and how many for another try. */
+/** How many acknowledgements may wait for their first commit, and how many for a retry. */
 const CAPACITY = 200_000
 /** How long the first page of an inbox waits for acknowledgements of its agent that are under way, in milliseconds. */
 const BEFORE_PAGE_MS = 250
-/** After how long an acknowledgement that could not be stored is tried again. */
+/** How long after a failure an acknowledgement is retried. */
 export const AGAIN_AFTER = "1 second"
 /**
- * How long a try waits for PostgreSQL's answer, in milliseconds. It is less than for other statements: all others wait
- * behind it, and on a connection that is dead without anybody knowing no answer comes. Storing it twice changes nothing.
+ * How long a try waits for PostgreSQL's answer, in milliseconds. The time is shorter than for other statements, because
+ * all other acknowledgements wait behind the try, and a dead connection never answers. Storing an acknowledgement twice
+ * changes nothing.
  */
 export const ANSWER_MS = 5_000
-/** How often it is tried in all. The connections of a node need some seconds after its network was away. */
+/**
+ * How often an acknowledgement is tried in total. After a network failure, the connections of a node need some seconds
+ * to recover.
+ */
 const TRIES = 10
 
 export interface Acknowledgements {
@@ -25,14 +29,14 @@ export interface Acknowledgements {
   readonly acknowledge: (agentId: string, inboxNo: number) => void
   /** Completes once the acknowledgements of an agent that are under way are committed, or after 250 ms. */
   readonly underWay: (agentId: string) => Effect.Effect<void>
-  /** Completes once nothing is under way. What waits for another try is tried at once. */
+  /** Completes once no acknowledgement is waiting or being committed. Pending retries start at once. */
   readonly idle: Effect.Effect<void>
 }
 
 /**
- * The acknowledgements of single envelopes, committed in batches. One that cannot be stored because the database is
- * away is tried ten times, a second apart: its client gets no answer and would not repeat it. If it is lost all the same,
- * the envelope is offered again when the agent connects (wire.md E.2).
+ * Commits the acknowledgements of single envelopes in batches. While the database is unavailable, an acknowledgement is
+ * tried ten times, a second apart, because its client gets no answer and would not repeat it. If the acknowledgement is
+ * lost nevertheless, the envelope is shown again when the agent connects (wire.md E.2).
  */
 export const makeAcknowledgements = (
   commit: DeliveriesRepo["Service"]["acknowledge"],
@@ -58,14 +62,14 @@ export const makeAcknowledgements = (
       locks
     })
 
-    /** For each agent the acknowledgement that came last, while it is under way, and who waits for it. */
+    /** For each agent with acknowledgements under way, the callers that wait for the latest one. */
     const latest = new Map<string, Array<() => void>>()
 
     interface Late {
       readonly ack: Ack
       readonly tries: number
     }
-    /** What could not be stored and waits for another try. */
+    /** Acknowledgements that could not be stored and wait for a retry. */
     let late: Array<Late> = []
 
     const tryAgain = (): void => {

@@ -17,24 +17,24 @@ import { type DeliveryIds, makeDeliveryIds } from "./Delivery.ts"
 import { toReadReceipt } from "./ReadReceipt.ts"
 
 const READ_LANES = 1
-/** Marks of one statement, which share SLICE_ROWS: each has 100 rows at least. */
+/** Marks in one statement. They share SLICE_ROWS, so each has 100 rows at least. */
 const READ_MARKS = 20
-/** How often the number of an acknowledged message is asked for while the database is away; its socket waits meanwhile. */
+/** How often the look-up of an acknowledged message is tried while the database is unavailable. The socket waits meanwhile. */
 const LOOK_UP_TRIES = 3
 /** How long a shutdown waits until accepted acknowledgements and reads are committed. */
 export const LAST_COMMITS = "5 seconds"
 
-/** Bytes of contents at which a page of an inbox ends. While the process makes frames of a page, it does nothing else. */
+/** Bytes of contents after which a page of an inbox ends. While the process renders a page, it does nothing else. */
 const PAGE_BYTES = 262_144
 
 type Within = (query: Effect.Effect<InboxPage | undefined, Unavailable>) => Effect.Effect<InboxPage | undefined, Unavailable>
 
-/** Numbered inboxes, acknowledgements and reads. */
+/** Reads inboxes, and stores acknowledgements and reads. Each envelope has a number in its recipient's inbox. */
 export class Deliveries extends Context.Service<Deliveries, {
   readonly ids: DeliveryIds
   /**
-   * Undelivered envelopes above a number, `limit` of them or 256 kB; undefined for an unknown agent. `within` is run around the query alone, not around
-   * the wait for acknowledgements before it.
+   * Reads undelivered envelopes above a number, up to `limit` of them or 256 kB. Undefined for an unknown agent.
+   * `within` wraps the query, but not the wait for acknowledgements before it.
    */
   readonly page: (
     agentId: string,
@@ -48,21 +48,21 @@ export class Deliveries extends Context.Service<Deliveries, {
     after: string | undefined,
     limit: number
   ) => Effect.Effect<ReadonlyArray<string>, Unavailable>
-  /** Each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
+  /** Renders each undelivered envelope of a page as the JSON text of its SyncRow, split at the delivery id. */
   readonly render: (page: Pick<InboxPage, "rows">) => Effect.Effect<ReadonlyArray<RenderedPending>, Unavailable>
   /**
-   * Marks all envelopes up to and including this one as delivered; returns how many there were. It may take several statements: after a
-   * failure, a repetition goes on where they ended.
+   * Marks all envelopes up to and including this one as delivered, and returns how many changed. This may take several
+   * statements. After a failure, a repeated call continues where they ended.
    */
   readonly acknowledgeThrough: (agentId: string, deliveryId: string) => Effect.Effect<number, Unavailable>
   /**
-   * Marks one envelope as delivered, soon and without an answer. While the database is away it is tried again, for ten
-   * seconds; if the acknowledgement is lost all the same, the envelope is offered again.
+   * Marks one envelope as delivered, soon and without an answer. While the database is unavailable, this is retried for
+   * ten seconds. If the acknowledgement is lost nevertheless, the envelope is shown again.
    */
   readonly acknowledge: (agentId: string, inboxNo: number) => void
-  /** The same for a message whose inbox number the caller does not know. */
+  /** Does the same for a message whose inbox number the caller does not know. */
   readonly acknowledgeMessage: (agent: LiveAgent, messageId: string) => Effect.Effect<void, Unavailable>
-  /** Marks one received message as read; returns the message as the reader sees it, as JSON text. */
+  /** Marks one received message as read, and returns the message as the reader sees it, as JSON text. */
   readonly read: (
     agentId: string,
     handle: string,
@@ -78,7 +78,7 @@ export class Deliveries extends Context.Service<Deliveries, {
   readonly find: (agentId: string, messageId: string) => Effect.Effect<FoundMessage | undefined, Unavailable>
   /** The newest inbox number of each of these agents. */
   readonly heads: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, number>, Unavailable>
-  /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12); idempotent. */
+  /** Marks every undelivered envelope of an agent as delivered at that time (wire.md G.12). Idempotent. */
   readonly closeAll: (agentId: string, at: number) => Effect.Effect<void, Unavailable>
   /** Completes once every accepted acknowledgement and read is committed. */
   readonly settled: Effect.Effect<void>
@@ -176,10 +176,10 @@ export class Deliveries extends Context.Service<Deliveries, {
         sync: Effect.fn("Deliveries.sync")(function*(agentId, after, limit) {
           const from = after === undefined ? 0 : ids.decode(agentId, after)
           if (from === undefined) return []
-          // Clients take a page that is shorter than they asked for as the last one, so its bytes are not bounded.
+          // Clients treat a page that is shorter than requested as the last one, so this page has no bound in bytes.
           let page = yield* pageOf(agentId, from, limit, Number.MAX_SAFE_INTEGER)
-          // A number above the newest is from before a backup was restored: every undelivered envelope is
-          // offered again.
+          // A number above the newest was assigned before a backup was restored. Then every undelivered envelope is
+          // listed again.
           if (page !== undefined && from > page.lastInboxNo) page = yield* pageOf(agentId, 0, limit, Number.MAX_SAFE_INTEGER)
           if (page === undefined) return []
           const rows = yield* render(page)

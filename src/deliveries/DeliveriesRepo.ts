@@ -13,7 +13,7 @@ export interface Pending {
 }
 
 export interface InboxPage {
-  /** The newest number when the page was read: this page and later ones have every undelivered envelope up to it. */
+  /** The newest number when the page was read. This page and later ones have every undelivered envelope up to that number. */
   readonly lastInboxNo: number
   readonly undelivered: number
   readonly rows: ReadonlyArray<Pending>
@@ -33,14 +33,14 @@ export interface ReadMark {
   /** First and last seq to mark. */
   readonly from: number
   readonly through: number
-  /** Whether nothing before `from` is unread, so that nobody has to look there. */
+  /** Whether it is known that nothing before `from` is unread, so that the statement skips that part. */
   readonly isClear: boolean
   readonly at: number
-  /** The id of the request that caused it, for webhooks. */
+  /** The id of the request that caused the read, for webhooks. */
   readonly requestId: string | null
 }
 
-/** What a read changed for one sender. */
+/** The change that a read makes for one sender. */
 export interface ReadChange {
   readonly senderId: string
   /** The sender's newest message that changed. */
@@ -48,32 +48,32 @@ export interface ReadChange {
   readonly seq: number
   /** The largest seq up to which the reader has nothing unread. */
   readonly throughSeq: number
-  /** One of the two has blocked the other: the sender is not notified. */
+  /** Whether one of the two has blocked the other. In that case the sender is not notified. */
   readonly blocked: boolean
-  /** The sender may have webhooks for it. */
+  /** Whether the sender may have webhooks for the event. */
   readonly hooked: boolean
 }
 
 /** The part of a mark that one statement has carried out. */
 export interface ReadSlice {
   readonly changes: ReadonlyArray<ReadChange>
-  /** Where the mark goes on; undefined: it is complete. */
+  /** The seq at which the mark continues, or undefined if it is complete. */
   readonly next: number | undefined
 }
 
 /**
- * How many envelopes one statement delivers or reads; the rest is left to further statements, with turns of the event loop in between.
- * On PGlite, 2,000 take 15 to 45 ms, in which the process does nothing else.
+ * How many envelopes one statement marks as delivered or read. Further statements mark the rest, with turns of the
+ * event loop between them. On PGlite, 2,000 take 15 to 45 ms, during which the process does nothing else.
  */
 export const SLICE_ROWS = 2_000
 
-/** How many of the next unread envelopes a statement looks at, before it tells a sender that it has none among them. */
+/** How many of the next unread envelopes a statement searches for messages of a sender, before it makes the sender's receipt. */
 const AHEAD_ROWS = 500
 
 /** How many delivered envelopes a page may skip before `delivered_through` is moved past them. */
 const CATCH_UP = 100
 
-/** PostgreSQL knows the length of a text without reading a text that is stored outside of its row. */
+/** PostgreSQL knows the length of a text that is stored outside its row without reading the text, so `octet_length` is cheap. */
 const PAGE = `
 SELECT p.*
 FROM (
@@ -92,9 +92,9 @@ WHERE p.bytes_before IS NULL OR p.bytes_before < $4
 ORDER BY p.no`
 
 /**
- * Locks the inbox rows first, as every statement does: the counter changes under their lock, together
- * with the envelopes that it counts. `delivered_through` moves only if the acknowledged numbers continue
- * it without a gap; gaps from acknowledgements out of order are skipped when a page is read.
+ * Locks the inbox rows first, as every statement does, so that the counters change under one lock with the envelopes
+ * that they count. `delivered_through` moves only if the acknowledged numbers continue it without a gap. Gaps that
+ * acknowledgements out of order leave are skipped when a page is read.
  */
 const ACKNOWLEDGE = `
 WITH input AS MATERIALIZED (${inputOf("agent text, no bigint, at bigint", "$2")}
@@ -121,8 +121,9 @@ WHERE n.agent_id = w.recipient_id`
 const DELIVERED_THROUGH = `UPDATE inboxes SET delivered_through = GREATEST(delivered_through, $2) WHERE agent_id = $1`
 
 /**
- * Delivers what waits among the next envelopes, $4 + 1 of them at most. `edge` is the number of the last of them, and null if there are
- * fewer. Envelopes outside the snapshot have higher numbers than `last_no`, as numbers are given out under the row's lock.
+ * Marks the undelivered ones among the next $4 + 1 envelopes as delivered. `edge` is the number of the last of these
+ * envelopes, or null if there are fewer. Envelopes outside the snapshot have higher numbers than `last_no`, because
+ * numbers are assigned under the row's lock.
  */
 const ACKNOWLEDGE_THROUGH = `
 WITH held AS MATERIALIZED (
@@ -161,9 +162,9 @@ const unread = (which: string, most: "$3" | "$4"): string => `
     ORDER BY e.seq LIMIT ${most}`
 
 /**
- * Marks the first $3 unread envelopes of each mark. `edge` is the seq of the last of them, if there may be more. A sender who has a
- * message among the next $4 envelopes gets no receipt yet: it gets one from the statement that marks this message. If that statement
- * fails, the repetition of the mark makes the receipt.
+ * Marks the first $3 unread envelopes of each mark as read. `edge` is the seq of the last of these, if there may be
+ * more. A sender that has a message among the next $4 envelopes gets its receipt from the statement that marks this
+ * message. If that statement fails, the repeated mark makes the receipt.
  */
 const READ = `
 WITH input AS MATERIALIZED (${
@@ -268,7 +269,7 @@ LEFT JOIN LATERAL (
 ) e ON true
 WHERE m.id = $2 AND (e.no IS NOT NULL OR m.sender_id = $1)`
 
-/** A message as its sender or a recipient finds it; `inboxNo` is null for the sender. */
+/** A message as its sender or a recipient finds it. `inboxNo` is `null` for the sender. */
 export interface FoundMessage {
   readonly message: StoredMessage
   readonly inboxNo: number | null
@@ -279,14 +280,14 @@ export interface FoundMessage {
 /** All SQL of inbox numbers, envelopes and acknowledgements. */
 export class DeliveriesRepo extends Context.Service<DeliveriesRepo, {
   /**
-   * Undelivered envelopes above a number, in order; undefined for an unknown agent. The page ends with the message that reaches
-   * `maxBytes` of contents and metadata.
+   * Reads undelivered envelopes above a number, in order. Undefined for an unknown agent. The page ends with the
+   * message that reaches `maxBytes` of contents and metadata.
    */
   readonly page: (agentId: string, after: number, limit: number, maxBytes: number) => Effect.Effect<InboxPage | undefined, SqlError.SqlError>
   readonly acknowledge: (batch: ReadonlyArray<Ack>, lockMs: number) => Effect.Effect<void, SqlError.SqlError>
   /**
-   * Marks what is undelivered up to and including a number as delivered, among the next `most` envelopes; returns how many there were,
-   * and whether there may be more.
+   * Marks the undelivered envelopes up to and including a number as delivered, among the next `most` envelopes. Returns
+   * how many changed, and whether no more are left.
    */
   readonly acknowledgeThrough: (
     agentId: string,

@@ -1,8 +1,8 @@
 import { createHmac } from "node:crypto"
 
 /**
- * How a recipient's dense inbox number is shown: `del_` and 32 hex digits, 20 that belong to the
- * recipient and 12 that hold the masked number. Stable and opaque; another agent's id is recognised
+ * Converts a recipient's inbox numbers to delivery ids and back. A delivery id is `del_` and 32 hex digits: 20 belong
+ * to the recipient, and 12 hold the masked number. Ids are stable and opaque. An id of another agent is recognised
  * without a query.
  */
 export interface DeliveryIds {

@@ -16,7 +16,7 @@ export const ReadReceipt = Schema.Struct({
   through_seq: Schema.Int
 })
 
-/** The one place that makes a ReadReceipt; `at` in milliseconds. */
+/** Makes a ReadReceipt. `at` is in milliseconds. */
 export const toReadReceipt = (
   read: {
     /** The sender's newest message that was read. */

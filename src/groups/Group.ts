@@ -4,7 +4,7 @@ import { DateTimeString } from "../wire/Text.ts"
 import { WireError } from "../wire/WireError.ts"
 
 export type GroupId = string
-/** The window of the invite budget (wire.md G.6, C.8), and how long a request may be repeated, in milliseconds. */
+/** The window of the invite budget (wire.md G.6, C.8), and the time within which a request may be repeated, in milliseconds. */
 export const DAY_MS = 86_400_000
 
 export const GroupMember = Schema.Struct({
@@ -31,19 +31,19 @@ export const Group = Schema.Struct({
   your_role: RoleSchema
 }).annotate({ identifier: "Group" })
 
-/** A possible invitee, with its relations to the inviter. */
+/** An agent that may be invited, and its relations to the inviter. */
 export const Candidate = Schema.Struct({
   id: Schema.String,
   handle: Schema.String,
   policy: Schema.Literals(["open", "contacts_only"]),
   blocked: Schema.Boolean,
-  /** Whether the candidate has the inviter as a contact, and the other way round. */
+  /** Whether the inviter is a contact of the candidate. `heldByInviter` is the reverse. */
   holdsInviter: Schema.Boolean,
   heldByInviter: Schema.Boolean
 })
 export type Candidate = typeof Candidate.Type
 
-/** The result of adding one handle; `joined` is reserved and never emitted (wire.md B8). */
+/** The result of adding one handle. `joined` is reserved and never emitted (wire.md B8). */
 export const AddResult = Schema.Struct({
   handle: Schema.String,
   outcome: Schema.Literals(["joined", "invited", "already_member"]),
@@ -93,12 +93,9 @@ export interface Member {
   readonly handle: string
   readonly role: Role
   readonly joinedAt: number
-  /**
-   * Whether this is the creator, and has never left: leaving ends its rights as the creator for good
-   * (wire.md G.7).
-   */
+  /** Whether this member is the creator and has never left. A creator that leaves loses its rights for good (wire.md G.7). */
   readonly founder: boolean
-  /** Whether the account is suspended: it cannot act, so it does not count as an admin. */
+  /** Whether the account is suspended. A suspended account cannot act, so it does not count as an admin. */
   readonly suspended: boolean
 }
 
@@ -108,7 +105,7 @@ export interface Profile {
   readonly avatarUrl: string | null
 }
 
-/** A group as committed under one version; members in order of joining. */
+/** A group as committed under one version. Members are in order of joining. */
 export interface GroupState {
   readonly id: GroupId
   readonly version: number
@@ -141,7 +138,7 @@ export interface SystemMessage {
   readonly senderId: string
   readonly senderHandle: string
   readonly event: SystemEvent
-  /** Agent ids; each gets an envelope. */
+  /** The ids of the agents that get an envelope. */
   readonly recipients: ReadonlyArray<string>
 }
 
@@ -151,11 +148,11 @@ export interface Change {
   readonly joins: ReadonlyArray<{ readonly agentId: string; readonly role: Role }>
   readonly leaves: ReadonlyArray<string>
   readonly roles: ReadonlyArray<{ readonly agentId: string; readonly role: Role }>
-  /** The agent that deletes the group with this change; null: the group stays. */
+  /** The agent that deletes the group with this change, or `null` if the group stays. */
   readonly deletedBy: string | null
-  /** Ids of invites that are answered or cancelled. */
+  /** Ids of the invites that this change removes, because they were answered or cancelled. */
   readonly closes: ReadonlyArray<string>
-  /** Agents that cannot be invited again for a while. */
+  /** Agents that refused an invite and cannot be invited again for a while. */
   readonly refuses: ReadonlyArray<string>
   readonly messages: ReadonlyArray<SystemMessage>
 }
@@ -181,10 +178,7 @@ const idsWithout = (members: ReadonlyArray<Member>, ...out: ReadonlyArray<string
 
 const acts = (member: Member): boolean => member.role === "admin" && !member.suspended
 
-/**
- * The member that becomes admin if no admin can act: the first to have joined of those that can act, else
- * of all.
- */
+/** The member that becomes admin if no admin can act: among those that can act, or else among all, the first to have joined. */
 const successor = (members: ReadonlyArray<Member>): Member | undefined =>
   members.some(acts) ? undefined : members.find((member) => !member.suspended) ?? members.find((member) => member.role !== "admin")
 
@@ -195,8 +189,8 @@ export interface Departure {
 }
 
 /**
- * Leaving: if the last admin leaves, another member becomes admin; the last member's leaving deletes the
- * group (wire.md G.7).
+ * Decides that a member leaves. If it is the last admin, another member becomes admin. If it is the last member, the
+ * group is deleted (wire.md G.7).
  */
 export const decideLeave = (state: GroupState, leaver: Member): Departure => {
   const rest = state.members.filter((member) => member.agentId !== leaver.agentId)
@@ -226,7 +220,7 @@ const automatic = (from: Named, to: Named, told: ReadonlyArray<Member>): SystemM
   recipients: idsWithout(told, from.agentId)
 })
 
-/** A suspended admin that was the last one is replaced, and stays a member (wire.md G.8b). */
+/** If a suspended member was the last admin, makes another member admin. The suspended one stays a member (wire.md G.8b). */
 export const decideReplacement = (state: GroupState, suspended: Member): Change | undefined => {
   if (suspended.role !== "admin") return undefined
   const heir = successor(state.members.filter((member) => member.agentId !== suspended.agentId))
@@ -258,7 +252,7 @@ export const decideRemove = (state: GroupState, actor: Named, targetId: string):
   }
 }
 
-/** Undefined: the target is an admin already. */
+/** Returns undefined if the target is an admin already. */
 export const decidePromote = (state: GroupState, actor: Named, targetId: string): Change | undefined | "NotMember" => {
   const target = memberOf(state, targetId)
   if (target === undefined) return "NotMember"
@@ -293,8 +287,8 @@ const roleChange = (state: GroupState, actor: Named, target: Member, role: Role)
 })
 
 /**
- * All other members get a message about a join; for an agent that is a member already, only the invite is
- * closed. If no admin can act, the joiner becomes one.
+ * Decides that an agent joins. All other members get a message. If no admin can act, the joiner becomes one. If the
+ * agent is a member already, only the invite is closed.
  */
 export const decideJoin = (state: GroupState, joiner: Named, inviteId: string, maxMembers: number): Change | "Full" => {
   if (memberOf(state, joiner.agentId) !== undefined) return { ...nothing(state), closes: [inviteId] }
@@ -320,7 +314,7 @@ export const closeInvite = (state: GroupState, inviteId: string, refusedBy: stri
   refuses: refusedBy === null ? [] : [refusedBy]
 })
 
-/** One message for each field that changes; undefined if none does. */
+/** Makes one system message for each field that changes. Returns undefined if none changes. */
 export const decideProfile = (state: GroupState, actor: Named, wanted: Partial<Profile>): Change | undefined => {
   const profile: Profile = { ...state.profile, ...wanted }
   const recipients = idsWithout(state.members, actor.agentId)
@@ -357,7 +351,7 @@ export const decideDelete = (state: GroupState, actor: Member): Change | "Forbid
   }
 }
 
-/** The group after a change, if nobody else changed it meanwhile; `handleOf` gives the handle of a joiner. */
+/** Returns the group after a change that was decided on `state` and committed. `handleOf` gives the handle of a joiner. */
 export const evolve = (
   state: GroupState,
   change: Change,

@@ -43,7 +43,7 @@ import { inviteFrame, toGroupInvite } from "./Invite.ts"
 export interface GroupDependencies {
   readonly appends: GroupCommit<GroupAppend, GroupAppended>
   readonly now: () => number
-  /** Milliseconds of a clock that nobody sets: for how long something has waited. */
+  /** Milliseconds of a monotonic clock, to measure how long something has waited. */
   readonly monotonic: () => number
   readonly newMessageId: () => string
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, Unavailable>
@@ -53,8 +53,8 @@ export interface GroupDependencies {
     agentId: string
   ) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
   /**
-   * Checks that the sender may send this file to the group. If it is used for the first time, the file store is asked; `asks`
-   * is called with true before that and with false after it.
+   * Checks that the sender may send this file to the group. The first use of a file asks the file store: `asks` is
+   * called with true before the request and with false after it.
    */
   readonly useAttachment: (
     senderId: string,
@@ -72,7 +72,7 @@ export interface GroupDependencies {
     at: number,
     silentId: string | null
   ) => Effect.Effect<CommittedChange | undefined, Unavailable>
-  /** When a change with these message ids was committed, and who became admin by it; undefined if there is none. */
+  /** When a change with these message ids was committed, and which member became admin by it. Undefined if there is none. */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<Committed | undefined, Unavailable>
   readonly displayNames: (agentIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, string | null>, Unavailable>
   readonly publish: (published: GroupPublished) => void
@@ -84,22 +84,22 @@ export interface GroupDependencies {
   readonly refusalMs: number
   readonly maxMembers: number
   /**
-   * Takes a place in the group's own rate window and returns the function that gives it back; undefined
-   * if there is no such limit.
+   * Takes a slot in the group's own rate window and returns the function that gives the slot back. Undefined if there
+   * is no limit.
    */
   readonly admit: ((groupId: string) => (() => void) | RateLimited) | undefined
   readonly fork: (effect: Effect.Effect<void>) => void
 }
 
-/** A send that is under way. */
+/** A send in progress. */
 interface Sending {
   readonly command: GroupSendCommand
-  /** The id of its request, and its trace. */
+  /** The id and the trace of the send's request. */
   readonly requestId: string | null
   readonly trace: TraceContext | undefined
-  /** Answers its caller; undefined once that was given up or has gone. */
+  /** Answers the caller. Undefined once the caller has timed out or disconnected. */
   settle: ((result: Exit.Exit<Sent | null, GroupSendFailure>) => void) | undefined
-  /** When it came, or the file store had answered, in monotonic milliseconds; Infinity while that is asked. */
+  /** When the send came or the file store answered, in monotonic milliseconds. Infinity during a request to the file store. */
   since: number
 }
 
@@ -110,22 +110,22 @@ export interface GroupPublished {
   readonly envelopes: ReadonlyArray<Numbered>
   readonly senderLastInboxNo: number
   readonly senderNextInboxNo: number | null
-  /** `performance.now()`; undefined: not measured. */
+  /** As `performance.now()`. Undefined if not measured. */
   readonly committedAt?: number | undefined
   readonly trace?: TraceContext | undefined
 }
 
-/** How many times a command is decided: again after each fence that shows newer members. */
+/** How often a command may be decided. It is decided again each time a write is refused because the group has a newer version. */
 const MAX_ATTEMPTS = 50
 
-/** Limits the log lines about commands that are given up, over all groups. */
+/** Limits the log lines about commands that are answered with 503, over all groups. */
 const givenUp = new Seldom()
 const giveUp = Effect.andThen(
-  givenUp.log(Effect.logWarning("A group was changed by others each time a command was decided: it is answered with 503")),
+  givenUp.log(Effect.logWarning("Another owner changed the group each time a command was decided: the command is answered with 503")),
   Effect.fail(new Unavailable())
 )
 
-/** When a change was committed, and who became admin because the last admin left. */
+/** When a change was committed, and which member became admin because the last admin left. */
 interface Committed {
   readonly at: number
   readonly promotedHandle: string | null
@@ -143,10 +143,10 @@ interface Step {
 }
 
 /**
- * One group on this node: single writer of its members, roles, invites and order. Every decision is made
- * on the rows of one version and committed only if that version still holds, so the actor's memory is a
- * cache and a second owner is harmless. Changes run one at a time, and the sends that come after them
- * wait. Safe to retry: a send finds its key, a change finds itself done.
+ * One group on this node: the single writer of its members, roles, invites and order. Every decision is made on the
+ * rows of one version and committed only if the group still has that version. So the actor's memory is a cache, and a
+ * second owner does no harm. Changes run one at a time, and later sends wait for them. Calls are safe to retry: a send
+ * finds its key, and a change finds its earlier commit.
  */
 export class GroupActor {
   readonly id: string
@@ -166,7 +166,7 @@ export class GroupActor {
     return this.busy === 0 && this.sends.size === 0
   }
 
-  /** Null: a replay, which the caller looks up. */
+  /** The result is `null` for a replay, which the caller looks up. */
   send(command: GroupSendCommand): Effect.Effect<Sent | null, GroupSendFailure> {
     return Effect.withFiber((fiber) => Effect.callback((resume) => {
       this.lastUsed = this.deps.now()
@@ -181,12 +181,13 @@ export class GroupActor {
       this.deps.fork(forRequest(
         sending.requestId,
         Effect.flatMap(Effect.exit(this.carry(sending)), (result) => {
-          // A new set: the table of one that is used for long keeps what it held until a full collection (http/UnderWay.ts).
+          // Use a new set: the table of a long-lived set references old entries until a full garbage collection
+          // (http/UnderWay.ts).
           if (this.sends.size === 1) this.sends = new Set()
           else this.sends.delete(sending)
           if (sending.settle !== undefined) return Effect.sync(() => sending.settle?.(result))
           return Exit.isFailure(result) && Cause.hasDies(result.cause)
-            ? Effect.logError("A send whose caller had been given up failed", result.cause)
+            ? Effect.logError("A send failed after its caller had timed out", result.cause)
             : Effect.void
         })
       ))
@@ -197,8 +198,8 @@ export class GroupActor {
   }
 
   /**
-   * Answers the callers of sends whose `since` is before this time with Unavailable. These sends go on if they are being
-   * committed; those that are not decided yet are dropped.
+   * Answers Unavailable to the callers of sends whose `since` is before this time. A send that is being committed goes
+   * on. A send that is not decided yet is dropped.
    */
   giveUpCallers(before: number): void {
     for (const sending of this.sends) {
@@ -217,7 +218,7 @@ export class GroupActor {
         const state = this.state ?? (yield* this.turn.withPermits(1)(this.known(sending)))
         if (sending.settle === undefined) return yield* new Unavailable()
         if (state === undefined || state.deleted !== null || memberOf(state, sender.id) === undefined) {
-          // The agent may have joined through another owner: only the rows can turn it away.
+          // The agent may have joined through another owner, so read the rows before refusing it.
           if (state !== undefined && attempt === 0) {
             this.state = undefined
             continue
@@ -283,7 +284,7 @@ export class GroupActor {
         const { member, state } = yield* this.member(loaded, actorId)
         const change = decideDelete(state, member)
         if (change === "Forbidden") {
-          return yield* new Forbidden({ message: "Only the group's creator may delete it while it is a member." })
+          return yield* new Forbidden({ message: "Only the group's creator may delete the group while the creator is a member." })
         }
         return { change }
       }))
@@ -376,7 +377,8 @@ export class GroupActor {
   replace({ agentId, messageIds }: Told<typeof Entity.Replace>) {
     return Effect.asVoid(this.change(messageIds, (loaded) =>
       Effect.suspend(() => {
-        // A membership without its group is an error in the rows: the handover is kept, and tried again later.
+        // A membership without its group is an error in the rows. After this failure, the handover is kept and retried
+        // later.
         if (loaded === undefined) return Effect.fail(new Unavailable())
         const member = memberOf(loaded, agentId)
         // The account may have been restored meanwhile.
@@ -386,7 +388,7 @@ export class GroupActor {
       })))
   }
 
-  /** The add pipeline, in the order of wire.md C.8. */
+  /** Invites a candidate after the checks of wire.md C.8, in their order. */
   add({ actorId, candidate, inviteId, restricted }: Told<typeof Entity.Add>) {
     return this.inTurn((loaded) =>
       Effect.gen({ self: this }, function*() {
@@ -406,7 +408,7 @@ export class GroupActor {
             return undefined
           case "Refused":
             return yield* new RateLimited({
-              message: "This agent was asked not long ago: it cannot be invited again yet.",
+              message: "This agent was invited recently and cannot be invited again yet.",
               details: { retry_after_ms: Math.max(1, invited.at + deps.refusalMs - at), limit: 1, window: "day" }
             })
           case "OverBudget":
@@ -431,8 +433,8 @@ export class GroupActor {
   }
 
   /**
-   * Runs an attempt on the rows as they are, one attempt at a time; repeats it while it returns undefined
-   * because somebody else changed the group first.
+   * Reads the rows and runs an attempt on them, one attempt at a time. Repeats this while the attempt returns
+   * undefined, because another owner changed the group first.
    */
   private inTurn<A, E>(
     attempt: (loaded: GroupState | undefined) => Effect.Effect<A | undefined, E>
@@ -448,9 +450,9 @@ export class GroupActor {
   }
 
   /**
-   * Commits a decision with its messages; a decision of undefined means that there is nothing to do. If
-   * `decide` fails, this same call may have succeeded before, on a node that has ended since or in a
-   * commit whose answer was lost: then it returns the earlier result.
+   * Commits a decision with its messages, or nothing if the decision is undefined. If `decide` fails, the same call may
+   * have succeeded before, on a node that has ended or in a commit whose answer was lost. In that case, returns the
+   * earlier result.
    */
   private change<E>(
     messageIds: ReadonlyArray<string>,
@@ -473,7 +475,7 @@ export class GroupActor {
     })
   }
 
-  /** Reads the state, if it is not known; not for a send whose caller has been given up. */
+  /** Returns the state, and reads it if it is not cached, unless the send's caller has timed out. */
   private known(sending?: Sending): Effect.Effect<GroupState | undefined, Unavailable> {
     return Effect.suspend(() =>
       this.state !== undefined || (sending !== undefined && sending.settle === undefined)
@@ -544,7 +546,7 @@ export class GroupActor {
     )
   }
 
-  /** Undefined: somebody else changed the group first, decide again. */
+  /** Returns undefined if another owner changed the group first. The caller then decides again. */
   private carryOut(
     loaded: GroupState | undefined,
     step: Step | undefined,
@@ -622,10 +624,7 @@ export const adminsOnly = (): Forbidden => new Forbidden({ message: "Only an adm
 
 export const noAvatar = (): NotFound => new NotFound({ message: "The group has no avatar." })
 
-/**
- * Why this candidate cannot be invited, the first reason in the order of wire.md C.8 and G.8a; undefined
- * if it can.
- */
+/** Returns why this candidate cannot be invited: the first reason in the order of wire.md C.8 and G.8a. Undefined if it can. */
 export const obstacleTo = (
   candidate: {
     readonly handle: string

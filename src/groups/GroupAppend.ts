@@ -16,18 +16,18 @@ import { Database } from "../database/Sql.ts"
 import { countStored } from "../platform/Metrics.ts"
 import { hookedAmong, intoOutbox, unmuted } from "../messages/Outbox.ts"
 
-/** A send to a group, accepted on the members that its actor knows. */
+/** A send to a group that its actor has accepted, based on the members in its memory. */
 export interface GroupAppend {
   readonly groupId: string
-  /** The version that the row must have for these members to be the current ones. */
+  /** The version that the row must have. It proves that the members are the current ones. */
   readonly version: number
-  /** About how many envelopes it will have. */
+  /** The approximate number of envelopes. */
   readonly size: number
   readonly senderId: string
   readonly messageId: string
   readonly at: number
   readonly draft: Draft
-  /** The request that caused it, for webhooks: its id and its trace (`joinOrigin`). */
+  /** The id and the trace of the request that caused the send (`joinOrigin`), for webhooks. */
   readonly requestId: string | null
 }
 
@@ -42,7 +42,7 @@ export type GroupAppended =
     readonly _tag: "Stored"
     readonly seq: number
     readonly envelopes: ReadonlyArray<Numbered>
-    /** The highest number in the sender's own inbox, which its echo may not overtake. */
+    /** The highest number in the sender's own inbox. The sender's echo is shown after that number. */
     readonly senderLastInboxNo: number
     /** The number under which the sender's inbox got the next message of this group, if the same batch stored it. */
     readonly senderNextInboxNo: number | null
@@ -53,11 +53,10 @@ export type GroupAppended =
   | { readonly _tag: "SenderGone" }
 
 /**
- * The batch statement of group sends, as Append.ts has the one of direct sends, with the same order of
- * locks: conversations, then inboxes by agent. Recipients are the active members in the snapshot; the
- * version on the locked row proves that they are the current ones. Members come as one array for each
- * group: the planner would expect few rows from a join of messages with members, and compare each with
- * each.
+ * The batch statement of group sends. Like the one of direct sends (Append.ts), it locks conversations first, then
+ * inboxes by agent. Recipients are the active members in the snapshot. The version on the locked row proves that they
+ * are the current members. The members of each group are read as one array. For a join of messages with members, the
+ * planner would expect few rows and choose a nested loop.
  */
 const APPEND = `
 WITH input AS MATERIALIZED (${inputOf(`${MESSAGE_COLUMNS}, version bigint`, "$2")}
@@ -137,8 +136,8 @@ interface Row {
 }
 
 /**
- * Commits a batch of group sends in one statement; results in the order of the batch. Calls `onHooked`
- * with each agent whose outbox may have grown.
+ * Makes the function that commits a batch of group sends in one statement. Results are in the order of the batch. Calls
+ * `onHooked` with each agent whose outbox may have grown.
  */
 export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
   Effect.map(Database, (database) => {
@@ -153,7 +152,7 @@ export const makeGroupAppend = (onHooked: (agentId: string) => void) =>
     return (batch: ReadonlyArray<GroupAppend>, lockMs: number) => onceEach(batch, (once) => commit(once, lockMs))
   })
 
-/** A locked inbox of one member holds up the whole group. */
+/** The sends of a group wait while the inbox of any member is locked. */
 const HELD = `
 WITH members AS MATERIALIZED (
   SELECT conversation_id, agent_id FROM participants WHERE conversation_id = ANY ($1::text[])
@@ -165,7 +164,7 @@ SELECT m.conversation_id AS name, min(i.holder) AS holder
 FROM inbox i JOIN members m ON m.agent_id = i.name
 GROUP BY m.conversation_id`
 
-/** The locks of the batch statement. A locked inbox is reported under its group, whose sends wait. */
+/** The locks of the batch statement. A locked inbox is reported under the names of its groups, whose sends wait for it. */
 export const makeGroupAppendLocks = Effect.map(Database, (database): Locks<GroupAppend> => {
   const held = database.prepared<Held>("append_group_held", HELD)
   return {

@@ -18,7 +18,7 @@ import { StorageUnavailable } from "../files/Blobs.ts"
 import { Forbidden, NotFound, RateLimited, Unauthorized, Unavailable, ValidationFailed } from "../wire/WireError.ts"
 import { AddResult, Candidate, GroupFull, InviteNotFound, LastAdmin, NotAdmin, NotMember } from "./Group.ts"
 
-/** A group send with all that is needed to handle it: the sender is not looked up again. */
+/** A group send with everything that the owner needs, so that it does not look up the sender. */
 export const GroupSendCommand = Schema.Struct({ sender: MessageSender, draft: Draft })
 export type GroupSendCommand = typeof GroupSendCommand.Type
 
@@ -36,7 +36,7 @@ export const GroupSendFailure = Schema.Union([
 ])
 export type GroupSendFailure = typeof GroupSendFailure.Type
 
-/** Sends to all members; null: this sender has used the client_msg_id before. */
+/** Sends a message to all members. The result is `null` if this sender has used the client_msg_id before. */
 export const SendToGroup = Rpc.make("SendToGroup", {
   payload: { command: GroupSendCommand },
   success: Schema.NullOr(Sent),
@@ -44,21 +44,15 @@ export const SendToGroup = Rpc.make("SendToGroup", {
 })
 
 /**
- * Ids for the system messages of a change, or for its trace if it has none. A call that repeats a
- * committed one, with the same ids, gets its answer.
+ * Ids for the system messages of a change, or for its trace if it has no messages. A call that repeats a committed one,
+ * with the same ids, gets the answer of the committed one.
  */
 const messageIds = Schema.Array(Schema.String)
 
-/**
- * The agent that changes a group. Like sends, commands carry all that is needed to handle them: the actor
- * is not looked up.
- */
+/** The agent that changes a group. As in sends, the owner does not look up this agent. */
 const byActor = { actorId: Schema.String, messageIds }
 
-/**
- * The failures for agents that are not members: outsiders learn nothing, former members that the group
- * was deleted.
- */
+/** The failures for agents that are not members: GroupDeleted for former members of a deleted group, else GroupNotFound. */
 const outside = [GroupNotFound, GroupDeleted] as const
 
 /** Changes the given fields of the profile, as an admin. */
@@ -68,33 +62,33 @@ export const Update = Rpc.make("Update", {
     name: Schema.optionalKey(Schema.String),
     description: Schema.optionalKey(Schema.NullOr(Schema.String)),
     avatarUrl: Schema.optionalKey(Schema.NullOr(Schema.String)),
-    /** The key of a picture on this server, instead of its URL, which another node may write in another way. */
+    /** The key of a picture on this server. It replaces the URL, because another node may write the URL differently. */
     avatarKey: Schema.optionalKey(Schema.String)
   },
   error: Schema.Union([...outside, Forbidden, Unavailable])
 })
 
-/** Removes the picture, as an admin; fails if there is none. */
+/** Removes the picture, as an admin. Fails if there is none. */
 export const ClearAvatar = Rpc.make("ClearAvatar", {
   payload: byActor,
   error: Schema.Union([...outside, Forbidden, NotFound, Unavailable])
 })
 
-/** Deletes the group; returns when, in milliseconds. */
+/** Deletes the group, and returns the time of the deletion in milliseconds. */
 export const Delete = Rpc.make("Delete", {
   payload: byActor,
   success: Schema.Struct({ at: Schema.Int }),
   error: Schema.Union([...outside, Forbidden, Unavailable])
 })
 
-/** Invites an agent, as an admin. There is no system message: a repeated call finds the pending invite. */
+/** Invites an agent, as an admin. A repeated call finds the pending invite. There is no system message. */
 export const Add = Rpc.make("Add", {
   payload: {
     actorId: Schema.String,
     /** The id for the invite, if a new one is made. */
     inviteId: Schema.String,
     restricted: Schema.Boolean,
-    /** Null: nobody has this handle. */
+    /** `null` if no agent has this handle. */
     candidate: Schema.NullOr(Candidate)
   },
   success: AddResult,
@@ -111,7 +105,7 @@ export const Add = Rpc.make("Add", {
   ])
 })
 
-/** The payload for a change of one member; a null target: nobody has the given handle. */
+/** The payload for a change of one member. `targetId` is `null` if no agent has the given handle. */
 const ofTarget = { ...byActor, targetId: Schema.NullOr(Schema.String) }
 
 /** Removes a member, as an admin. */
@@ -120,7 +114,7 @@ export const Remove = Rpc.make("Remove", {
   error: Schema.Union([...outside, Forbidden, NotMember, ValidationFailed, Unavailable])
 })
 
-/** Makes a member an admin, as an admin; no change if it is one already. */
+/** Makes a member an admin, as an admin. Changes nothing if the target is an admin already. */
 export const Promote = Rpc.make("Promote", {
   payload: ofTarget,
   error: Schema.Union([...outside, Forbidden, NotMember, Unavailable])
@@ -132,7 +126,7 @@ export const Demote = Rpc.make("Demote", {
   error: Schema.Union([...outside, Forbidden, NotMember, NotAdmin, LastAdmin, Unavailable])
 })
 
-/** Leaves; returns who became admin because the last admin left. */
+/** Leaves the group, and returns the handle of the member that became admin if the last admin left. */
 export const Leave = Rpc.make("Leave", {
   payload: byActor,
   success: Schema.Struct({ promotedHandle: Schema.NullOr(Schema.String) }),
@@ -157,18 +151,18 @@ export const Cancel = Rpc.make("Cancel", {
   error: Schema.Union([...outside, Forbidden, InviteNotFound, Unavailable])
 })
 
-/** Drops an invite of an account that is deleted; succeeds if it is gone already. */
+/** Removes an invite to or from a deleted account. Succeeds if the invite does not exist. */
 export const Withdraw = Rpc.make("Withdraw", { payload: { inviteId: Schema.String }, error: Unavailable })
 
-/** Replaces a suspended member that was the last admin. */
+/** If this suspended member was the last admin, makes another member admin. */
 export const Replace = Rpc.make("Replace", { payload: { agentId: Schema.String, messageIds }, error: Unavailable })
 
 /**
- * A group as an actor. Single writer of its members, roles, invites and order while its node owns the
- * shard; each write carries the version that it was decided on, so a second owner is harmless. Rebuilt
- * from its rows when they are not in memory; removed from memory five minutes after the last call. Safe
- * to retry because a send finds its client_msg_id and a change finds itself done. The names of the entity
- * and of its Rpcs never change.
+ * A group as an actor. It is the single writer of its members, roles, invites and order while its node owns the shard.
+ * Each write carries the version on which it was decided, so a second owner does no harm. The actor is rebuilt from its
+ * rows when its state is not in memory, and removed from memory five minutes after the last call. Calls are safe to
+ * retry: a send finds its client_msg_id, and a change finds its earlier commit. The names of the entity and of its Rpcs
+ * never change.
  */
 export const GroupEntity = Entity.make("Group", [
   SendToGroup,

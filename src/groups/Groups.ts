@@ -88,7 +88,7 @@ export interface PendingPage {
 }
 
 type Denied = GroupNotFound | GroupDeleted | Unavailable
-/** The failures of actions that only admins may do. */
+/** The failures of actions that are reserved for admins. */
 type NotAllowed = Denied | Forbidden
 
 const LANES = 1
@@ -101,8 +101,8 @@ const SWEEP_ROWS = 500
 const PendingCursor = Schema.Struct({ createdAt: Schema.Int, id: CursorId })
 
 /**
- * Groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). Outsiders learn
- * nothing of a group; former members of a deleted group learn that it was deleted.
+ * Manages groups: members, roles, invites and sends to all members (wire.md C.8, G.6, G.7). For agents that are not
+ * members, a group does not exist; former members of a deleted group learn that it was deleted.
  */
 export class Groups extends Context.Service<Groups, {
   /** Creates a group with all its first invites, or nothing if they exceed the invite budget. */
@@ -113,14 +113,14 @@ export class Groups extends Context.Service<Groups, {
     groupId: string,
     profile: Partial<Profile>
   ) => Effect.Effect<typeof Group.Type, NotAllowed>
-  /** Sets the picture, as an admin; the image is read only after the permission is checked. */
+  /** Sets the picture, as an admin. The image is read after the permission is checked. */
   readonly setAvatar: <E>(
     agentId: string,
     groupId: string,
     image: Effect.Effect<Buffer, E>
   ) => Effect.Effect<Avatar, E | NotAllowed | ImageRefusal | StorageUnavailable | RateLimited>
   readonly clearAvatar: (agentId: string, groupId: string) => Effect.Effect<void, NotAllowed | NotFound | RateLimited>
-  /** Deletes the group; returns when, as an ISO time. */
+  /** Deletes the group, and returns the time of the deletion in ISO format. */
   readonly remove: (agentId: string, groupId: string) => Effect.Effect<string, NotAllowed>
   readonly add: (
     inviter: Actor,
@@ -144,7 +144,7 @@ export class Groups extends Context.Service<Groups, {
   /** Returns the handle of the member that became admin because the last admin left, or null. */
   readonly leave: (agentId: string, groupId: string) => Effect.Effect<string | null, Denied>
   readonly invites: (agentId: string) => Effect.Effect<ReadonlyArray<typeof GroupInvite.Type>, Unavailable>
-  /** Fails with InviteNotFound if the group is gone. */
+  /** Fails with InviteNotFound if the group no longer exists. */
   readonly accept: (
     agent: Actor,
     inviteId: string
@@ -160,20 +160,20 @@ export class Groups extends Context.Service<Groups, {
     groupId: string,
     inviteId: string
   ) => Effect.Effect<void, NotAllowed | InviteNotFound>
-  /** Null: a replay, which the caller looks up. */
+  /** The result is `null` for a replay, which the caller looks up. */
   readonly send: (groupId: string, command: GroupSendCommand) => Effect.Effect<Sent | null, GroupSendFailure>
   /** The failure for an agent that is not a member. */
   readonly outside: (agentId: string, groupId: string) => Effect.Effect<GroupNotFound | GroupDeleted, Unavailable>
   /**
-   * To be called for a suspended agent: wherever it is the last admin, another member becomes one
+   * Call it for a suspended agent. In each group where this agent is the last admin, another member becomes admin
    * (wire.md G.8b).
    */
   readonly replaceAdmin: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes a deleted account from its groups, and drops the invites to and from it (wire.md G.12); idempotent. */
+  /** Removes a deleted account from its groups, and the invites to and from it (wire.md G.12). Idempotent. */
   readonly leaveAll: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Deletes some of the refusals that have lapsed. */
+  /** Deletes one batch of expired refusals. */
   readonly sweepRefusals: Effect.Effect<Batch, SqlError.SqlError>
-  /** Deletes some of the traces of silent changes whose requests are not repeated any more. */
+  /** Deletes one batch of the traces of silent changes whose requests can no longer be repeated. */
   readonly sweepSilentChanges: Effect.Effect<Batch, SqlError.SqlError>
   /** Completes once every accepted send is committed or refused. */
   readonly settled: Effect.Effect<void>
@@ -183,7 +183,7 @@ export class Groups extends Context.Service<Groups, {
     Effect.gen(function*() {
       const clock = yield* Clock.Clock
       const config = yield* Config
-      /** How long a request with an Idempotency-Key may be made again. */
+      /** How long a request with an Idempotency-Key may be repeated. */
       const repeatedMs = Math.max(DAY_MS, config.IDEMPOTENCY_RETENTION_HOURS * 3_600_000)
       const repo = yield* GroupsRepo
       const agents = yield* Agents
@@ -263,7 +263,8 @@ export class Groups extends Context.Service<Groups, {
         now,
         monotonic,
         newMessageId: () => ids.make("msg"),
-        // Everything else waits for it, so a connection that is dead must not hold it up for longer than callers are held.
+        // All later commands of the group wait for this read. It must not wait on a dead connection for longer than
+        // callers wait.
         load: (groupId) => Effect.provideService(unavailableOnSqlError(repo.load(groupId)), AnswerTimeout, HELD_MS),
         outside,
         useAttachment: (senderId, groupId, id, asks) => attachments.use(senderId, { _tag: "Group", groupId }, id, asks),
@@ -335,12 +336,12 @@ export class Groups extends Context.Service<Groups, {
         Replace: { run: (groupId, command) => actorOf(groupId).replace(command) }
       })
       /**
-       * Ids for the system messages of a change of a group, or of an answer to an invite; a repeat of the
-       * same request gets the same ids.
+       * Ids for the system messages of a change of a group, or of an answer to an invite. A repeat of the same request
+       * gets the same ids.
        */
       const messageIdsOf = (id: string, change: keyof typeof client) =>
         Effect.forEach(MESSAGES, (n) => idempotentIds.make("msg", `${id} ${change} ${n}`))
-      /** Refuses ids that cannot be a group's, so that no actor is created for them. */
+      /** Refuses malformed group ids, so that no actor is created for them. */
       const inGroup = <A, E>(groupId: string, change: Effect.Effect<A, E>): Effect.Effect<A, E | GroupNotFound> =>
         GROUP_ID.test(groupId) ? change : Effect.fail(new GroupNotFound())
       const change = <A, E>(
@@ -390,7 +391,7 @@ export class Groups extends Context.Service<Groups, {
         return member.role === "admin" ? state : yield* adminsOnly()
       })
 
-      /** Keeps a picture of this server from being removed before the group that is about to get it has it. */
+      /** Keeps a picture on this server from being deleted before the group refers to it. */
       const deferPicture = (url: string | null | undefined) =>
         url === null || url === undefined ? Effect.void : avatars.defer(url)
 
@@ -422,7 +423,7 @@ export class Groups extends Context.Service<Groups, {
           results.push({ handle, outcome: "invited", invite_id: inviteId })
         }
         const at = now()
-        // An earlier attempt with the same Idempotency-Key may have created it.
+        // An earlier attempt with the same Idempotency-Key may have created the group.
         if ((yield* unavailableOnSqlError(repo.load(id))) === undefined) {
           const made = yield* unavailableOnSqlError(
             repo.create({ id, creatorId: creator.id, profile, invites, at, limit: inviteLimit })
@@ -438,7 +439,7 @@ export class Groups extends Context.Service<Groups, {
           }
         }
         const group = yield* Effect.catchTags(get(creator.id, id), {
-          // Deleted by another request before this one answered.
+          // Another request deleted the group before this one answered.
           GroupNotFound: () => Effect.fail(new Unavailable()),
           GroupDeleted: () => Effect.fail(new Unavailable())
         })
@@ -448,7 +449,7 @@ export class Groups extends Context.Service<Groups, {
       const targetOf = (handle: string) => Effect.map(agents.byHandle(handle), (agent) => agent?.id ?? null)
 
       /**
-       * The group of an agent's invite. If the invite is gone, an earlier attempt at this request may
+       * Returns the group of an agent's invite. If the invite does not exist, an earlier attempt at this request may
        * have answered it.
        */
       const groupOfInvite = Effect.fnUntraced(function*(

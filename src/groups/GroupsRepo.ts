@@ -36,9 +36,9 @@ export interface Notice {
 }
 
 export interface CommittedChange {
-  /** The last seq before the change: its nth message has `base + n`. */
+  /** The last seq before the change. The nth message of the change has `base + n`. */
   readonly base: number
-  /** For each message, its envelopes. */
+  /** The envelopes of each message. */
   readonly envelopes: ReadonlyArray<ReadonlyArray<Numbered>>
   /** The newest inbox numbers of senders and recipients before the change. */
   readonly reached: ReadonlyMap<string, number>
@@ -64,8 +64,8 @@ ORDER BY m.joined_seq`
 const WAS_MEMBER = `SELECT agent_id FROM group_members WHERE group_id = $1 AND agent_id = $2`
 
 /**
- * Looks up all candidates at once: a group may start with up to 255 of them. By handle first, or the
- * planner would prefer to walk an index of all agents that are not deleted.
+ * Looks up all candidates at once, because a group may start with up to 255 of them. The subquery looks up handles
+ * first. Otherwise the planner would scan an index of all agents that are not deleted.
  */
 const CANDIDATES = `
 SELECT a.id, a.handle, a.group_invite_policy AS policy,
@@ -78,12 +78,12 @@ FROM (SELECT * FROM agents WHERE handle = ANY ($2::text[]) OFFSET 0) a WHERE a.d
 
 const STATUS = `SELECT status, restricted_until, deleted_at FROM agents WHERE id = $1`
 
-/** Whether a charge at `t` counts. A charge does not count if it is older than a day, or from before the clock was set back. */
+/** Whether a charge at `t` counts. A charge older than a day, or from before the clock was set back, does not count. */
 const charged = (at: string): string => `t > ${at}::bigint - ${DAY_MS} AND t <= ${at}::bigint + ${SET_BACK_MS}`
 
 /**
- * Charges `n` invites to an inviter, or does nothing if they exceed the limit: the row's lock makes the
- * count exact. `source` yields a row if there is anything to charge.
+ * Charges `n` invites to an inviter, or does nothing if they exceed the limit. The row's lock makes the count exact.
+ * `source` yields a row if there is anything to charge.
  */
 const charge = (inviter: string, at: string, n: string, limit: string, source: string) => `
   INSERT INTO invite_budgets (agent_id, spent)
@@ -94,7 +94,7 @@ const charge = (inviter: string, at: string, n: string, limit: string, source: s
     <= ${limit}::integer
   RETURNING agent_id`
 
-/** The time of the invite that has to leave the window so that no more than `$3` stay. */
+/** The time of the newest invite that has to leave the window before at most `$3` remain. */
 const IN_THE_WAY = `
 SELECT t AS made_at FROM invite_budgets b, unnest(b.spent) t
 WHERE b.agent_id = $1 AND ${charged("$2")} ORDER BY t DESC OFFSET $3 LIMIT 1`
@@ -131,7 +131,7 @@ WITH ${invites ? `charged AS (${charge("$2::text", "$3", "$10", "$11", "(SELECT 
 ), posted AS (${invitesPosted("invited", "$9")})
 SELECT id FROM made`
 
-/** Tests and raises the version, which proves that the invites and members in the snapshot are the current ones. */
+/** Tests and raises the version. The version proves that the invites and members in the snapshot are the current ones. */
 const INVITE = `
 WITH held AS (
   UPDATE conversations SET version = version + 1 WHERE id = $1 AND version = $2 RETURNING id
@@ -173,10 +173,10 @@ ORDER BY created_at, id OFFSET $4 LIMIT $5`
 const COUNT_PENDING = `SELECT count(*) AS total FROM group_invites WHERE group_id = $1`
 
 /**
- * Any change of a group with its messages, in one statement. It locks the conversation's row first and
- * tests its version. If members leave, the snapshot must show all their undelivered envelopes, so the
- * caller decides again if a send was committed while this waited for the lock. Then it locks the inboxes
- * by agent, closes the undelivered envelopes of the members that leave, and stores the messages.
+ * Any change of a group with its messages, in one statement. It locks the conversation's row first and tests its
+ * version. If members leave, the snapshot must show all their undelivered envelopes. Therefore the caller decides again
+ * if a send was committed while the statement waited for the lock. Then it locks the inboxes by agent, closes the
+ * undelivered envelopes of the members that leave, and stores the messages.
  */
 const CHANGE = `
 WITH input AS MATERIALIZED (
@@ -306,7 +306,7 @@ DELETE FROM silent_group_changes
 WHERE changed_at <= $1 AND id IN (SELECT id FROM silent_group_changes WHERE changed_at <= $1 LIMIT $2)
 RETURNING id`
 
-/** Tested again once the row is locked: the agent may have refused again meanwhile. */
+/** The outer condition is tested again on the locked row, because the agent may have refused again meanwhile. */
 const SWEEP_REFUSALS = `
 DELETE FROM group_refusals WHERE refused_at <= $1 AND (group_id, agent_id) IN (
   SELECT group_id, agent_id FROM group_refusals WHERE refused_at <= $1 LIMIT $2
@@ -329,7 +329,7 @@ const invite = (row: InviteColumns): StoredInvite => ({
   createdAt: row.created_at
 })
 
-/** All SQL of groups, apart from the batch statement (GroupAppend.ts) and other rooms' reads (GroupReads.ts). */
+/** The SQL of groups, except the batch statement (GroupAppend.ts) and the reads of other rooms (GroupReads.ts). */
 export class GroupsRepo extends Context.Service<GroupsRepo, {
   readonly load: (groupId: string) => Effect.Effect<GroupState | undefined, SqlError.SqlError>
   readonly wasMember: (groupId: string, agentId: string) => Effect.Effect<boolean, SqlError.SqlError>
@@ -339,7 +339,7 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     handles: ReadonlyArray<string>
   ) => Effect.Effect<ReadonlyArray<Candidate>, SqlError.SqlError>
   readonly status: (agentId: string, at: number) => Effect.Effect<AgentStatus | undefined, SqlError.SqlError>
-  /** False: the invites exceed the inviter's budget, and nothing was created. */
+  /** Returns false and creates nothing if the invites exceed the inviter's budget. */
   readonly create: (group: {
     readonly id: string
     readonly creatorId: string
@@ -354,16 +354,13 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     readonly invite: NewInvite
     readonly at: number
     readonly limit: number
-    /** Older refusals do not count any more. */
+    /** Refusals before this time no longer count, in milliseconds. */
     readonly refusedAfter: number
   }) => Effect.Effect<Invited, SqlError.SqlError>
   /** When the inviter's budget will have room for `n` more, in milliseconds. */
   readonly roomAt: (inviterId: string, n: number, at: number, limit: number) => Effect.Effect<number, SqlError.SqlError>
   readonly inviteById: (inviteId: string) => Effect.Effect<StoredInvite | undefined, SqlError.SqlError>
-  /**
-   * The group and the time of the change with these message ids, and who became admin because the last
-   * admin left.
-   */
+  /** The group and the time of the change with these message ids, and which member became admin because the last admin left. */
   readonly earlier: (messageIds: ReadonlyArray<string>) => Effect.Effect<
     { readonly groupId: string; readonly at: number; readonly promotedHandle: string | null } | undefined,
     SqlError.SqlError
@@ -383,8 +380,8 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
   ) => Effect.Effect<ReadonlyArray<StoredInvite>, SqlError.SqlError>
   readonly countPending: (groupId: string) => Effect.Effect<number, SqlError.SqlError>
   /**
-   * Undefined: the group has changed since, and nothing was done. `silentId` is the id by which a repeat
-   * finds a change without notices; null: it cannot be found.
+   * Returns undefined and changes nothing if the group has changed since. A repeat finds a change without notices by
+   * `silentId`. With `null`, it cannot be found.
    */
   readonly change: (
     state: GroupState,
@@ -399,9 +396,9 @@ export class GroupsRepo extends Context.Service<GroupsRepo, {
     agentId: string,
     limit: number
   ) => Effect.Effect<ReadonlyArray<{ readonly id: string; readonly groupId: string }>, SqlError.SqlError>
-  /** Deletes at most `most` refusals from `by` or before; returns how many there were. */
+  /** Deletes up to `most` refusals from `by` or before, and returns how many were deleted. */
   readonly sweepRefusals: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
-  /** The same for the traces of changes without messages. */
+  /** Does the same with the traces of changes without messages. */
   readonly sweepSilentChanges: (by: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/groups/GroupsRepo") {
   static readonly layer = Layer.effect(

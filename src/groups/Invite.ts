@@ -2,7 +2,7 @@ import { Schema } from "effect"
 import { DateTimeString, iso } from "../wire/Text.ts"
 import type { GroupCard } from "../messages/GroupReads.ts"
 
-/** How many invites an agent is shown: the oldest ones. The others follow when the agent has answered some of these. */
+/** How many invites an agent is shown, oldest first. The others follow when the agent has answered some of these. */
 export const MOST_INVITES = 1_000
 
 /**
@@ -20,7 +20,7 @@ export const GroupInvite = Schema.Struct({
   created_at: DateTimeString
 }).annotate({ identifier: "GroupInvite" })
 
-/** The one place that makes a GroupInvite. Texts that the group has not set are empty (wire.md B16); `createdAt` in milliseconds. */
+/** Makes a GroupInvite. Texts that the group has not set are empty (wire.md B16). `createdAt` is in milliseconds. */
 export const toGroupInvite = (
   invite: { readonly id: string; readonly groupId: string; readonly createdAt: number },
   group: GroupCard,

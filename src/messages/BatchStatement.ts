@@ -7,17 +7,17 @@ export const MESSAGE_COLUMNS =
   "request text"
 
 /**
- * Reads the rows of the batch from its JSON, `$1`. Also sets the lock timeout for this statement alone
- * (in milliseconds; SQLSTATE 55P03 when it expires), which costs no round trip. It comes first, because
- * every lock is taken for one of these rows.
+ * Reads the rows of the batch from its JSON, `$1`. Also sets the lock timeout for this statement alone, in milliseconds
+ * and without a round trip; SQLSTATE is 55P03 when it expires. The timeout is set first, because every lock is taken
+ * for one of these rows.
  */
 export const inputOf = (columns: string, lockMs: "$2" | "$3"): string => `
   SELECT x.*
   FROM (SELECT set_config('lock_timeout', ${lockMs}, true)) AS patience, json_to_recordset($1::json) AS x(${columns})`
 
 /**
- * The rows of a table that another transaction has locked, with the id of that transaction. Never waits
- * for a lock, nor for the disk or a replica: until its commit, it holds the rows that are free.
+ * Selects the rows of a table that another transaction has locked, with the id of that transaction. Never waits for a
+ * lock, the disk or a replica, because until its commit it locks the rows that were free.
  */
 export const heldIn = (table: "conversations" | "cold_slots" | "inboxes", key: string, keys: string): string => `
   SELECT r.${key} AS name, r.xmax::text AS holder
@@ -60,13 +60,14 @@ export const messageColumns = (i: number, conversationId: string, message: {
 
 /** SQL condition on a row of the input: its sender has stored a message under this key already. */
 export const isKnown = (input: string): string =>
-  // One look-up by key: the planner would turn an EXISTS into a join.
+  // This form is one look-up by key. The planner would turn an EXISTS into a join.
   `(SELECT true FROM messages k
       WHERE k.sender_id = ${input}.sender AND k.client_msg_id = ${input}.key AND k.type <> 'system') IS TRUE`
 
 /**
- * Commits a batch without the sends whose key an earlier one of it has, which only one sender's sends to
- * several conversations can be: such a one is a replay of the earlier, or decided again if that was not stored.
+ * Commits a batch without its repeats. A send is a repeat if an earlier send of the batch has the same key, which
+ * happens only if one sender writes to several conversations. A repeat is a replay if the earlier send is stored.
+ * Otherwise it is decided again.
  */
 export const onceEach = <
   In extends { readonly senderId: string; readonly draft: Draft },
@@ -101,8 +102,8 @@ const REPLAYED: Repeated = { _tag: "Replayed" }
 const FENCED: Repeated = { _tag: "Fenced" }
 
 /**
- * The order in which every batch stores its messages. A key that another transaction is storing too is waited for; in one
- * order everywhere, two batches cannot wait for each other.
+ * The order in which every batch stores its messages. An insert waits for another transaction that stores the same key.
+ * With one order everywhere, two batches cannot wait for each other.
  */
 export const BY_KEY = `ORDER BY sender COLLATE "C", key COLLATE "C"`
 

@@ -12,7 +12,7 @@ export const GroupDeletion = Schema.Struct({
   deleted_at: DateTimeString
 })
 
-/** The one place that makes a GroupDeletion; `at` in milliseconds. */
+/** Makes a GroupDeletion. `at` is in milliseconds. */
 export const toGroupDeletion = (groupId: string, byHandle: string, at: number): typeof GroupDeletion.Type => ({
   group_id: groupId,
   deleted_by_handle: byHandle,

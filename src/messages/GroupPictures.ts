@@ -8,9 +8,9 @@ interface Columns {
 }
 
 /**
- * Converts a group's picture between its shown and its stored form. A picture on this server is stored by
- * its key even if its URL was given: the key keeps the file as long as the group has it, and the shown
- * URL follows PUBLIC_URL.
+ * Converts a group's picture between its shown and its stored form. A picture on this server is stored by its key, even
+ * if its URL was given. The key keeps the file from being deleted while the group uses it, and lets the shown URL
+ * follow PUBLIC_URL.
  */
 export const groupPictures = (config: Settings) => ({
   shown: ({ avatar_key, avatar_url }: Columns): string | null =>

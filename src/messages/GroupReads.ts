@@ -44,8 +44,8 @@ WHERE m.group_id = $1 AND m.agent_id = $2`
 const MEMBERS = `SELECT agent_id FROM group_members WHERE group_id = $1 AND left_at IS NULL ORDER BY joined_seq`
 
 /**
- * When the last of all agents that ever got the message had it delivered, and when it read it; null until
- * then (wire.md F).
+ * When the message was delivered to the last of its recipients, and when the last of them read it. `null` until then
+ * (wire.md F).
  */
 const PROGRESS = `
 SELECT
@@ -57,7 +57,7 @@ CROSS JOIN LATERAL (
 ) e
 WHERE g.group_id = $1`
 
-/** Reads of groups for the rooms that show messages and conversations; caches nothing. */
+/** Reads groups for the rooms that show messages and conversations. Caches nothing. */
 export class GroupReads extends Context.Service<GroupReads, {
   /** The groups among these conversations, by id. One query at most. */
   readonly cards: (conversationIds: ReadonlyArray<string>) => Effect.Effect<ReadonlyMap<string, GroupCard>, Unavailable>

@@ -43,10 +43,7 @@ const messageFields = {
   context: MessageContext
 }
 
-/**
- * A message as one agent sees it (wire.md C.1); `delivery_id` names that agent's own envelope, null if it
- * has none.
- */
+/** A message as one agent sees it (wire.md C.1). `delivery_id` names that agent's own envelope, or is `null` if it has none. */
 export const Message = Schema.Struct({
   ...messageFields,
   delivery_id: Schema.NullOr(Schema.String)
@@ -58,14 +55,14 @@ export const SyncRow = Schema.Struct({
   delivery_id: Schema.String
 }).annotate({ identifier: "SyncRow" })
 
-/** A validated send; content and metadata are serialised already, as they will be stored. */
+/** A validated send. Content and metadata are serialised already, as they will be stored. */
 export const Draft = Schema.Struct({
   clientMsgId: Schema.String,
   type: Schema.Literals(["text", "structured", "file"]),
   content: Schema.String,
   metadata: Schema.String,
   attachmentId: Schema.UndefinedOr(Schema.String),
-  /** The id that the message gets; without it, a new one. */
+  /** The id for the message. Without it, the message gets a new id. */
   messageId: Schema.optionalKey(Schema.String)
 })
 export type Draft = typeof Draft.Type
@@ -117,23 +114,20 @@ export const storedMessage = (row: MessageRow): StoredMessage => ({
   createdAt: row.created_at
 })
 
-/** When a message was delivered and read, for the agent it is shown to, in milliseconds; null: not yet. */
+/** When a message was delivered and read, as the agent that it is shown to may see it, in milliseconds. `null` if not yet. */
 export interface Progress {
   readonly deliveredAt: number | null
   readonly readAt: number | null
 }
 
-/**
- * What is shown with a message besides its own fields: its sender's names and, in a group, the group's
- * name and size.
- */
+/** The data shown with a message besides its own fields: its sender's names and, in a group, the group's name and size. */
 export interface ShownContext {
   readonly senderHandle: string
   readonly senderDisplayName: string | null
   readonly group: { readonly name: string; readonly memberCount: number } | null
 }
 
-/** The context of a direct message: a deleted sender keeps its handle and nothing else (wire.md G.12). */
+/** The context of a direct message. Of a deleted sender, only the handle is shown (wire.md G.12). */
 export const directContext = (
   sender: { readonly handle: string; readonly displayName: string | null; readonly deletedAt: number | null } | undefined
 ): ShownContext => ({
@@ -177,7 +171,7 @@ export const renderMessage = (message: StoredMessage, context: ShownContext, pro
   },"mentions":${mentionsJson(message.content)}}}`
 })
 
-/** The whole JSON text, for a reader with this delivery id or none. */
+/** The whole JSON text of the message, for a reader with or without a delivery id. */
 export const messageJson = (rendered: Rendered, deliveryId: string | null): string =>
   deliveryId === null ? `${rendered.before}null${rendered.after}` : `${rendered.before}"${deliveryId}"${rendered.after}`
 

@@ -13,22 +13,25 @@ export const webhookEvents = [
 
 export type WebhookEvent = typeof webhookEvents[number]
 
-/** A task of A2A has changed: posted to the webhooks of its caller's push configurations; nobody can subscribe to it. */
+/**
+ * The event of a changed A2A task. It is posted to the push configurations of the task's caller, and webhooks cannot
+ * subscribe to it.
+ */
 export const TASK_EVENT = "a2a.task"
 
 export const eventBit = (event: WebhookEvent): number => 1 << webhookEvents.indexOf(event)
 
 /**
- * SQL condition on a row of `agents`: whether it may have a webhook for an event. Costs no look-up, and
- * keeps events for agents without webhooks away from the outbox.
+ * SQL condition on a row of `agents`: the agent may have a webhook for an event. The condition costs no look-up, and
+ * excludes agents without webhooks from the writes to the outbox.
  */
 export const mayHook = (agents: string, event: WebhookEvent): string => `(${agents}.webhook_events & ${eventBit(event)}) <> 0`
 
 /**
- * The part of an event's own statement that writes the event to the outbox. `rows` selects `agent_id`
- * (the agent that the event is for), `subject` (what the event's data is made from, see EventData.ts), `at`
- * and `request` (the id of the request that caused it, or null); it should leave out the agents that
- * `mayHook` rules out. After the commit the caller calls `WebhookSignals.raise`.
+ * The part of an event's own statement that writes the event to the outbox. `rows` selects `agent_id` (the agent that
+ * the event is for), `subject` (the source of the event's data, see EventData.ts), `at`, and `request` (the id of the
+ * request that caused the event, or null). It should exclude agents with `mayHook`. After the commit, the caller calls
+ * `WebhookSignals.raise`.
  */
 export const intoOutbox = (event: WebhookEvent, rows: string): string => `
   INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at, request_id)
@@ -40,8 +43,8 @@ export const intoOutbox = (event: WebhookEvent, rows: string): string => `
   ) w ON true`
 
 /**
- * The same for webhooks that are known: `rows` selects `webhook_id`, `subject` and `at`. After the commit the caller wakes
- * those of them that come back as `webhook_id`.
+ * Like `intoOutbox`, but for known webhooks: `rows` selects `webhook_id`, `subject` and `at`. The statement returns the
+ * `webhook_id`s that got a row, and the caller wakes these webhooks after the commit.
  */
 export const intoOutboxOf = (event: typeof TASK_EVENT, rows: string): string => `
   INSERT INTO webhook_deliveries (webhook_id, event, subject, created_at, due_at)
@@ -51,16 +54,16 @@ export const intoOutboxOf = (event: typeof TASK_EVENT, rows: string): string => 
   RETURNING webhook_id`
 
 /**
- * SQL query for those of many agents that have a webhook for an event, as `agent_id`: for statements that
- * do not read the agents' rows. To be tested with `IN`, under `IS TRUE`.
+ * SQL query for those of the given agents that have a webhook for an event, as `agent_id`. It serves statements that do
+ * not read rows of `agents`. Test it with `IN`, under `IS TRUE`.
  */
 export const hookedAmong = (event: WebhookEvent, agentIds: string): string => `
   SELECT agent_id FROM webhooks
   WHERE agent_id = ANY (ARRAY(${agentIds})) AND slot IS NOT NULL AND active AND '${event}' = ANY (events)`
 
-/** SQL condition: at that time the agent mutes neither this sender nor this conversation (wire.md G.11). */
+/** SQL condition: at time `at`, the agent mutes neither this sender nor this conversation (wire.md G.11). */
 export const unmuted = (agent: string, sender: string, conversation: string, at: string): string => {
-  // One look-up by key each: the planner would turn an EXISTS into a join, and read all mutes.
+  // Each subquery is one look-up by key. The planner would turn an EXISTS into a join, and read all mutes.
   const mute = (kind: "agent" | "conversation", target: string): string =>
     `(SELECT true FROM mutes m WHERE m.muter_id = ${agent} AND m.kind = '${kind}' AND m.target_id = ${target}
       AND (m.muted_until IS NULL OR m.muted_until > ${at})) IS NULL`

@@ -73,6 +73,6 @@ export class AttachmentNotReady extends WireError<AttachmentNotReady>()("Attachm
   details: { reason: Schema.Literals(["missing", "size", "checksum"]) }
 }) {}
 
-/** Whether a failure is about the sender, not about the message: then a repeat of a stored send is refused too. */
+/** Whether a failure is about the sender. Such a failure refuses the repeat of a stored send too. */
 export const isOfSender = (failure: { readonly _tag: string }): boolean =>
   failure._tag === "AgentSuspended" || failure._tag === "Unauthorized"

@@ -1,8 +1,8 @@
 import { Context, Layer } from "effect"
 
 /**
- * Raised after a commit that wrote to the outbox, with the agent whose webhooks have something to do.
- * Only a hint, because the outbox is swept too; costs the caller nothing.
+ * Notifies the webhooks of an agent after a commit that wrote to their outbox. A lost signal only delays the posts,
+ * because a job sweeps the outbox too. `raise` returns at once.
  */
 export class WebhookSignals extends Context.Service<WebhookSignals, {
   readonly raise: (agentId: string) => void

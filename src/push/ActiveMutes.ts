@@ -9,17 +9,14 @@ const ALL = `SELECT m.target_id, m.muted_until FROM mutes m WHERE m.muter_id = $
 
 const ONE = `SELECT m.muted_until FROM mutes m WHERE m.muter_id = $1 AND ${ACTIVE} AND m.kind = $3 AND m.target_id = $4`
 
-/**
- * Reads the mutes that are active at a given time, for the sockets, which must not show what is muted;
- * the room `mutes` writes them.
- */
+/** Reads the mutes that are active at a given time, so that sockets do not show muted messages. The room `mutes` writes them. */
 export class ActiveMutes extends Context.Service<ActiveMutes, {
-  /** The target and the end of each, in milliseconds; a null end: for good. */
+  /** The target and the end of each mute, in milliseconds. A `null` end means that the mute has no end. */
   readonly all: (
     muterId: string,
     at: number
   ) => Effect.Effect<ReadonlyArray<{ readonly target_id: string; readonly muted_until: number | null }>, SqlError.SqlError>
-  /** The end of one mute; undefined if the target is not muted. */
+  /** The end of one mute, or undefined if the target is not muted. */
   readonly one: (
     muterId: string,
     kind: MuteKind,

@@ -9,21 +9,21 @@ import { unavailableOnSqlError } from "../database/UnavailableOnSqlError.ts"
 import { Limits } from "../rates/Limits.ts"
 import { Unavailable } from "../wire/WireError.ts"
 
-/** How long a reservation waits for its message; a commit takes milliseconds. */
+/** How long a reservation waits for its message, in milliseconds. A commit takes a few milliseconds. */
 const RESERVATION_MS = 60_000
 
 /**
- * A slot counts while its conversation is unanswered and within the window, or while its first message is
- * under way. One from before the clock was set back does not count.
+ * A slot counts while its conversation is unanswered and within the window, or while its first message is under way. A
+ * slot from before the clock was set back does not count.
  */
 const COUNTED = `
   agent_id = $1 AND ((claimed_at > $2 AND claimed_at <= $4) OR (claimed_at IS NULL AND reserved_at > $3 AND reserved_at <= $4))`
 
 /**
- * Exact without a lock that outlives the statement: it counts what its snapshot saw, and `turned` proves
- * that no other reservation was made since. Without `turned` it has reserved nothing, and the caller runs
- * it again. A lapsed reservation is deleted before it is left out of the count, so a message that still
- * comes for it finds none. One that is being claimed right now is locked: it is skipped, and counts.
+ * Reserves a slot. The count is exact without a lock that outlives the statement: it counts the rows of the snapshot,
+ * and `turned` proves that no other reservation was made since. Without `turned`, nothing was reserved, and the caller
+ * runs the statement again. An expired reservation is deleted before the count excludes it, so a message that arrives
+ * late finds no reservation. A slot that a message is claiming now is locked. Such a slot is not deleted, and counts.
  */
 const RESERVE = `
 WITH lapsed AS (
@@ -54,23 +54,26 @@ const USED = `SELECT count(*) AS used, min(COALESCE(claimed_at, reserved_at)) AS
 const RELEASE = `DELETE FROM cold_slots WHERE conversation_id = $1 AND agent_id = $2 AND claimed_at IS NULL`
 
 /**
- * How many attempts a reservation gets: another node's may overtake it, or a reply may free a slot during
- * a refusal.
+ * How often a reservation is tried. A reservation by another node may come first, or a reply may free a slot during a
+ * refusal.
  */
 const TRIES = 20
 
-/** The rows behind the cold outreach cap; reserved by the Agent, claimed by the message, freed by the reply (wire.md G.1). */
+/**
+ * The slots of the cold outreach cap (wire.md G.1). The agent's actor reserves a slot, the first message claims it, and
+ * a reply frees it.
+ */
 export class ColdSlots extends Context.Service<ColdSlots, {
   /**
-   * Exact even if other nodes reserve for this agent; the agent's own actor calls one at a time, which
-   * saves retries.
+   * Reserves a slot. The count is exact even if other nodes reserve for this agent. The agent's actor makes one call at
+   * a time, which saves retries.
    */
   readonly reserve: (
     agentId: string,
     conversationId: string,
     now: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
-  /** Gives back a reservation that no message claimed. */
+  /** Releases a reservation that no message has claimed. */
   readonly release: (agentId: string, conversationId: string) => Effect.Effect<void, SqlError.SqlError>
 }>()("parley/push/ColdSlots") {
   static readonly layer = Layer.effect(
@@ -93,11 +96,11 @@ export class ColdSlots extends Context.Service<ColdSlots, {
             for (let tries = 0; row === undefined; tries++) {
               if (tries === TRIES) return yield* new Unavailable()
               const [done] = yield* reserve([...window, conversationId, now, limit])
-              // `turned` without `taken`: the slot is claimed, so the conversation is open, which the
-              // write will find.
+              // `turned` without `taken` means that a message has claimed the slot, so the conversation is open. The
+              // write will find that.
               if (done?.taken === true || done?.turned === true) return
               if (done?.free === true) continue
-              // A reply may have freed a slot since: only a fresh count can refuse.
+              // A reply may have freed a slot since, so only a new count can refuse.
               const [counted] = yield* used([...window, now + SET_BACK_MS])
               if (counted !== undefined && counted.used >= limit) row = counted
             }

@@ -6,16 +6,19 @@ import { recordSpan, type TraceContext, traceTime } from "../platform/Tracing.ts
 import type { MuteSet } from "./MuteSet.ts"
 import type { CloseReason } from "../agents/Sessions.ts"
 
-/** A push to an agent's sockets; nobody waits for it. */
+/** A push to an agent's sockets. No caller waits for it. */
 export type Push =
-  /** Envelope `inboxNo` is committed. A hint: a session that has not seen `inboxNo - 1` reads the gap from storage first. */
+  /**
+   * Envelope `inboxNo` is committed. This is a hint: a session that has not seen `inboxNo - 1` reads the gap from
+   * storage first.
+   */
   | {
     readonly _tag: "Hint"
     readonly inboxNo: number
     readonly messageId: string
     readonly senderId: string
     readonly rendered: Rendered
-    /** When it was committed on this node, as `performance.now()`; undefined: on another node. */
+    /** When this node committed it, as `performance.now()`. Undefined if another node did. */
     readonly committedAt?: number | undefined
     /** The trace of its send. */
     readonly trace?: TraceContext | undefined
@@ -26,8 +29,8 @@ export type Push =
    */
   | { readonly _tag: "Echo"; readonly after: number; readonly before: number | null; readonly messageId: string; readonly rendered: Rendered }
   /**
-   * Any other event: the whole frame. With `about`, dropped if the sender or the conversation is muted;
-   * with `after`, held until the inbox has been shown up to there.
+   * Any other event, as a whole frame. With `about`, the frame is dropped if the sender or the conversation is muted.
+   * With `after`, it is held until the inbox has been shown up to that number.
    */
   | { readonly _tag: "Event"; readonly frame: string; readonly about?: About; readonly after?: number }
 
@@ -45,42 +48,42 @@ export interface LiveSession {
   readonly echo: (after: number, before: number | null, frame: string, place?: MessagePosition) => void
   readonly event: (frame: string) => void
   readonly close: (reason: CloseReason) => void
-  /** How it stands with it, for operators; absent: it is no socket but a wait. */
+  /** The state of the socket, for operators. Absent for a wait over HTTP. */
   readonly state?: () => SocketState
 }
 
-/** How it stands with a socket (wire.md O.1, Socket). */
+/** The state of a socket (wire.md O.1, Socket). */
 export interface SocketState {
-  /** Milliseconds. */
+  /** When the socket was opened, in milliseconds. */
   readonly since: number
   readonly client: string | null
   readonly acknowledges: boolean
   readonly cursor: number
   readonly unsentBytes: number
   readonly unacknowledged: number
-  /** False: it is reading its backlog. */
+  /** False while the socket reads its backlog. */
   readonly isLive: boolean
 }
 
 const OWN_REMEMBERED = 256
 
 /**
- * One agent on this node: its sockets here and, on the node that owns its shard, its reservations of cold
- * slots, one at a time (AgentEntity documents what the agent owns). Holds nothing that is not in storage:
- * sessions read on from their cursors, slots are rows, its mutes are a cache of rows. Removed from memory
- * once it has neither sessions nor reservations.
+ * One agent on this node: its sockets here and, on the node that owns its shard, its reservations of cold slots, one at
+ * a time (AgentEntity documents what the agent owns). All of its data is in storage too: sessions continue from their
+ * cursors, slots are rows, and mutes are a cache of rows. Removed from memory once it has neither sessions nor
+ * reservations.
  */
 export class LiveAgent {
   readonly id: string
   readonly sessions = new Set<LiveSession>()
-  /** Reservations of one agent run one at a time, so that each counts the one before; made by the first. */
+  /** Reservations of one agent run one at a time, so that each counts the one before. The first one creates the semaphore. */
   private outreach: Semaphore.Semaphore | undefined
   private reserving = 0
-  /** The agent's mutes; undefined until they are read, which is before its first session goes live. */
+  /** The agent's mutes. Undefined until they are read, which happens before the agent's first session goes live. */
   mutes: MuteSet | undefined
-  /** Reads of its mutes run one at a time, so that the last one wins. */
+  /** Reads of the agent's mutes run one at a time, so that the last one wins. */
   readonly muting = Semaphore.makeUnsafe(1)
-  /** Its newest own messages; undefined until there is one. */
+  /** The ids of the agent's newest own messages. Undefined until there is one. */
   private own: Set<string> | undefined
   /** The times at which the latest look-ups for frames of the agent's sockets on this node began (realtime/ReadBackpressure.ts). */
   lookups: WindowLog | undefined
@@ -122,15 +125,12 @@ export class LiveAgent {
     }
   }
 
-  /** Whether this is a recent message of the agent itself: acknowledging it has no effect (wire.md E.4). */
+  /** Whether this is a recent message by the agent itself. An acknowledgement of it has no effect (wire.md E.4). */
   isOwn(messageId: string): boolean {
     return this.own?.has(messageId) === true
   }
 
-  /**
-   * Runs one reservation at a time, and keeps the actor in memory meanwhile: a second actor would not
-   * wait for it.
-   */
+  /** Runs one reservation at a time, and keeps the actor in memory meanwhile. (A second actor would not wait for this one.) */
   reserve<A, E>(reservation: Effect.Effect<A, E>): Effect.Effect<A, E> {
     return Effect.suspend(() => {
       this.reserving++

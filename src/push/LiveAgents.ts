@@ -15,12 +15,12 @@ import { PushRouter } from "./PushRouter.ts"
 import type { SocketSlot } from "./SocketPlaces.ts"
 
 /**
- * The agents that are active on this node, and calls to agents on other nodes. An agent's cold slots are
- * counted on the node that owns its shard; each of its sockets is on the node where it came in.
- * AgentEntity documents what an agent owns and what of it is only a cache here.
+ * The agents that are active on this node, and calls to agents on other nodes. The node that owns an agent's shard
+ * counts the agent's cold slots. Each socket is on the node that accepted it. AgentEntity documents what an agent owns
+ * and what is a cache here.
  */
 export class LiveAgents extends Context.Service<LiveAgents, {
-  /** Pushes to the agent's live sockets on all nodes, if it has any; creates no actor and waits for nothing. */
+  /** Pushes to the agent's live sockets on all nodes, if it has any. Creates no actor and returns at once. */
   readonly tell: (agentId: string, push: Push) => void
   /** Reserves a cold slot, or fails with the reason. */
   readonly reserveOutreach: (
@@ -28,48 +28,45 @@ export class LiveAgents extends Context.Service<LiveAgents, {
     conversationId: string,
     at: number
   ) => Effect.Effect<void, ColdCapExceeded | Unavailable>
-  /** Takes a place for one more socket, before it is attached: `PushRouter.enter`. */
+  /** Takes a place for one more socket, before the socket is attached: see `PushRouter.enter`. */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
   readonly leave: (place: SocketSlot) => void
   readonly attach: (agentId: string, session: LiveSession) => LiveAgent
   readonly detach: (agentId: string, session: LiveSession) => void
-  /**
-   * Closes the agent's sockets and drops its cached account, on every node; nodes out of reach follow
-   * when they are back.
-   */
+  /** Closes the agent's sockets and drops its cached account, on every node. Unreachable nodes follow when they are back. */
   readonly disconnect: (agentId: string, reason: CloseReason) => Effect.Effect<void>
   /** Drops the agent's account from the caches of all nodes. */
   readonly changed: (agentId: string) => Effect.Effect<void>
   /** Whether the agent has a socket, on any node. */
   readonly isConnected: (agentId: string) => boolean
   /**
-   * Completes once other nodes push what they commit to the sockets that have places here by now, and it is decided which
-   * of these places are kept: `PushRouter.reachable`.
+   * Completes once other nodes push to the sockets that have places here by now, and it is decided which of these
+   * places are kept: see `PushRouter.reachable`.
    */
   readonly reachable: Effect.Effect<void>
-  /** Whether notices of other nodes arrive here: `PushRouter.hearsAll`. */
+  /** Whether notices of other nodes arrive here: see `PushRouter.hearsAll`. */
   readonly hearsAll: () => boolean
-  /** Called when hints for sockets here may have been lost. */
+  /** The listener is called when hints for sockets on this node may have been lost. */
   readonly onMissed: (listener: () => void) => void
   /**
-   * Called when a node is gone or was out of touch, with the agents that had sockets there. Notices may
-   * be lost: keys and mutes of agents with sockets here may have changed.
+   * The listener is called when a node is gone or was unreachable, with the agents that had sockets there. Notices may
+   * be lost, so keys and mutes of agents with sockets on this node may have changed.
    */
   readonly onParted: (listener: (agentIds: ReadonlyArray<string>) => void) => void
-  /** Reads the mutes of all agents with sockets here again. */
+  /** Reloads the mutes of all agents with sockets on this node. */
   readonly reloadMutes: Effect.Effect<void, Unavailable>
-  /** Reads an agent's mutes unless they are known; to be called before a session of the agent starts. */
+  /** Reads an agent's mutes unless they are loaded. Call it before a session of the agent starts. */
   readonly loadMutes: (actor: LiveAgent) => Effect.Effect<void, Unavailable>
   /**
-   * To be called after a mute was changed in storage: once this returns, the agent's sockets on all nodes
-   * in reach follow the change.
+   * Call it after a mute was changed in storage. When it returns, the agent's sockets on all reachable nodes apply the
+   * change.
    */
   readonly muteChanged: (agentId: string, kind: MuteKind, targetId: string) => Effect.Effect<void>
-  /** To be called after all mutes on an agent were deleted for good: the same for the sockets of all agents. */
+  /** Call it after all mutes on an agent were deleted for good. It does the same for the sockets of all agents. */
   readonly unmuted: (agentId: string) => Effect.Effect<void>
-  /** The agent's actor on this node, created if need be; for a socket that is about to be attached. */
+  /** The agent's actor on this node, created if needed. For a socket that is about to be attached. */
   readonly here: (agentId: string) => LiveAgent
-  /** The agent's actor on this node if it has sockets here; creates none. */
+  /** The agent's actor on this node if it has sockets here. Creates none. */
   readonly live: (agentId: string) => LiveAgent | undefined
 }>()("parley/push/LiveAgents") {
   static readonly layer = Layer.effect(
@@ -109,12 +106,12 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         Effect.suspend(() => {
           const actor = actors.get(agentId)
           if (actor === undefined) return Effect.void
-          // Read from storage, not taken from the caller, so that two concurrent changes end here as they do there.
+          // Read the mute from storage, so that two concurrent changes end with the same state here as in storage.
           return actor.muting.withPermits(1)(Effect.suspend(() =>
             actor.mutes === undefined ? Effect.void : Effect.match(mutes.one(agentId, kind, targetId, now()), {
               onFailure: () => {
-                // A mute that cannot be read invalidates all of them: the sockets reconnect, and the
-                // mutes are read anew.
+                // A mute that cannot be read invalidates all of them. The sockets are closed, and the mutes are read
+                // again when they reconnect.
                 actor.mutes = undefined
                 actor.disconnect({ code: 1011, text: "the mutes cannot be read right now" })
               },
@@ -129,7 +126,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
       const unmutedHere = (agentId: string) =>
         Effect.forEach(
           [...actors.values()].filter((actor) => actor.mutes !== undefined),
-          // What is being read at the moment may have been read before.
+          // A read that is under way may have read the mute before its deletion, so wait for it.
           (actor) => actor.muting.withPermits(1)(Effect.sync(() => actor.mutes?.remove(agentId))),
           { concurrency: "unbounded", discard: true }
         )
@@ -150,7 +147,7 @@ export class LiveAgents extends Context.Service<LiveAgents, {
         parted: (agentIds) => parted(agentIds)
       })
 
-      // Sessions and reservations keep an actor; without them it holds nothing that is not in storage.
+      // Sessions and reservations keep an actor in memory. Without them, all of its data is in storage.
       yield* Effect.sync(() => {
         for (const [id, actor] of actors) if (actor.idle) actors.delete(id)
       }).pipe(Effect.repeat(Schedule.spaced("1 minute")), Effect.delay("1 minute"), Effect.forkScoped)

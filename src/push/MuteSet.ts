@@ -1,11 +1,11 @@
 export type MuteKind = "agent" | "conversation"
 
-/** What one agent has muted, in memory; expiry is checked against the clock at every look-up. */
+/** The mutes of one agent, in memory. Every look-up compares their ends with the clock. */
 export class MuteSet {
   private readonly now: () => number
   /**
-   * The end of each mute in milliseconds, by target: ids of agents and of conversations never collide.
-   * Undefined while there is none, as most agents mute nothing.
+   * The end of each mute in milliseconds, by target. Ids of agents and of conversations never collide. Undefined while
+   * there is no mute, because most agents mute nothing.
    */
   private until: Map<string, number> | undefined
 
@@ -13,7 +13,7 @@ export class MuteSet {
     this.now = now
   }
 
-  /** `until` in milliseconds; null: for good. */
+  /** `until` is in milliseconds, or `null` for a mute without an end. */
   add(targetId: string, until: number | null): void {
     (this.until ??= new Map()).set(targetId, until ?? Number.POSITIVE_INFINITY)
   }

@@ -5,8 +5,8 @@ import type { About, Push } from "./LiveAgent.ts"
 import type { SocketPlace } from "./SocketPlaces.ts"
 
 /**
- * Bounds for one node: pushes that wait to be sent, and their characters. With more, all of them are dropped, and the
- * node gets one entry that says so.
+ * Bounds for one other node: pushes that wait to be sent, and their characters. Beyond these, all waiting pushes are
+ * dropped, and the node gets one `missed` entry instead.
  */
 const MAX_WAITING = 20_000
 const MAX_WAITING_CHARS = 16_000_000
@@ -26,7 +26,7 @@ class PushEntry {
     this.chars = push._tag === "Event" ? push.frame.length : push.rendered.before.length + push.rendered.after.length
   }
 
-  /** Whether a push differs from this one in its receiver only. */
+  /** Whether a push differs from this one only in its receiver. */
   isLike(push: Push): boolean {
     const own = this.push
     if (own._tag === "Hint") return push._tag === "Hint" && push.rendered === own.rendered
@@ -58,23 +58,26 @@ class PushEntry {
 type Parts = readonly [conversationId: string, seq: number, before: string, after: string]
 const parts = ({ after, before, conversationId, seq }: Rendered): Parts => [conversationId, seq, before, after]
 
-/** The pushes and announcements to one other node, and the sockets that this node has announced. It exists as long as the line. */
+/**
+ * The pushes and announcements to one other node, and the sockets that the other node has announced. It lives as long
+ * as the line.
+ */
 export class PushQueue {
   readonly line: NodeLine
-  /** When each socket that an agent has on that node was let in, in milliseconds. */
+  /** When each socket that an agent has on the other node was accepted, in milliseconds. */
   readonly sockets = new Map<string, ReadonlyArray<number>>()
   /** Pushes that are not sent yet, one for each receiver. */
   waiting = 0
   private waitingChars = 0
   private last: PushEntry | undefined
-  /** Agents whose sockets the next announcement lists; undefined: none is queued. */
+  /** Agents whose sockets the queued announcement will list. Undefined if no announcement is queued. */
   private announced: Set<string> | undefined
 
   constructor(line: NodeLine) {
     this.line = line
   }
 
-  /** Announces the sockets that an agent has here when the announcement is sent. */
+  /** Queues an announcement of the sockets that the agent has on this node when the announcement is sent. */
   announce(agentId: string, here: ReadonlyMap<string, ReadonlyArray<SocketPlace>>): void {
     if (this.announced === undefined || this.announced.size >= MAX_ANNOUNCED) {
       const agents = this.announced = new Set<string>()
@@ -113,7 +116,7 @@ export class PushQueue {
 
 const MISSED = JSON.stringify(["missed"])
 
-/** An entry about a push cannot be read. */
+/** Fails because an entry about a push cannot be read. */
 const misread = (): never => {
   throw new Error("a push of another node has another shape")
 }
@@ -130,14 +133,17 @@ const about = (value: unknown): About => {
   return { senderId: text(senderId), conversationId: text(conversationId) }
 }
 
-/** What an announcement says: when each socket of an agent was let in, in milliseconds; none: it has no socket there. */
+/**
+ * Reads an announcement: when each socket of an agent was accepted, in milliseconds. An empty list means that the agent
+ * has no socket.
+ */
 export const readSockets = ([, agents]: ReadonlyArray<unknown>): ReadonlyArray<readonly [agentId: string, since: ReadonlyArray<number>]> =>
   list(agents).map((agent) => {
     const [agentId, since] = list(agent)
     return [text(agentId), list(since).map(int)]
   })
 
-/** A push of another node. */
+/** A push that another node has sent. */
 export interface Arrived {
   readonly push: Push
   readonly to: ReadonlyArray<readonly [agentId: string, no: number | null]>

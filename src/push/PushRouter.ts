@@ -10,55 +10,53 @@ import { Notice } from "./Notice.ts"
 import { PushQueue, pushTo, readPush, readSockets } from "./PushQueue.ts"
 import { beyond, type Elsewhere, nextSince, type SocketSlot } from "./SocketPlaces.ts"
 
-/** Handles on this node what other nodes send. */
+/** Handles what other nodes send to this node. */
 export interface RemoteListener {
   readonly push: (agentId: string, push: Push) => void
   readonly notice: (notice: Notice) => Effect.Effect<void>
-  /** Pushes for sockets here may have been lost: storage has what they hinted at. */
+  /** Pushes for sockets on this node may have been lost. The messages are in storage. */
   readonly missed: () => void
-  /**
-   * A node is gone, or was out of touch, and these agents had sockets there. Its notices may be lost:
-   * storage has what they were about.
-   */
+  /** A node is gone, or was unreachable, and these agents had sockets there. Its notices may be lost. Storage has the changes. */
   readonly parted: (agentIds: ReadonlyArray<string>) => void
 }
 
 /**
- * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have
- * (AgentEntity documents what an agent owns of that). Each node announces to the others which agents have
- * sockets on it, so a push goes straight from the node that committed to the nodes that show it,
- * whichever node owns the agent: sockets stay when shards move. Announcements, pushes and calls to a node are in one order
- * (NodeLine.ts), and all of them are lost when its line breaks. When a line begins, each side announces all its sockets. Once
- * the other side has taken that, it reads from storage what it may have missed: messages, keys and mutes.
+ * A cache of the sockets that agents have on other nodes, and the limit on how many an agent may have (AgentEntity
+ * documents what an agent owns). Each node announces to the others which agents have sockets on it. So a push goes
+ * straight from the node that committed to the nodes that show it, whichever node owns the agent, and sockets stay when
+ * shards move. Announcements, pushes and calls to a node are in one order (NodeLine.ts), and all of them are lost when
+ * the node's line breaks. When a line begins, each side announces all its sockets. Once the other side has received
+ * them, it reads from storage what it may have missed: messages, keys and mutes.
  *
- * A place is given at once, from what this node knows. Nodes that give away the last places at the same
- * time have too many together. Once they have received each other's announcements, each closes its own
- * surplus, by an order that is the same on all nodes (SocketPlaces): the limit holds as soon as all
- * announcements have arrived, and no socket that was known before loses its place to a new one.
+ * A place is assigned at once, from what this node knows. Nodes that assign the last places at the same time exceed the
+ * limit together. Once they have received each other's announcements, each closes its own surplus, by an order that is
+ * the same on all nodes (SocketPlaces). The limit holds as soon as all announcements have arrived, and no socket that
+ * was known before loses its place to a new one.
  */
 export class PushRouter extends Context.Service<PushRouter, {
-  /** The number of an agent's sockets on other nodes, as far as those have announced them. */
+  /** The number of an agent's sockets on other nodes, as far as these have announced them. */
   readonly count: (agentId: string) => number
   readonly tell: (agentId: string, push: Push) => void
-  /**
-   * Takes a place for one more socket of an agent on this node and announces it; undefined if none is
-   * known to be free.
-   */
+  /** Takes a place for one more socket of an agent on this node and announces it. Undefined if no free place is known. */
   readonly enter: (agentId: string, displaced: () => void) => SocketSlot | undefined
-  /** Gives the place back; idempotent. */
+  /** Releases the place. Idempotent. */
   readonly leave: (place: SocketSlot) => void
   /**
-   * Completes once every node in reach has taken what this node has announced, and this node what those nodes had announced
-   * then: they push here whatever they commit later, and a place that is still held is kept. Waits a second at most.
+   * Completes once every reachable node has received what this node has announced, and this node what those nodes had
+   * announced by then. After that, they push here what they commit, and a place that is still held is kept. Waits a
+   * second at most.
    */
   readonly reachable: Effect.Effect<void>
-  /** Completes once `reachable` does for all listed nodes, or after three seconds: before that they push nothing to its sockets. */
+  /**
+   * Completes once `reachable` does for all listed nodes, or after three seconds. Until then, the nodes push nothing to
+   * this node's sockets.
+   */
   readonly introduced: Effect.Effect<void>
-  /** Whether each listed node has sent something lately. Otherwise notices of a node may be missing here. */
+  /** Whether each listed node has sent something lately. Otherwise notices of a node may be missing on this node. */
   readonly hearsAll: () => boolean
   /**
-   * Applies a notice on the other nodes. If a listed node does not say that it did, this takes a second: what that node has
-   * cached has expired by then. It reads keys and mutes again when its line begins.
+   * Applies a notice on the other nodes. If a listed node does not confirm, this takes a second, because the caches of
+   * that node have expired by then. That node reads keys and mutes again when its line begins.
    */
   readonly everywhere: (notice: Notice) => Effect.Effect<void>
   readonly listen: (listener: RemoteListener) => void
@@ -91,10 +89,11 @@ export class PushRouter extends Context.Service<PushRouter, {
         return sockets
       }
 
-      /** Agents whose sockets here have changed since the last announcement, and callers of `reachable` who wait for the next one. */
+      /** Agents whose sockets on this node have changed since the last announcement. */
       const changed = new Set<string>()
+      /** Wakes the callers of `reachable` that wait for the next announcement. */
       let waiting: Array<Effect.Effect<unknown>> = []
-      /** Answers the other nodes that asked before the changes were announced. */
+      /** Answers the nodes that called `node/reach` before the changes were announced. */
       let answers: Array<() => void> = []
       let isSpeaking = false
       let spokeAt = Number.NEGATIVE_INFINITY
@@ -114,9 +113,9 @@ export class PushRouter extends Context.Service<PushRouter, {
         return waited.length === 0 ? Effect.void : Effect.andThen(onAll("node/reach", null), Effect.all(waited, { discard: true }))
       })
       /**
-       * Each announcement is a frame for each other node, and so is each question whether it has arrived. So what a turn of the
-       * event loop announces goes together, and with many nodes also what some milliseconds do: however many sockets come, a
-       * node uses a twentieth of its processor for this at most.
+       * Each announcement is a frame for each other node, and so is each question whether it has arrived. So all
+       * announcements of a turn of the event loop go together. With many nodes, a pause follows, and those of the pause
+       * go together too. Therefore a node uses a twentieth of its processor for announcements at most.
        */
       const speakSoon = (): void => {
         if (isSpeaking) return
@@ -130,7 +129,8 @@ export class PushRouter extends Context.Service<PushRouter, {
         else here.delete(agentId)
         if (queues.size === 0) return
         changed.add(agentId)
-        // At once, if it may: a send that this node takes next is behind it on the line, so that the socket gets the echo.
+        // Announce at once if no pause is left. Sends that this node accepts later follow on the line, so that the
+        // socket gets their echoes.
         if (pauseLeft() > 0) speakSoon()
         else announceChanged()
       }
@@ -138,7 +138,7 @@ export class PushRouter extends Context.Service<PushRouter, {
         const places = here.get(place.agentId)
         if (places?.includes(place) === true) announce(place.agentId, places.filter((other) => other !== place))
       }
-      /** Closes surplus sockets here after other nodes have announced sockets of an agent. */
+      /** Closes surplus sockets on this node after other nodes have announced sockets of an agent. */
       const settle = (agentId: string): void => {
         const places = here.get(agentId)
         if (places === undefined || places.length + count(agentId) <= limit) return
@@ -153,7 +153,8 @@ export class PushRouter extends Context.Service<PushRouter, {
           const queue = new PushQueue(line)
           queues.set(line.node, queue)
           for (const agentId of here.keys()) queue.announce(agentId, here)
-          // Storage is read after the node has taken the announcements: until then the node pushes nothing here.
+          // Read storage after the node has received the announcements, because until then it pushes nothing to this
+          // node.
           fork(Effect.map(calls.call(line.node, "node/reach", "", null), () => {
             listener?.missed()
             listener?.parted([])
@@ -184,7 +185,8 @@ export class PushRouter extends Context.Service<PushRouter, {
         })
       }
       lines.hear("missed", () => listener?.missed())
-      // The answer follows the announcement of all places that were given before it: the asking node knows them when it goes on.
+      // The answer follows the announcement of all places that were assigned before it, so the asking node knows them
+      // when it goes on.
       yield* calls.serve("node/reach", () =>
         Effect.suspend(() =>
           changed.size === 0 ? Effect.succeed(DONE) : Effect.callback<Answer>((resume) => {
@@ -195,7 +197,7 @@ export class PushRouter extends Context.Service<PushRouter, {
       yield* remotePushQueue.readsIn(() => queues.values().reduce((sum, { waiting }) => sum + waiting, 0))
       yield* lines.start
 
-      /** Calls a procedure on all nodes in reach and returns those that have done it; waits a second at most. */
+      /** Calls a procedure on all reachable nodes and returns those that have executed it. Waits a second at most. */
       const onAll = (procedure: string, payload: unknown): Effect.Effect<ReadonlySet<string>> =>
         Effect.suspend(() => {
           const until = now() + PATIENCE_MS
@@ -204,7 +206,7 @@ export class PushRouter extends Context.Service<PushRouter, {
             Effect.map(calls.call(line.node, procedure, "", payload, until), (answer) => {
               if (typeof answer === "string") return
               if (answer.ending === "done") done.add(line.node)
-              // The node can take no more calls: with a new line it reads from storage what it was not told.
+              // The node takes no more calls. With a new line, it reads from storage what it has missed.
               else line.end("silence", new Error(`it did not take ${procedure}`))
             }), { concurrency: "unbounded", discard: true }), done)
         })
@@ -219,7 +221,7 @@ export class PushRouter extends Context.Service<PushRouter, {
           const known = places.length + count(agentId)
           if (known >= limit) return undefined
           const contested = queues.size > 0 && known + 1 > limit * NEAR
-          // A contested place comes behind those that another node gives away uncontested meanwhile.
+          // A contested place comes after those that another node assigns uncontested meanwhile.
           const time = clock.currentTimeMillisUnsafe() + (contested ? PATIENCE_MS : 0)
           const place: SocketSlot = { agentId, since: nextSince(time, places, elsewhere(agentId)), contested, displaced }
           announce(agentId, [...places, place])
@@ -254,16 +256,19 @@ export class PushRouter extends Context.Service<PushRouter, {
 
 const DONE: Answer = { ending: "done", value: null }
 const decodeNotice = Schema.decodeUnknownSync(Notice)
-/** How long callers wait for other nodes. */
+/** How long callers wait for other nodes, in milliseconds. */
 const PATIENCE_MS = 1_000
 const INTRODUCTION = "3 seconds"
-/** With more other nodes than this, announcements pause, for this long for each further node. */
+/** With more other nodes than this, there is a pause between announcements: PAUSE_MS for each further node. */
 const NODES_AT_ONCE = 2
 const PAUSE_MS = 0.5
 /**
- * The share of an agent's limit above which a new socket waits for the announcements of other nodes:
- * below it, two nodes at once cannot pass the limit.
+ * The share of an agent's limit above which a new socket waits for the announcements of other nodes. Below it, two
+ * nodes that accept sockets at the same time cannot exceed the limit.
  */
 const NEAR = 0.5
-/** How long a node may send nothing before its notices may be missing here: it says something twice a second. */
+/**
+ * How long a node may send nothing before its notices may be missing on this node, in milliseconds. A node sends
+ * something twice a second.
+ */
 const UNHEARD_MS = 1_500

@@ -2,24 +2,27 @@
 export interface SocketPlace {
   readonly agentId: string
   /**
-   * When it was let in, in milliseconds; a second later if the place was contested; always after all
-   * sockets known there.
+   * When the socket was accepted, in milliseconds, plus a second if the place was contested. Always later than all
+   * sockets that the node knew.
    */
   readonly since: number
 }
 
-/** The same for the sockets that an agent has on another node. */
+/** The node, and the `since` of each socket that an agent has there. */
 export type Elsewhere = readonly [node: string, since: ReadonlyArray<number>]
 
 /** A socket's place among those of its agent, taken before the socket is attached. */
 export interface SocketSlot extends SocketPlace {
-  /** Whether other nodes may be giving away the same place right now; `PushRouter.reachable` completes when that is decided. */
+  /**
+   * Whether other nodes may be assigning the same place now. `PushRouter.reachable` completes when it is decided which
+   * socket keeps it.
+   */
   readonly contested: boolean
-  /** Called when sockets on other nodes turn out to come first; by then the place has been given back. */
+  /** Called if sockets on other nodes turn out to come first. The place has been released by then. */
   readonly displaced: () => void
 }
 
-/** The time of the next socket: after all known ones, however clocks differ. */
+/** The time of the next socket. It is later than that of all known ones, even if clocks differ. */
 export const nextSince = (now: number, own: ReadonlyArray<SocketPlace>, elsewhere: Iterable<Elsewhere>): number => {
   let since = now
   for (const place of own) since = Math.max(since, place.since + 1)
@@ -28,9 +31,9 @@ export const nextSince = (now: number, own: ReadonlyArray<SocketPlace>, elsewher
 }
 
 /**
- * Which of an agent's sockets on `node` exceed the limit: of all that are known the first ones stay,
- * ordered by time and then by node. Each node decides about its own, all by the same order, so nodes that
- * know of the same sockets keep exactly as many as the limit.
+ * Returns the sockets of an agent on `node` that exceed the limit. Of all known sockets the first ones stay, ordered by
+ * time and then by node. Each node decides about its own sockets, by the same order. So nodes that know the same
+ * sockets keep exactly as many as the limit.
  */
 export const beyond = <P extends SocketPlace>(
   limit: number,

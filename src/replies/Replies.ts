@@ -8,27 +8,28 @@ import { CLAIM_MS, type ClaimOutcome, type Leases, secondsTo } from "./Reply.ts"
 import { RepliesRepo } from "./RepliesRepo.ts"
 
 /**
- * How many claims and ends of leases of this process are at the database at once. Those of one agent wait for each other
- * there, and leave the other connections to sends.
+ * How many claims and ends of leases this process runs in the database at once. Those of one agent wait for each other
+ * there, so the bound leaves the other connections to sends.
  */
 const AT_ONCE = 2
 const SWEEP_ROWS = 1_000
 
-/** The nameless lease; no session has this name. */
+/** The session id of the nameless lease. No session has this name. */
 const NAMELESS = ""
 
 /**
- * Which of an agent's processes answers a message (wire.md L). A session that works holds a lease; who wants to answer
- * claims the message. Both are rows and end by the clock, so they hold over nodes and outlive them.
+ * Decides which of an agent's processes answers a message (wire.md L). A session that works holds a lease. A process
+ * that wants to answer claims the message. Leases and claims are rows with an end, so all nodes see them, and they
+ * outlive any node.
  *
- * Claims of one agent are made one after the other, under a lock in the database, and each looks at the leases while it
- * has the lock. So it sees every lease whose call was answered before it was made, and a lease that begins later takes no
- * claim away. Leases end under the same lock: the last one that ends finds no other.
+ * Claims of one agent are made one after the other, under a lock in the database. Each reads the leases while it has
+ * the lock, so it sees every lease whose call was answered before the claim. A lease that begins later removes no
+ * claim. Leases end under the same lock, so of several that end at once, the last one finds no other.
  */
 export class Replies extends Context.Service<Replies, {
   /** Begins the lease of a session, or of the nameless one, or renews it. */
   readonly begin: (agentId: string, sessionId: string | null, ms: number) => Effect.Effect<void, Unavailable>
-  /** Ends this lease alone, if it stands; whether another does. */
+  /** Ends this lease if it exists, and returns whether the agent has another lease. */
   readonly end: (agentId: string, sessionId: string | null) => Effect.Effect<boolean, Unavailable>
   readonly leases: (agentId: string) => Effect.Effect<Leases, Unavailable>
   /** Claims a message that the agent has received, or renews the holder's claim. */
@@ -38,16 +39,16 @@ export class Replies extends Context.Service<Replies, {
     holder: string,
     deferIfActive: boolean
   ) => Effect.Effect<ClaimOutcome, MessageNotFound | Unavailable>
-  /** Claims the messages before the first that another holds or that the agent has not received. */
+  /** Claims messages in order, up to the first one that another holder has claimed or that the agent has not received. */
   readonly claimAll: (
     agentId: string,
     messageIds: ReadonlyArray<string>,
     holder: string,
     deferIfActive: boolean
   ) => Effect.Effect<ClaimOutcome, Unavailable>
-  /** Removes an agent's leases and claims (wire.md G.12); idempotent. */
+  /** Removes an agent's leases and claims (wire.md G.12). Idempotent. */
   readonly removeAgent: (agentId: string) => Effect.Effect<void, Unavailable>
-  /** Removes some of what has ended. */
+  /** Removes one batch of leases and claims that have ended. */
   readonly sweep: Effect.Effect<Batch, SqlError.SqlError>
 }>()("parley/replies/Replies") {
   static readonly layer = Layer.effect(
@@ -57,7 +58,7 @@ export class Replies extends Context.Service<Replies, {
       const repo = yield* RepliesRepo
       const turns = yield* Semaphore.make(AT_ONCE)
       const now = () => clock.currentTimeMillisUnsafe()
-      /** A caller that no longer waits gives its turn back when its statement has ended. */
+      /** If the caller is interrupted, its turn ends when its statement has ended. */
       const inTurn = <A>(statement: () => Effect.Effect<A, SqlError.SqlError>) =>
         unavailableOnSqlError(turns.withPermit(Effect.uninterruptible(Effect.suspend(statement))))
 

@@ -18,7 +18,10 @@ const deferred = Schema.Boolean
 const session = "01JC2M0V9T"
 const daemon = "daemon:ada-host"
 
-/** Leases of an agent's sessions, and its claims of messages (wire.md L). None of these takes an Idempotency-Key: each may be repeated. */
+/**
+ * Leases of an agent's sessions, and its claims of messages (wire.md L). Every call may be repeated, so none takes an
+ * Idempotency-Key.
+ */
 export class RepliesApi extends HttpApiGroup.make("replies")
   .add(
     HttpApiEndpoint.put("begin", "/v1/reply/active", {

@@ -6,16 +6,16 @@ import { CLAIM_MS, LONGEST_LEASE_MS } from "./Reply.ts"
 
 export interface StoredLeases {
   readonly sessions: number
-  /** When the last of them ends; null: there is none. */
+  /** When the last of them ends, or `null` if there is none. */
   readonly endsAt: number | null
 }
 
 export interface ClaimRow {
   readonly claimed: number
   readonly deferred: boolean
-  /** The first message that was not claimed is not in the agent's inbox. */
+  /** Whether the first message that was not claimed is missing from the agent's inbox. */
   readonly missing: boolean
-  /** When what decided it ends: the claim, that of another holder, or the last lease. */
+  /** The end of what decided the attempt: the claim itself, another holder's claim, or the last lease. */
   readonly endsAt: number | null
 }
 
@@ -43,11 +43,14 @@ UPDATE ${table} SET ends_at = $3 ${some(table, key, "ends_at > $1")}`
 const LEASE_KEY = ["reply_leases", "session_id"] as const
 const CLAIM_KEY = ["reply_claims", "message_id"] as const
 
-/** All SQL on leases and claims. `at` is the time of the call, in milliseconds; what has ended by then does not exist. */
+/**
+ * The SQL of leases and claims. `at` is the time of the call, in milliseconds. Leases and claims that have ended by
+ * then are ignored.
+ */
 export class RepliesRepo extends Context.Service<RepliesRepo, {
   /** Begins a lease, or changes when it ends. */
   readonly putLease: (agentId: string, sessionId: string, endsAt: number) => Effect.Effect<void, SqlError.SqlError>
-  /** Ends a lease, if there is one; whether another stands. */
+  /** Ends a lease if there is one, and returns whether another one exists. */
   readonly endLease: (agentId: string, sessionId: string, at: number) => Effect.Effect<boolean, SqlError.SqlError>
   readonly leases: (agentId: string, at: number) => Effect.Effect<StoredLeases, SqlError.SqlError>
   readonly claim: (
@@ -58,11 +61,12 @@ export class RepliesRepo extends Context.Service<RepliesRepo, {
     at: number,
     endsAt: number
   ) => Effect.Effect<ClaimRow, SqlError.SqlError>
-  /** Removes up to `most` leases and `most` claims of an agent; the larger of the two numbers removed. */
+  /** Removes up to `most` leases and `most` claims of an agent, and returns the larger of the two counts. */
   readonly removeAgent: (agentId: string, most: number) => Effect.Effect<number, SqlError.SqlError>
   /**
-   * Removes leases and claims that have ended. Leases and claims that would end later than if they began now are from before the
-   * clock was set back, or from a node that is ahead. They may be in use, so they get the longest lifetime from now on.
+   * Removes leases and claims that have ended. If one ends later than a new one would, it is from before the clock was
+   * set back, or from a node whose clock is ahead. It may be in use, so its end becomes that of a new one with the
+   * longest lifetime.
    */
   readonly sweep: (at: number, most: number) => Effect.Effect<number, SqlError.SqlError>
 }>()("parley/replies/RepliesRepo") {

@@ -120,7 +120,7 @@ describe("GroupActor", () => {
       yield* Fiber.join(sending)
       commits[0]!({ _tag: "Failed", exit: Exit.die(new Error("a defect of the batch")) })
       yield* Effect.yieldNow
-      assert.match(String(logged[0]), /caller had been given up/)
+      assert.match(String(logged[0]), /caller had timed out/)
       assert.isTrue(actor.idle)
     }))
 
