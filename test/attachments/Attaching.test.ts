@@ -26,7 +26,7 @@ const make = Effect.gen(function*() {
     return 0
   }
   const world = yield* makeDependencies({
-    appends: { submit: settleNow, size: () => 0, idle: Effect.void },
+    appends: { submit: settleNow },
     newMessageId: () => `msg_${seq}`,
     load: () =>
       Effect.succeed({ epoch: 1, version: 0, state: { initiatorId: a.id, createdAt: 0, established: true, blocked: false } }),

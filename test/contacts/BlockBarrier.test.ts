@@ -17,7 +17,7 @@ const make = Effect.fnUntraced(function*(loaded: LoadedDirect) {
   let rows = loaded
   let loads = 0
   const world = yield* makeDependencies({
-    appends: { submit: (append, settle) => commits.push({ append, settle }), size: () => 0, idle: Effect.void },
+    appends: { submit: (append, settle) => commits.push({ append, settle }) },
     newMessageId: () => "msg_1",
     load: () => Effect.sync(() => {
       loads++
