@@ -67,6 +67,18 @@ describe("ConversationActor", () => {
       assert.deepStrictEqual(commits.slice(1).map(({ append }) => [append.epoch, append.nextEpoch]), [[2, 2], [2, 2]])
     }))
 
+  it.effect("a first write that is fenced keeps its place before the sends that wait for it", () =>
+    Effect.gen(function*() {
+      const { answer, commits, send, stored } = yield* make(ESTABLISHED)
+      for (const key of ["m1", "m2"]) yield* send(a, key)
+      yield* answer(0)
+      commits[0]!.settle({ _tag: "Done", value: { _tag: "Fenced" } })
+      yield* answer(1, ESTABLISHED, 2)
+      assert.deepStrictEqual(keys(commits), ["m1", "m1"])
+      stored(1)
+      assert.deepStrictEqual(keys(commits), ["m1", "m1", "m2"])
+    }))
+
   it.effect("a first message whose callers have timed out is not stored, and holds no cold slot", () =>
     Effect.gen(function*() {
       for (const what of ["facts", "reserve"] as const) {

@@ -4,7 +4,7 @@ import { ConversationActor } from "../../src/conversations/ConversationActor.ts"
 import type { Append, Appended } from "../../src/conversations/Append.ts"
 import type { Settled } from "../../src/database/GroupCommit.ts"
 import { GroupActor, type GroupDependencies } from "../../src/groups/GroupActor.ts"
-import type { GroupAppend, GroupAppended } from "../../src/groups/GroupAppend.ts"
+import type { GroupAppended } from "../../src/groups/GroupAppend.ts"
 import type { Published } from "../../src/messages/Published.ts"
 import { forTrace, startTracing, type TraceContext } from "../../src/platform/Tracing.ts"
 import { Unavailable } from "../../src/wire/WireError.ts"
@@ -64,7 +64,7 @@ interface Kind {
 
 const start = <A>(effect: Effect.Effect<A>) => Effect.forkChild(effect, { startImmediately: true })
 
-/** Settles writes, and tells when one was stored. */
+/** Turns the ending of a write into the result that its statement has. */
 const settling = <Outcome>(
   settle: (settled: Settled<Outcome>) => void,
   of: (ending: Exclude<Ending, object>) => Outcome
@@ -139,7 +139,7 @@ const group: Kind = {
     const row = { version: 0, seq: 0 }
     let loads = 0
     const runFork = Effect.runForkWith(yield* Effect.context<never>())
-    const outcome = (_append: GroupAppend, ending: Exclude<Ending, object>): GroupAppended =>
+    const outcome = (ending: Exclude<Ending, object>): GroupAppended =>
       ending === "Stored"
         ? { _tag: "Stored", seq: ++row.seq, envelopes: [], senderLastInboxNo: 0, senderNextInboxNo: null }
         : { _tag: ending }
@@ -151,7 +151,7 @@ const group: Kind = {
             version: append.version,
             age,
             trace,
-            settle: settling(settle, (ending) => outcome(append, ending))
+            settle: settling(settle, outcome)
           })
       },
       now: () => 1_000,
